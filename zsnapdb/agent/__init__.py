@@ -1,1 +1,1 @@
-"""The agent: runs the jobs of this host by their schedules."""
+"""The agent, which runs the jobs of this host on their schedules."""

@@ -1,4 +1,4 @@
-"""Jobs of the agent as child processes: it starts them, or adopts those that the fork server forked."""
+"""Jobs of the agent as child processes, which the agent starts itself or adopts from the fork server."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class _Process:
 def work_of(pid: int, printed: int) -> ProcessWork:
     """Return the work of the process and all its descendants. For a process that has ended, the work is empty.
 
-    Two equal results mean that the job did nothing in between: it read, sent and wrote no byte, and made no step. A
-    process that polls uses processor time. Source: proc_pid_stat(5).
+    Two equal results mean that the job did nothing in between. A process that polls uses processor time. Source:
+    proc_pid_stat(5).
     """
     known = _processes()
     tree, following = {pid}, {pid}
@@ -77,14 +77,14 @@ _LOST = 255
 
 
 class AdoptedProcess:
-    """A child that another process forked. It has the interface of Popen."""
+    """A child that another process forked. The class has the interface of Popen."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._code: int | None = None
 
     def poll(self) -> int | None:
-        """Return the exit code, negative if a signal ended it. Return None while it runs."""
+        """Return the exit code, negative if a signal ended the process; None while it runs."""
         if self._code is None:
             try:
                 ended, status = os.waitpid(self.pid, os.WNOHANG)
@@ -117,9 +117,10 @@ def is_child(pid: int) -> bool:
 
 @dataclass
 class Adoption:
-    """Adopts orphaned descendants for short times, and reaps those that are not jobs.
+    """Adopts orphaned descendants for short times, and reaps adopted processes that are not jobs.
 
-    Such an orphan is, for example, a MySQL server whose job ended at that moment. Unreaped, it would stay a zombie.
+    Such an orphan is, for example, a MySQL server whose job ended at that moment. If it were not reaped, it would stay
+    a zombie.
     """
 
     _unmeant: list[AdoptedProcess] = field(init=False, default_factory=list)
@@ -153,7 +154,7 @@ def _ask(wanted: bool) -> None:
 
 ZSNAPDB = (sys.executable, "-m", "zsnapdb")
 _TAIL = 8192
-"""Bytes from the end of a log that are stored with the result of a run."""
+"""The number of bytes at the end of a log that are stored with a run's result."""
 
 
 Streams = tuple[int, int, int]
@@ -164,8 +165,8 @@ Streams = tuple[int, int, int]
 class StartRequest:
     """A request to start `zsnapdb` with these arguments and this environment.
 
-    `is_apart`: start it in the folder /, as the first process of its own group. Four descriptors are sent with the
-    request: the job's three streams, and the end of a pipe from which the job reads GO.
+    `is_apart`: start the command in the folder /, as the first process of its own group. Four descriptors are sent with
+    the request: the job's three streams, and the end of a pipe from which the job reads GO.
     """
 
     words: tuple[str, ...]
@@ -188,7 +189,7 @@ class Child(Running, Protocol):
     """A running job."""
 
     def stop(self) -> None:
-        """Ask the job to end. It then releases its locks and removes incomplete objects."""
+        """Ask the job to end. Before it ends, it releases its locks and removes incomplete objects."""
 
     def kill(self) -> None:
         """Kill the job at once."""
@@ -197,7 +198,10 @@ class Child(Running, Protocol):
         """Return the last lines that the job printed."""
 
     def work(self) -> object:
-        """Return a value that changes while the job works. Two equal values mean that it did nothing in between."""
+        """Return a value that changes while the job works.
+
+        Two equal values mean that the job did nothing in between.
+        """
 
 
 class StartChild(Protocol):
@@ -213,7 +217,7 @@ class Starter(Protocol):
     """Starts jobs, and may hold resources for this purpose."""
 
     def start(self, words: Sequence[str], log: Path, run_id: str) -> Child:
-        """Start the run `run_id` of `zsnapdb` with these arguments, as StartChild does."""
+        """Start the run `run_id` of `zsnapdb` with these arguments, like StartChild."""
 
     def tidy(self) -> None:
         """Release unneeded resources. The caller repeats this regularly, and each time a child ends."""
@@ -258,7 +262,7 @@ class ProcessChild:
 def start(words: Sequence[str], log: Path, run_id: str, environment: Mapping[str, str] | None = None) -> ProcessChild:
     """Start the run of `zsnapdb` with these arguments as a process. Raises OSError if that is impossible.
 
-    The process has the agent's environment, including the passwords in variables that the configuration names.
+    The process has the agent's environment, including the variables with passwords that the configuration refers to.
     """
     return logged(from_nothing, StartRequest(tuple(words), own_environment(run_id, environment)), log)
 
@@ -311,5 +315,5 @@ def own_environment(run_id: str, environment: Mapping[str, str] | None) -> dict[
 
 
 def emptied(log: Path) -> BinaryIO:
-    """Empty the log of a job and open it. No link is followed. Raises OSError if it cannot be opened."""
+    """Empty the log of a job and open it. No link is followed. Raises OSError if the log cannot be opened."""
     return open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")

@@ -1,4 +1,4 @@
-"""The life of the agent: one per host, from its start to its stop."""
+"""The main loop of the agent, from start to stop. Only one agent runs on a host."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def notify(state: str) -> None:
 
 
 _PATIENCE = 50.0
-"""Seconds that jobs have to end; the unit gives the agent a minute."""
+"""Seconds that jobs get to end. The unit gives the agent a minute."""
 
 
 class Reload(Protocol):
@@ -103,7 +103,7 @@ def serve(
 
 
 def _listen(listener: Listener, settings: Settings, tell: Callable[[str], None]) -> None:
-    """Open, move or close the port. If it cannot be opened, jobs continue, and the next reload tries again."""
+    """Open, move or close the port. If the port cannot be opened, jobs continue, and the next reload tries again."""
     try:
         listener.use(settings.agent.http)
     except ConfigError as error:
@@ -118,7 +118,10 @@ def _note(settings: Settings, file: ConfigurationFile, host: Host, tell: Callabl
 
 
 def _reload(supervisor: Supervisor, file: ConfigurationFile, tell: Callable[[str], None]) -> bool:
-    """Read the configuration again. Return whether the new one is used. A configuration with errors changes nothing."""
+    """Read the configuration again. Return whether the new configuration is used.
+
+    A configuration with errors changes nothing.
+    """
     try:
         supervisor.use(file.load())
     except ConfigError as error:
@@ -135,7 +138,7 @@ _MOST = 400
 def check_schedules(settings: Settings, now: datetime) -> None:
     """Check that every schedule is valid, and that every limit of an objective can be met.
 
-    Raises ConfigError otherwise. The error names every limit that is too short, with the shortest possible limit.
+    Raises ConfigError otherwise. The error lists every limit that is too short, with the shortest possible limit.
     """
     schedules = {
         job.name: (Schedule.of(job.schedule, job.timezone), job.schedule.jitter)
@@ -170,7 +173,7 @@ def _short_limits(
 
 
 def _longest_pause(schedule: Schedule, now: datetime) -> float:
-    """Return the longest time in seconds between two consecutive times of the schedule; 0 if fewer than two follow."""
+    """Return the longest time in seconds between two consecutive times of the schedule; 0 if it has fewer than two."""
     times, at = list[datetime](), now
     while len(times) <= _MOST and (following := schedule.after(at)) is not None:
         times.append(following)

@@ -1,4 +1,4 @@
-"""Starts jobs for the agent and for the helper of `zsnapdb serve`; while jobs are frequent, with a fork server.
+"""Starts jobs for the agent and for the helper of `zsnapdb serve`. If jobs are frequent, a fork server is used.
 
 The server has already imported the modules that jobs need. That saves half a second of processor time for each job. The
 server process runs `zsnapdb/cli/fork_server.py`.
@@ -38,10 +38,10 @@ READY = b"ready"
 """The server's first packet, sent after all imports. Later packets are process ids of jobs, or NOT_STARTED."""
 NOT_STARTED = b"none"
 GO = b"go"
-"""The message in the pipe of an adopted job. If the pipe closes without it, the job does nothing."""
+"""The message in the pipe of an adopted job. If the pipe closes without this message, the job does nothing."""
 
 PATIENCE = 10.0
-"""Seconds that the server has to fork a job. After that it is killed, and the job is started without it."""
+"""Seconds that the server gets to fork a job. Then it is killed, and the job is started without it."""
 _MODULE = "zsnapdb.cli.fork_server"
 _ROOM = " " * 256
 """The last argument of the server's command line. It reserves space for the command lines of jobs."""
@@ -86,7 +86,8 @@ class ForkServer:
     def fork(self, request: StartRequest, streams: Streams, adoption: Adoption) -> AdoptedProcess | None:
         """Let the server fork a job, and return the job as a child of this process.
 
-        Return None if the server cannot do it. Then no job runs, and the server has ended or must be ended.
+        Return None if the server cannot fork the job. In that case no job runs, and the server has ended or must be
+        ended.
         """
         with contextlib.ExitStack() as ending:
             reading, writing = os.pipe()
@@ -157,16 +158,16 @@ A start without a server every two and a half minutes costs less than half a per
 about 80 MiB of memory.
 """
 SPARED = 600.0
-"""Seconds until the next server starts after a server that forked no job, for example because an import failed."""
+"""Seconds until the next server is started after one that forked no job, for example because an import failed."""
 
 
 @dataclass
 class JobStarter:
     """Starts jobs with this environment. Each job is a child of this process.
 
-    A job is started without the server if the server is not ready, has ended, does not answer, or has other limits than
-    this process. `steady` is a monotonic clock in seconds. A server waits `frequent` seconds for the next job. Several
-    threads may start jobs at once.
+    A job is started without the server if the server is not ready, has ended, does not answer, or has other resource
+    limits than this process. `steady` is a monotonic clock in seconds. A server waits `frequent` seconds for the next
+    job. Several threads may start jobs at once.
     """
 
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -197,9 +198,9 @@ class JobStarter:
             self._start_server()
 
     def tidy(self) -> None:
-        """End the server if it had no recent job, and reap adopted processes.
+        """End the server if it has forked no job recently, and reap adopted processes.
 
-        While another thread starts a job, this returns at once, because that thread does the same.
+        While another thread starts a job, this method returns at once, because that thread does the same.
         """
         if not self._alone.acquire(blocking=False):
             return

@@ -1,6 +1,6 @@
 """The files with the results of the agent's jobs: one file per job, replaced atomically and durable on return.
 
-An unreadable file counts as missing: the job runs again, and a new file is written.
+An unreadable file is treated as missing: the job runs again, and a new file is written.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ _LONGEST = 31 * 86400.0
 def pause(settings: Settings, instance: str, seconds: float, reason: str, host: Host) -> datetime | None:
     """Prevent starts of the instance's jobs for that many seconds (0: end the pause). Return the pause's end, or None.
 
-    A running agent applies it within ten seconds. Raises UsageError if the pause is too long, or the reason is empty or
-    too long.
+    A running agent applies the pause within ten seconds. Raises UsageError if the pause is too long, or the reason is
+    empty or too long.
     """
     name, _ = settings.one_instance(instance)
     if not 0 <= seconds <= _LONGEST:
@@ -156,7 +156,7 @@ def pause(settings: Settings, instance: str, seconds: float, reason: str, host: 
 
 
 class RunningConfiguration(BaseModel):
-    """The configuration of the running agent: its file, the time it was read (UTC), its digest, and its jobs."""
+    """The configuration of the running agent: its file, the time when it was read (UTC), its digest, and its jobs."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -171,7 +171,7 @@ class RunningConfiguration(BaseModel):
 def note(settings: Settings, file: Path, host: Host) -> None:
     """Record the configuration that this agent process uses.
 
-    Raises OSError or PreflightError if it cannot be written.
+    Raises OSError or PreflightError if the record cannot be written.
     """
     record = RunningConfiguration(
         pid=os.getpid(),

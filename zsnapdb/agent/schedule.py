@@ -24,7 +24,7 @@ from zsnapdb.planning.agent_jobs import JobKind, JobName, RunRecord, cron_times,
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHIFT = timedelta(hours=3)
-"""More than any change of a clock by daylight saving time."""
+"""A period that is longer than any change of clocks for daylight saving time."""
 _MOST_STEPS = 2000
 _LOOKED_BACK = tuple(timedelta(days=days) for days in (1 / 24, 1, 7, 32, 367))
 
@@ -36,7 +36,7 @@ class Schedule:
     trigger: OrTrigger | IntervalTrigger
     zone: ZoneInfo
     is_hourly: bool
-    """Whether the hour of the cron expression varies. Then both occurrences of a repeated hour count."""
+    """Whether the hour of the cron expression varies. If so, the job runs in both occurrences of a repeated hour."""
 
     @classmethod
     def of(cls, settings: ScheduleSettings, timezone: str) -> Schedule:
@@ -73,8 +73,8 @@ class Schedule:
     def after(self, moment: datetime) -> datetime | None:
         """Return the first time after the moment (both UTC); None if there is none.
 
-        If a wall-clock time is skipped when clocks are set forward, the job runs right after the skip. If it occurs
-        twice when clocks are set back, the job runs once, unless it runs at least every hour.
+        If a wall-clock time is skipped when clocks are set forward, the job runs right after the skip. If a wall-clock
+        time occurs twice when clocks are set back, the job runs once, unless it runs at least every hour.
         """
         if isinstance(self.trigger, IntervalTrigger):
             following = self.trigger.get_next_fire_time(None, moment + timedelta(microseconds=1))

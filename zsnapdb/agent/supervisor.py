@@ -40,8 +40,8 @@ from zsnapdb.planning.health.facts import ExchangedServer
 def suspended_instances(settings: Settings) -> Mapping[str, str]:
     """Return the instances whose jobs must wait, each with the reason and both ways to end the wait.
 
-    While a restore in place of the server is still being prepared, production and its jobs continue. If a state is
-    unreadable, its jobs do not wait, because a failing job is reported and a waiting job is not.
+    While a restore in place of the server is still being prepared, production and its jobs continue. If the state of an
+    instance is unreadable, its jobs do not wait, because a failing job is reported and a waiting job is not.
     """
     reasons = {}
     for name in settings.instance:
@@ -70,13 +70,13 @@ def _reason(instance: Instance) -> str:
 
 
 _KEPT_AGAIN = 1.0
-"""Seconds until a failed write of a record is repeated."""
+"""Seconds after which a failed write of a record is repeated."""
 LONGEST_WAIT = 10.0
 """Maximum seconds between two turns: each turn detects ended jobs, pauses, and changes of the clock."""
 _CANNOT_START = 127
 _POLL = 0.2
 UNWIND = 300.0
-"""Seconds that a stopped job has to end: it releases locks and removes incomplete objects."""
+"""Seconds that a stopped job gets to release its locks, remove incomplete objects and end."""
 _JUDGING = (JobKind.STATUS, JobKind.DOCTOR)
 
 
@@ -92,7 +92,7 @@ class _Running:
     """The time of the last change of `work`, by the monotonic clock."""
     stopped_at: float | None = None
     is_replaced: bool = False
-    """Whether the job was stopped in order to start it again with another configuration."""
+    """Whether the job was stopped in order to restart it with another configuration."""
 
 
 @dataclass
@@ -115,7 +115,7 @@ class Supervisor:
     _seen: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
     """The records last read from the files or written to them."""
     _unkept: set[JobName] = field(init=False, default_factory=set)
-    """The jobs whose record could not be written yet. Until then, readers of the files see an older record."""
+    """The jobs whose record could not be written yet, so that readers of the files see an older record."""
     _following: dict[JobName, tuple[datetime, datetime | None]] = field(init=False, default_factory=dict)
     _is_ending: bool = field(init=False, default=False)
     _jobs: Mapping[JobName, PlannedJob] = field(init=False, default_factory=dict)
@@ -186,7 +186,7 @@ class Supervisor:
     def end(self, wait: Callable[[float], object], patience: float) -> None:
         """Stop every job, and store the results. A job that does not end in time is killed.
 
-        Its next run continues its work.
+        The next run of such a job continues the work.
         """
         self._is_ending, deadline = True, self.steady() + patience
         for name, running in self._running.items():
@@ -235,7 +235,10 @@ class Supervisor:
         return left_to_fleet(record, self.records.given(name), fleet.fallback_after)
 
     def _run_id(self, name: JobName, now: datetime) -> str:
-        """Return the id of a run that starts now. If the fleet also has the job, the id contains the scheduled time."""
+        """Return the id of a run that starts now.
+
+        If the fleet may also start the job, the id contains the scheduled time.
+        """
         fleet = self.settings.fleet
         if fleet is None or not is_shared(name, fleet):
             return run_context.new_run_id()
@@ -316,7 +319,7 @@ class Supervisor:
         running.child.stop()
 
     def _keep(self, name: JobName, record: RunRecord) -> None:
-        """Store the record. A full disk stops neither the job nor the agent: the next turn tries again."""
+        """Store the record. If the disk is full, job and agent continue, and the next turn tries again."""
         is_new = self._known.get(name) != record or name not in self._unkept
         self._known[name] = record
         try:

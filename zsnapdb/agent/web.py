@@ -1,6 +1,6 @@
 """HTTP server for /metrics, /healthz and /readyz, in threads next to the agent's loop.
 
-A client has a fixed time for its whole request, and for reading the answer. If there are too many clients, the oldest
+A client gets a fixed time for its whole request, and for reading the answer. If there are too many clients, the oldest
 one is disconnected, unless its answer is being prepared. So a client that sends a byte now and then does not keep other
 clients out.
 """
@@ -33,7 +33,7 @@ from zsnapdb.jobs.record import record_file
 from zsnapdb.planning.agent_jobs import HOST, KnownRun, PauseRecord, PlannedJob, RunRecord, jobs_of, not_ready
 
 _SECONDS = 10.0
-"""Seconds that a client has for its request with the TLS handshake, and again for reading the answer."""
+"""Seconds that a client gets for its request with the TLS handshake, and again for reading the answer."""
 _MOST = 16
 """Maximum number of connected clients."""
 _POLL_SECONDS = 0.2
@@ -55,9 +55,9 @@ class WebServer:
     """A listening server. It answers from `start` to `close`."""
 
     def __init__(self, settings: HttpSettings, answers: Answers, seconds: float = _SECONDS) -> None:
-        """Listen. A client has `seconds` for its request, and again for reading the answer.
+        """Listen. A client gets `seconds` for its request, and again for reading the answer.
 
-        Raises ConfigError if it cannot listen, or if the token or the certificate cannot be read.
+        Raises ConfigError if the server cannot listen, or if the token or the certificate cannot be read.
         """
         token = password_in(settings.token_file, "the token of the agent") if settings.token_file is not None else None
         secret = token.get_secret_value() if token is not None else ""
@@ -102,7 +102,7 @@ class _Client:
 
 
 class _Clients:
-    """The connected clients, by their sockets. A socket is closed only after it was removed from here."""
+    """The connected clients, by their sockets. A socket is closed only after it was removed from this collection."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -112,7 +112,8 @@ class _Clients:
     def admit(self, connection: socket.socket) -> bool:
         """Admit a client; if necessary, it replaces the oldest client for which the server waits.
 
-        Return whether it was admitted. It is not if an answer is being prepared for every client.
+        Return whether the client was admitted. It is not admitted while answers are being prepared for all connected
+        clients.
         """
         with self._lock:
             if len(self._known) >= _MOST:
@@ -268,7 +269,7 @@ def _handler(answers: Answers, token: str) -> type[BaseHTTPRequestHandler]:
 
 
 class Listener:
-    """HTTP server at the address of the settings. It does not listen before the first `use` and after `close`."""
+    """HTTP server at the address in the settings. It listens from the first `use` until `close`."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers
@@ -277,14 +278,14 @@ class Listener:
 
     @property
     def port(self) -> int | None:
-        """The port on which it listens (None: it does not)."""
+        """The port on which it listens (None: it does not listen)."""
         return self._server.port if self._server is not None else None
 
     def use(self, settings: HttpSettings | None) -> None:
         """Listen only at the address of these settings. Certificates and tokens are read again.
 
-        Raises ConfigError if that is impossible. Then a different previous address stays in use; if the address is the
-        same, it is closed.
+        Raises ConfigError if that is impossible. In that case, a different previous address stays in use, but the same
+        address is closed.
         """
         has_files = settings is not None and (settings.certificate is not None or settings.token_file is not None)
         if self._server is not None and settings == self._settings and not has_files:
@@ -313,7 +314,7 @@ def _place(settings: HttpSettings) -> tuple[str, int]:
 
 
 _HANGS = 120.0
-"""Seconds without a turn after which the agent counts as dead."""
+"""Seconds without a turn after which the agent is considered dead."""
 
 
 @dataclass
@@ -333,7 +334,7 @@ class Pages:
         self._last = self.steady()
 
     def alive(self) -> tuple[str, ...]:
-        """Return why the agent counts as dead; empty if it is alive."""
+        """Return why the agent is considered dead; empty if the agent is alive."""
         silence = self.steady() - self._last
         return (f"the agent has done nothing for {silence:.0f} s",) if silence > _HANGS else ()
 
@@ -376,9 +377,9 @@ class JobOverview:
 class AgentOverview:
     """The jobs of the agent, the current pauses, and whether an agent is running on this host.
 
-    A pause without an instance is that of the host. `held` has the instances whose jobs must not start, each with the
-    reason. `difference` states how the running agent's configuration differs from the given file ("": it does not
-    differ).
+    A pause without an instance is a pause of the host. `held` contains the instances whose jobs must not start, each
+    with the reason. `difference` is a text about how the running agent's configuration differs from the given file ("":
+    it does not differ).
     """
 
     is_running: bool

@@ -1,1 +1,1 @@
-"""Shared by all packages: errors, names, quantities, patterns, atomically written files."""
+"""Code that all packages share: errors, names, quantities, patterns, atomically written files."""

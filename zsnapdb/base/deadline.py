@@ -11,11 +11,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 _PIECE = 256 << 10
-"""Bytes of one write. The rate is checked after each write."""
+"""The number of bytes per write. The rate is checked after each write."""
 
 
 class ExchangeLimit:
-    """One exchange with a peer. It fails after `seconds`. With a rate, it fails when it is `seconds` behind that rate.
+    """One exchange with a peer. The exchange fails after `seconds`.
+
+    With a rate, it fails when it is `seconds` behind that rate.
 
     `rate` is the minimum in bytes per second; with 0, bytes do not extend the deadline. A fast phase does not allow a
     longer pause later. An exchange of N bytes lasts at most `seconds + N / rate`, and no pause in it is longer than
@@ -142,9 +144,9 @@ def timed(plain: socket.socket) -> TimedSocket:
 
 
 _SLOW = 60e6
-"""Bytes per second. With a higher value, fast stores would count as slow on a host under CPU load."""
+"""Bytes per second. With a higher value, fast stores would be treated as slow on a host under CPU load."""
 _TELLING_BYTES = 1 << 20
-"""A shorter answer does not measure the bandwidth: its time is mostly the latency of the request."""
+"""A shorter answer is not suitable to measure the bandwidth, because its time is mostly the latency of the request."""
 
 
 def rate_of(size: int, seconds: float) -> float | None:

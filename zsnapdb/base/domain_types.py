@@ -32,7 +32,7 @@ def new_backup_id(now: datetime, randomness: int) -> str:
 
 
 def is_backup_id(text: str) -> bool:
-    """Whether the text has the form of a backup id and contains a valid date and time."""
+    """Whether the text matches the pattern of a backup id and contains a valid date and time."""
     if _BACKUP_ID.fullmatch(text) is None:
         return False
     try:
@@ -90,12 +90,13 @@ class BinlogCoordinates:
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a state in the server's history. `source` names where the position was read.
+    """The position of a state in the server's history. `source` is the place where the position was read.
 
     - `gtids` is None if the server assigns no GTIDs.
     - `coordinates` is None without a binlog.
     - `fingerprint` identifies the binlog of the coordinates. It is None if that file was not read.
-    - `last_gtid` is the last GTID in that file before the coordinates. It is None if the file was not read or has none.
+    - `last_gtid` is the last GTID in that file before the coordinates. It is None if the file was not read or contains
+      no GTID.
     """
 
     flavour: Flavour

@@ -53,8 +53,8 @@ class ZsnapdbError(Exception):
     """An error. The message states the operation, its object and the problem. `hint` tells the user what to do.
 
     Control characters in both, for example from a server or store, are escaped. `about` lists the owners of the clones
-    and commits that the text names. It is empty if the text only repeats the request. If it is None, the text may name
-    any object, so only administrators may read it (`base/run_context.py`).
+    and commits that appear in the text. It is empty if the text only repeats the request. If it is None, any object may
+    appear in the text, so only administrators may read it (`base/run_context.py`).
     """
 
     code = "internal"
@@ -171,7 +171,7 @@ class NotFound(RepositoryError):
 
 
 class UnknownNameError(NotFound):
-    """A clone, machine, base, table or unfinished restore with that name does not exist here. Nothing was changed."""
+    """No clone, machine, base, table or unfinished restore with that name exists on this host. Nothing was changed."""
 
     code = "unknown-name"
     exit_code = UsageError.exit_code
@@ -220,7 +220,7 @@ class DamagedBackupError(DamagedError):
 
 
 class HistoryError(DamagedError):
-    """The repository has something newer than the requested point, or several histories with that point.
+    """The repository contains something newer than the requested point, or several histories with that point.
 
     Nothing was changed.
     """
@@ -236,7 +236,7 @@ class AbandonedHistoryError(HistoryError):
 
 
 class AmbiguousPointError(HistoryError):
-    """Several states match the point: states of several histories, or states between two commits with known times.
+    """Several states match the point: states in several histories, or states between two commits with known times.
 
     Nothing was changed.
     """
@@ -326,9 +326,9 @@ def missing_library(extra: str, error: ImportError) -> ConfigError:
 
 
 def libraries_of(extra: str, error: ImportError) -> list[str]:
-    """Return the extra's requirements as the installed package declares them; else the library that `error` names.
+    """Return the extra's requirements as the installed package declares them; else the library in `error`.
 
-    zsnapdb itself is left out: no package index has it, and anybody could register its name there.
+    zsnapdb itself is left out: it is in no package index, so anybody could register its name in one.
     """
     from importlib import metadata  # every command imports this module, but few need this one
 
@@ -348,7 +348,8 @@ def how_to_install(
 
     The command `pip` usually belongs to another Python.
 
-    The Debian package has a Python without pip. The system's pip can install into it (pip 22.3 and later).
+    The Debian package contains a Python without pip. The system's pip can install into this Python (pip 22.3 and
+    later).
     """
     packages = " ".join(f"'{package}'" for package in what)
     if has_pip:
@@ -365,7 +366,7 @@ class RetryClass(StrEnum):
     NEVER = "never"
     """The same command fails the same way until a person has changed something."""
     TWICE = "twice"
-    """It is unknown whether the cause is temporary: make two attempts in total, then ask a person."""
+    """Whether the cause is temporary is unknown: make two attempts in total, then ask a person."""
 
 
 _CLASSES: dict[int, RetryClass] = {
@@ -389,15 +390,15 @@ _CLASSES: dict[int, RetryClass] = {
 assert _CLASSES.keys() == EXIT_CODES.keys()
 
 _PASSING = {CommandTimeout.code}
-"""Codes of temporary errors whose exit code other errors share: a pool or a guest did not answer in time."""
+"""Codes of temporary errors whose exit code is also used for other errors: a pool or a guest did not answer in time."""
 
 
 def retry_class(exit_code: int, error_code: str | None = None) -> RetryClass:
     """Return whether to repeat a command that ended with `exit_code`.
 
-    `error_code` is `error.code` of its JSON document, if there is one; it is more specific than the exit code. An
-    unknown code gets two attempts, for example that of a signal (-9, 137) or of a newer release. Code 0 is a success,
-    which is never repeated.
+    `error_code` is `error.code` of its JSON document, if there is one; it is more specific than the exit code. For an
+    unknown code, two attempts are made, for example for the code of a signal (-9, 137) or of a newer release. Code 0 is
+    a success, which is never repeated.
     """
     if exit_code == CommandError.exit_code and error_code in _PASSING:
         return RetryClass.AGAIN

@@ -32,14 +32,17 @@ def replace(file: Path, content: bytes, mode: int = 0o600) -> None:
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove unfinished files of killed processes from the folder. No other process may write there meanwhile."""
+    """Remove unfinished files of killed processes from the folder.
+
+    During the call, no other process may write to the folder.
+    """
     for left in folder.glob(f"{_UNFINISHED}*"):
         with contextlib.suppress(OSError):
             left.unlink()
 
 
 def replace_disposable(file: Path, *parts: bytes | bytearray) -> None:
-    """Replace the file as `replace` does, but without waiting for the disk.
+    """Replace the file like `replace`, but do not wait for the disk.
 
     After a power failure the file may have any content. Use this only for files that may be lost and whose readers
     detect a partial file.
@@ -98,8 +101,8 @@ def open_private(path: Path) -> int:
 def locked_file(path: Path, seconds: float) -> Iterator[None]:
     """Hold the lock file exclusively during the block, on all hosts that mount it (flock works over NFS).
 
-    TimeoutError if another process still holds it after `seconds`; it names the file and the holder. OSError as for
-    `open_private`.
+    Raises TimeoutError, with the file and the holder, if another process still holds the lock after `seconds`. Raises
+    OSError in the same cases as `open_private`.
     """
     deadline = time.monotonic() + seconds
     opened = open_private(path)
@@ -164,9 +167,9 @@ def open_regular(file: Path) -> BufferedReader:
 def secret_in(file: Path, what: str, hint: str) -> bytes:
     """Return the content of a file with a secret. ConfigError with `hint` if the file cannot be read.
 
-    ConfigError also if another account may read or change the file. Only root and this account may own it, and only the
-    owner may access it. If root is the owner, a group may also read it. A link that another account owns is not
-    followed.
+    ConfigError also if another account may read or change the file. Only root and this account may own the file, and
+    only the owner may access it. If root is the owner, a group may also read the file. A link that another account owns
+    is not followed.
     """
     try:
         if file.is_symlink() and not _is_trusted(os.lstat(file).st_uid):
@@ -274,7 +277,7 @@ def lock_file(folder: Path, name: str) -> Path:
 def open_lock(folder: Path, name: str) -> TextIO:
     """Return the open lock file of that name in a private folder; create both if they are missing.
 
-    Raises PreflightError like `make_private`, or if the lock file is a link.
+    Raises PreflightError in the same cases as `make_private`, or if the lock file is a link.
     """
     make_private(folder)
     path = lock_file(folder, name)

@@ -1,4 +1,4 @@
-"""Checks whether a folder's file system supports the operations that later steps need."""
+"""Checks whether a folder's file system supports the operations that are needed later."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ class Ability(Enum):
 REPOSITORY = frozenset(Ability)
 """Abilities that the folder of a repository needs."""
 NEW_FILE = frozenset({Ability.PRIVATE, Ability.LINK})
-"""Abilities for a folder in which new files appear complete and never replace another."""
+"""Abilities that are needed in a folder so that new files appear complete and never replace other files."""
 
 
 def lacking(folder: Path, needed: Collection[Ability]) -> dict[Ability, str]:
-    """Test the needed abilities. Return the missing ones, each with the system's error.
+    """Test the needed abilities. Return the missing abilities, each with the system's error.
 
     The test leaves nothing in the folder. OSError if no file can be created in the folder.
     """
@@ -105,7 +105,10 @@ def lacking(folder: Path, needed: Collection[Ability]) -> dict[Ability, str]:
 
 
 def refuse_unfit(folder: Path, needed: Collection[Ability], hint: str) -> None:
-    """Raise PreflightError if the file system of the folder lacks a needed ability. OSError as for `lacking`."""
+    """Raise PreflightError if the file system of the folder lacks a needed ability.
+
+    Raises OSError in the same cases as `lacking`.
+    """
     lacks = lacking(folder, needed)
     if lacks:
         words = "; ".join(f"{ability.words} ({said})" for ability, said in lacks.items())

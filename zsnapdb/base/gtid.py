@@ -84,7 +84,7 @@ class GtidSet:
     def _followed_by(self, other: GtidSet) -> GtidSet | None:
         """Return the union if `other` is one interval directly after the last interval of the same source; else None.
 
-        This fast path covers the usual order of transactions. There may be millions of them.
+        This is a fast path for the usual order of transactions. There may be millions of transactions.
         """
         if len(other.intervals) != 1:
             return None
@@ -148,7 +148,7 @@ class GtidPosition:
         return cls(dict(sorted(heads.items())))
 
     def contains(self, other: GtidPosition) -> bool:
-        """Whether this position has every domain of `other`, with at least the same sequence number."""
+        """Whether this position contains every domain of `other`, with at least the same sequence number."""
         return all(domain in self.heads and self.heads[domain][1] >= head[1] for domain, head in other.heads.items())
 
     def __str__(self) -> str:

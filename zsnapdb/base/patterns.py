@@ -36,8 +36,8 @@ def is_line(text: str) -> bool:
 def is_dataset(text: str) -> bool:
     """Whether the text is a valid ZFS dataset name (zfs(8), "ZFS File System Hierarchy").
 
-    ZFS allows at most 255 bytes, and no component `.` or `..`. A pool name starts with a letter, so a program never
-    takes the text for an option.
+    ZFS allows at most 255 bytes, and no component `.` or `..`. A pool name starts with a letter, so programs never
+    treat the text as an option.
     """
     return len(text) <= 255 and _is_dataset_form(text)
 
@@ -127,7 +127,7 @@ GREATEST_SEQUENCE = 2**53 - 1
 """Largest sequence number that every JSON parser represents exactly."""
 
 SequenceNumber = Annotated[int, Field(ge=1, le=GREATEST_SEQUENCE)]
-"""Place of a document in the order of its kind in a repository (`planning/creation_order.py`)."""
+"""The place of a document among the documents of its kind in a repository (`planning/creation_order.py`)."""
 
 RoleName = Annotated[str, Field(pattern=rf"^{ROLE}$")]
 InstanceName = Annotated[str, Field(pattern=rf"^{INSTANCE}$")]
@@ -166,8 +166,8 @@ def _moment(moment: datetime) -> datetime:
 
 _LAST_YEAR = 9999
 Moment = Annotated[datetime, AfterValidator(_moment)]
-"""A time in UTC. A time without a zone is refused because it cannot be compared; so is one near the year 9999, where
-arithmetic fails.
+"""A time in UTC. A time without a zone is refused, because it cannot be compared. A time near the year 9999 is refused
+too, because arithmetic with it fails.
 """
 
 Seconds = Annotated[float, Field(ge=0, lt=1e12)]
@@ -196,7 +196,8 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 def below(root: PurePath | str, *names: str) -> str:
     """Return the path of `names` below the absolute folder `root`. Each name is one or more path components.
 
-    DamagedError if a name is absolute, empty, or has a component `.` or `..`: such a path could leave the folder.
+    DamagedError if a name is absolute, empty, or has a component `.` or `..`, because such a path could leave the
+    folder.
     """
     path = PurePosixPath(root)
     if not path.is_absolute():
@@ -248,7 +249,10 @@ Subject = Annotated[str, AfterValidator(_subject)]
 
 
 def is_same(one: str, other: str) -> bool:
-    """Return whether both names mean the same subject. An issuer may change the case of a mail address or a project."""
+    """Return whether both names mean the same subject.
+
+    Case is ignored, because an issuer may change the case of a mail address or a project.
+    """
     return one.casefold() == other.casefold()
 
 

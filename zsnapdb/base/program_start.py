@@ -1,4 +1,4 @@
-"""Start of external programs: short ones, child processes for long work, and requests to stop."""
+"""Start of external programs: short programs, child processes for long work, and requests to stop."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def search_path() -> str:
 
 
 def for_programs() -> dict[str, str]:
-    """Return the whole environment of a server or host program. The locale is C, because the output is parsed."""
+    """Return the whole environment of a server or host program. The locale is C, because zsnapdb parses the output."""
     return {"PATH": search_path(), "HOME": NO_HOME, "LC_ALL": "C", "LANGUAGE": "C", **NO_LOGIN_PATHS}
 
 
@@ -53,12 +53,12 @@ def for_terminal() -> dict[str, str]:
 
 
 def for_site(**more: str) -> dict[str, str]:
-    """Return the whole environment of the site's own program: that of zsnapdb without secrets, plus `more`."""
+    """Return the whole environment of the site's own program: zsnapdb's environment without secrets, plus `more`."""
     return {name: value for name, value in os.environ.items() if not is_secret_name(name)} | more
 
 
 MOST_BYTES = 1 << 30
-"""Maximum bytes of a program's output to a pipe; a listing of millions of snapshots is shorter."""
+"""Maximum bytes of a program's output to a pipe. A list of millions of snapshots is shorter."""
 MOST_IN_FILE = 256 << 20
 """Maximum bytes that a site's program may write to a temporary file."""
 _LOOK_SECONDS = 0.2
@@ -80,7 +80,7 @@ def run(
     own_group: bool = False,
     most_bytes: int = MOST_BYTES,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end. `own_group`: Ctrl-C on the terminal does not reach it.
+    """Run a program to its end. `own_group`: Ctrl-C on the terminal does not reach the program.
 
     If a child process outlives the program and holds the output open, `run` does not wait for the child.
 
@@ -193,8 +193,8 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a program with unbuffered pipes and return its process.
 
-    `own_session`: it continues when our terminal closes. `zone` is the program's time zone (None: the host's time
-    zone).
+    `own_session`: the program continues when our terminal closes. `zone` is the program's time zone (None: the host's
+    time zone).
 
     Raises:
         OSError: the program cannot be started
@@ -213,7 +213,10 @@ def start(
 
 
 def become_user(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> NoReturn:
-    """Replace this process with an interactive program. `environment` None: that of an interactive database client."""
+    """Replace this process with an interactive program.
+
+    `environment` None: the environment of an interactive database client.
+    """
     os.execve(argv[0], list(argv), for_terminal() if environment is None else environment)  # noqa: S606 - no shell
 
 
@@ -224,7 +227,7 @@ class Stop(Protocol):
         """Whether the stop was requested."""
 
     def wait(self, seconds: float, /) -> bool:
-        """Wait at most `seconds` for the request to stop. Return whether it came."""
+        """Wait at most `seconds` for the request to stop. Return whether the request came."""
 
 
 class Running(Protocol):

@@ -14,15 +14,15 @@ from zsnapdb.base.errors import UsageError
 _SIZES = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _LONGEST = 36500 * 86400.0
-"""Seconds. The longest allowed distance of a date from now."""
+"""Seconds. The longest allowed time between a date and now."""
 
 
 WRITTEN = "written"
-"""Key of the validation context for values that a person wrote: a number without a unit is then refused."""
+"""Key of the validation context for values that a person wrote, in which a number without a unit is refused."""
 
 
 def _bare_number(value: object) -> str | None:
-    """Return the number of a quantity that a person wrote without a unit. None if it has a unit or is 0.
+    """Return the number of a quantity that a person wrote without a unit; None if the quantity has a unit or is 0.
 
     Raises:
         ValueError: it is negative, infinite or NaN.
@@ -51,7 +51,10 @@ def _size_choices(number: str) -> tuple[str, ...]:
 
 
 def _duration_choices(number: str) -> tuple[str, ...]:
-    """Return possible spellings of a duration without a unit, seconds first. From 3600 on, it is taken as seconds."""
+    """Return possible spellings of a duration without a unit, seconds first.
+
+    A number from 3600 on is taken as seconds.
+    """
     seconds = float(number)
     if seconds < 3600:
         return f"{number}s", f"{number}d"

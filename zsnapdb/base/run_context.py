@@ -22,7 +22,7 @@ def new_run_id() -> str:
 
 
 def is_run_id(text: str) -> bool:
-    """Whether the text has the form of a run id."""
+    """Whether the text matches the pattern of a run id."""
     return re.fullmatch(PATTERN, text) is not None
 
 
@@ -48,7 +48,7 @@ def run_id() -> str:
 
 
 AUDIENCE_VARIABLE = "ZSNAPDB_AUDIENCE"
-"""Environment variable with the clone owner for whom a command runs. Only root can set it for root's commands."""
+"""Environment variable with the clone owner for whom a command runs. Only root can set it for commands of root."""
 
 
 @dataclass(frozen=True)

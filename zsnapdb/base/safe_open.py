@@ -1,7 +1,7 @@
 """Safe access for root to files in folders that the database server's account owns. Only this module accesses them.
 
 The server's account can replace any file in its folders with a link, a pipe or a hard link at any moment. So a path is
-walked folder by folder, each opened relative to its parent (openat(2)). A link is followed only in a folder where no
+opened folder by folder, each folder relative to its parent (openat(2)). A link is followed only in a folder where no
 other account can create links. A link as the last component is never followed. Only regular files are read or written.
 """
 
@@ -23,11 +23,13 @@ from typing import BinaryIO
 from zsnapdb.base.errors import PreflightError
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""With O_DIRECTORY, open(2) also mounts a snapshot below .zfs; with O_PATH alone it would not."""
+"""With O_DIRECTORY, open(2) also mounts a snapshot below .zfs. With O_PATH alone it does not."""
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 """O_NONBLOCK: opening a pipe does not wait for its other end."""
 _BELOW_OPENED = re.compile(r"(?P<opened>/proc/self/fd/[0-9]{1,9})(?P<rest>/.*|)", re.DOTALL)
-"""A path below a folder that this process has opened. The walk starts at that folder (proc(5), /proc/PID/fd)."""
+"""A path below a folder that this process has opened. Such a path is opened from that folder on (proc(5),
+/proc/PID/fd).
+"""
 _SPECIAL = "is not a regular file"
 _MOST_LINKS = 40
 _DEEPEST = 64
@@ -78,7 +80,7 @@ def folder(path: Path, *, makes: bool = False) -> Iterator[int]:
 
 
 def _start(path: str) -> tuple[str, deque[str]]:
-    """Return the folder where the walk along the path starts, and the remaining names."""
+    """Return the folder from which the path is opened, and the remaining names."""
     below = _BELOW_OPENED.fullmatch(path)
     if below is None:
         return "/", deque(_names(path))
@@ -87,7 +89,7 @@ def _start(path: str) -> tuple[str, deque[str]]:
 
 @contextlib.contextmanager
 def folder_below(root: Path, names: Sequence[str], *, makes: bool = False) -> Iterator[int]:
-    """Open the folder `names` below `root` for the block, as `folder` does. With `makes`, create missing folders.
+    """Open the folder `names` below `root` for the block, like `folder`. With `makes`, create missing folders.
 
     The path of `root` may contain links. UnsafeFileError for any link below `root`, even if root owns it.
     """
@@ -146,8 +148,8 @@ def _link_target(name: str, at: int, path: Path) -> str:
 def refuse_links(path: Path, below: Path) -> None:
     """Raise UnsafeFileError if there is any link between the folder `below` and `path`.
 
-    Use it for received or cloned trees: there another account may have made even a link that root owns. A path that
-    does not exist yet is accepted.
+    Use this for received or cloned trees, in which another account may have created even a link that root owns. A path
+    that does not exist yet is accepted.
     """
     at = below
     for name in path.relative_to(below).parts:
@@ -215,14 +217,18 @@ def _is_link(name: str, at: int) -> bool:
 
 
 def read_text(file: Path) -> str:
-    """Return the file's text. Non-UTF-8 bytes stay distinct (surrogateescape). Errors as for `read_bytes`."""
+    """Return the file's text. Non-UTF-8 bytes stay distinct (surrogateescape).
+
+    Raises the same errors as `read_bytes`.
+    """
     return read_bytes(file).decode(errors="surrogateescape")
 
 
 def read_bytes(file: Path) -> bytes:
     """Return the content of the file.
 
-    UnsafeFileError as for `open_to_read`. Also if it is longer than 64 MiB: no server writes that much into such files.
+    Raises UnsafeFileError in the same cases as `open_to_read`, and if the file is longer than 64 MiB. No server writes
+    that much into such files.
     """
     with open_to_read(file) as opened:
         content = opened.read(_MOST_TEXT + 1)
@@ -249,7 +255,10 @@ def write_text(file: Path, text: str, owner: Owner | None, mode: int = 0o600) ->
 
 
 def rewrite_text(file: Path, text: str) -> None:
-    """Replace the file's content, but not its owner and permissions. UnsafeFileError as for `open_to_read`."""
+    """Replace the file's content, but not its owner and permissions.
+
+    Raises UnsafeFileError in the same cases as `open_to_read`.
+    """
     with open_to_read(file) as opened:
         status = os.fstat(opened.fileno())
     write_text(file, text, Owner(status.st_uid, status.st_gid), stat.S_IMODE(status.st_mode))
@@ -270,9 +279,9 @@ def _give(opened: int, owner: Owner | None) -> None:
 def give_tree(root: Path, names: Sequence[str], owner: Owner, former: Owner, last: Path | None = None) -> int:
     """Change the owner of the folder `names` below `root` and of its content. Return the number of changed entries.
 
-    Only a uid or gid that equals that of `former` is changed; those of root never change. A link itself is changed, not
-    its target. Other filesystems mounted below are skipped. The folder `last` is skipped, but not its content.
-    UnsafeFileError if folders are nested deeper than any server nests them.
+    Only a uid or gid that equals that of `former` is changed; files owned by root stay as they are. A link itself is
+    changed, not its target. Other filesystems mounted below are skipped. The folder `last` is skipped, but not its
+    content. UnsafeFileError if folders are nested deeper than any server nests them.
     """
     left_out = None
     if last is not None:
@@ -285,7 +294,7 @@ def give_tree(root: Path, names: Sequence[str], owner: Owner, former: Owner, las
 
 
 def give_folder(path: Path, owner: Owner, former: Owner) -> int:
-    """Change the owner of one folder, without its content, as `give_tree` does."""
+    """Change the owner of one folder, without its content, by the rules of `give_tree`."""
     with folder(path) as at:
         opened = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
     try:
@@ -335,7 +344,7 @@ class _Giving:
 
 
 def _new_owner(status: os.stat_result, owner: Owner, former: Owner) -> tuple[int, int] | None:
-    """Return the new uid and gid of a file, or None if neither changes. Those of root never change."""
+    """Return the new uid and gid of a file, or None if neither changes. Root's uid and gid never change."""
     uid = owner.uid if status.st_uid == former.uid != 0 else status.st_uid
     gid = owner.gid if status.st_gid == former.gid != 0 else status.st_gid
     return (uid, gid) if (uid, gid) != (status.st_uid, status.st_gid) else None

@@ -1,4 +1,4 @@
-"""TLS on timed sockets. Separate, so that commands with only plain sockets do not load the TLS library."""
+"""TLS on timed sockets. A separate module, so that commands without TLS do not load the TLS library."""
 
 from __future__ import annotations
 

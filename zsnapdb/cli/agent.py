@@ -1,4 +1,4 @@
-"""`zsnapdb agent`: the schedules of this host."""
+"""`zsnapdb agent`: the jobs of this host and their schedules."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _tell(text: str) -> None:
 
 
 def _environment(config: Path | None) -> dict[str, str]:
-    """Return the environment of jobs: they use the configuration of this command."""
+    """Return the environment of jobs. With it, jobs use the configuration of this command."""
     import os
 
     return {**os.environ, "ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else dict(os.environ)
@@ -51,8 +51,8 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
     """Run the agent's jobs of this configuration until SIGTERM. SIGHUP reloads the configuration.
 
     The sections [instance.NAME.agent] and [agent] define the jobs. Each job is a separate process, and at most one job
-    of an instance runs at a time. After missed runs, one run follows. All commands also work without the agent, from
-    cron or systemd timers.
+    of an instance runs at a time. If runs were missed, one run makes up for all of them. All commands also work without
+    the agent, from cron or systemd timers.
     """
     context.obj = config
     if context.invoked_subcommand is not None:

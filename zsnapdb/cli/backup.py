@@ -26,11 +26,11 @@ def backup(
 ) -> None:
     """Snapshot an instance and store the backup in the repository.
 
-    The snapshot is consistent over all volumes. The backup is incremental if an earlier one can be its base, otherwise
-    full. An interrupted backup is finished first, from its own snapshots.
+    The snapshot is consistent over all volumes. The backup is incremental if an earlier backup can be its base,
+    otherwise full. An interrupted backup is finished first, from its own snapshots.
 
-    With --once the command can be repeated: it finishes the backup of that run, or shows it if the repository has it.
-    No second backup is made.
+    With --once the command can be repeated: it finishes the backup of that run, or shows the backup if the repository
+    already has it. No second backup is made.
     """
     from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_permanently
 
@@ -68,8 +68,8 @@ def snapshot(
 ) -> None:
     """Snapshot an instance on this host only, without a backup or repository.
 
-    The set is as consistent as that of a backup and can be cloned. Sets expire by the rules of [instance.NAME.local];
-    `zsnapdb list --local` shows them.
+    The set is as consistent as a backup and can be cloned. Sets expire by the rules of [instance.NAME.local]; `zsnapdb
+    list --local` shows them.
     """
     from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_permanently
 

@@ -95,7 +95,7 @@ def purge(
 ) -> None:
     """Remove archived binlogs from the server.
 
-    A binlog is removed if it is archived, old enough, and read by all replicas.
+    A binlog is removed if it is archived, older than the configured minimum age, and read by all replicas.
     """
     from zsnapdb.jobs.binlog import purge as job
     from zsnapdb.report import binlog as report

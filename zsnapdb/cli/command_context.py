@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.base.instance import Instance
 
 _read: ContextVar[dict[Path | None, Settings | ZsnapdbError] | None] = ContextVar("read", default=None)
-"""Configurations that the current command has read, and the errors of those that it could not read."""
+"""Configurations that the current command has read, and the errors of configurations that it could not read."""
 
 
 @contextlib.contextmanager
@@ -80,8 +80,8 @@ def instance_context(
     This host's clocks are recorded.
 
     - `repository` None: the repository of the instance.
-    - `binary`: the only server program to start. None: those of the configuration.
-    - `wait`: longest wait of its jobs for another run, as a duration.
+    - `binary`: the only server program to start. None: the configured programs.
+    - `wait`: the longest time that jobs wait for another run, as a duration.
     """
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.cli.progress import Terminal

@@ -1,4 +1,4 @@
-"""Groups of commands. The module of a command is imported when the command is named."""
+"""Groups of commands. The module of a command is imported when the command is used."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class GroupCommands(Mapping[str, Any]):
     def declared(self, name: str) -> Command | Group:
         """Return the declaration of the command.
 
-        Raises: KeyError if there is none.
+        Raises: KeyError if there is no such command.
         """
         return COMMANDS[" ".join((*self._words, name))]
 
@@ -148,7 +148,7 @@ def _docstring(run: str) -> str:
 
 
 def _add_log_options(command: Any) -> None:
-    """Add the log options to a command, unless it already has them or passes unknown options on."""
+    """Add the log options to a command, unless it already has these options or passes unknown options on."""
     names = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
     if command is not None and not command.ignore_unknown_options and "--log-level" not in names:
         command.params.extend(log_options(hidden=True))

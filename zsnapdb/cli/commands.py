@@ -1,4 +1,7 @@
-"""The commands of `zsnapdb`. Each is declared once here. `command_groups.py` builds the command line from them."""
+"""The commands of `zsnapdb`. Each command is declared once in this module.
+
+`command_groups.py` builds the command line from them.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ class EvidenceKeeper(Enum):
 
 @dataclass(frozen=True)
 class Command:
-    """A command. `run` is its function below `zsnapdb.cli`, whose docstring is its help.
+    """A command. `run` is the function below `zsnapdb.cli` whose docstring is the help.
 
-    - `documents`: the views below `zsnapdb.report` that it prints under `--json` (MODULE:VIEW,VIEW).
-    - `notifies`: its start and end are sent to the configured targets.
+    - `documents`: the views below `zsnapdb.report` that the command prints with `--json` (MODULE:VIEW,VIEW).
+    - `notifies`: it notifies the configured targets of its start and end.
     - `only_with`: the option without which it changes nothing and leaves no evidence.
     - `passes_words_on`: unknown words are arguments of another program.
     - `examples`: command lines for its help and its manual page, declared without the words of the command.
@@ -48,7 +51,10 @@ class Command:
 
     @property
     def epilog(self) -> str | None:
-        """The end of the command's help: the examples, in lines that click does not wrap. None if there are none."""
+        """The end of the command's help: the examples, in lines that click does not wrap.
+
+        None if there are no examples.
+        """
         return "\n".join(["\b", "Examples:", *(f"  zsnapdb {one}" for one in self.examples)]) if self.examples else None
 
 

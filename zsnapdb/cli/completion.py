@@ -41,7 +41,7 @@ def answer_shells() -> None:
 
 
 def _names(find: Callable[[], Iterable[str]], beginning: str) -> list[str]:
-    """Return the names that start with `beginning`; none if the search fails, because a shell shows no error."""
+    """Return the names that start with `beginning`; none if the search fails, because a shell shows no errors."""
     from zsnapdb.base.errors import ZsnapdbError
 
     try:

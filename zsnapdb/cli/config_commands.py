@@ -123,9 +123,11 @@ def notify_test(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Send a test message to each target. A ping goes to its address with /log, which changes no state there.
+    """Send a test message to each target.
 
-    Exit codes: 0 every message arrived, 9 one did not.
+    A ping is sent to its address with /log, which does not change the state of the check.
+
+    Exit codes: 0 every message arrived, 9 a message did not arrive.
     """
     from zsnapdb.base.errors import ConfigError
     from zsnapdb.notify.occasions import send_test
@@ -143,7 +145,7 @@ def notify_test(
 def _show(targets: Sequence[str], failed: Sequence[str], what: str, *, json: bool) -> None:
     """Show the targets that got the message.
 
-    Raises: typer.Exit with code 9 if a target did not get it.
+    Raises: typer.Exit with code 9 if a target did not get the message.
     """
     from zsnapdb.base.errors import CommandError
     from zsnapdb.report.agent import NotifiedView
@@ -166,7 +168,7 @@ def notify_failed(
     Variables that systemd sets contain the unit's result. No message is sent if the unit succeeded or another run was
     in progress (exit code 75).
 
-    Exit codes: 0 every target was reached, 9 one was not.
+    Exit codes: 0 every target was reached, 9 a target was not reached.
     """
     import os
 

@@ -48,7 +48,7 @@ def sizing(
 ) -> None:
     """Estimate hours, memory, objects, requests and money for a server of a given size. Needs no configuration.
 
-    The rates were measured; the answer names how. The retention policy is simulated.
+    The rates were measured; the answer says under which conditions. The retention policy is simulated.
     """
     from zsnapdb.base.quantities import parse_duration, parse_size
     from zsnapdb.jobs.repository import sizing as job
@@ -123,8 +123,9 @@ def doctor(
     `zsnapdb example doctor.md` describes each rule. The configuration can silence a rule, with a reason and a last day.
     With --format nagios, exit code 3 means that the check itself failed.
 
-    With --load doctor checks nothing. It reads counters of the server, the ARC, the intent log and the disks twice,
-    shows the figures of each line, and lists effects without a counter.
+    With --load doctor checks nothing. It reads counters of the server, the ARC, the intent log and the disks twice. It
+    estimates the effect of other settings, shows the figures behind each estimate, and lists facts that no counter
+    shows.
     """
     if load:
         if fix or format is DoctorFormat.NAGIOS:
@@ -209,7 +210,7 @@ def advise(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Estimate the effect of other memory, devices or record sizes on the present load: `zsnapdb doctor --load`."""
+    """Estimate the effect of other memory, devices or record sizes on the current load: `zsnapdb doctor --load`."""
     if size is not None:
         renamed("advise --size", "sizing --size")
         sizing(size, change, keep=keep, prices=prices, json=json)

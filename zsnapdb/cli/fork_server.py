@@ -1,10 +1,10 @@
 """The fork server, `python -m zsnapdb.cli.fork_server DESCRIPTOR ROOM`, which forks jobs with all modules imported.
 
-The agent owns a fork server, and so does the helper of `zsnapdb serve`. Requests arrive through the socket with that
+The agent and the helper of `zsnapdb serve` each own a fork server. Requests arrive through the socket with that
 descriptor (`zsnapdb/agent/job_starter.py`). A job has its own descriptors, environment, arguments and process name, and
 reads the configuration itself. It inherits only the imported modules and the state that the server itself inherited.
-The server runs no code of a job, and ends with its owner. If loaded code has changed, for example by an upgrade, the
-server ends before the fork. The owner then starts that job as a new process, and starts another server.
+The server itself runs no code of a job, and ends together with its owner. If loaded code has changed, for example by an
+upgrade, the server ends before the fork. The owner then starts that job as a new process, and starts another server.
 
 A child of the server forks the job and ends, so the job becomes a child of the owner
 (`zsnapdb/agent/children.py`).
@@ -58,7 +58,7 @@ class LoadedCode:
         self._is_mixed = any(stamp is None or stamp[3] >= begun for stamp in self._stamps.values())
 
     def has_changed(self) -> bool:
-        """Whether a loaded file has been replaced, or may have been."""
+        """Whether a loaded file was, or may have been, replaced."""
         return self._is_mixed or any(_stamp(path) != stamp for path, stamp in self._stamps.items())
 
 
@@ -118,7 +118,7 @@ _NOT_OF_JOBS = (
     "zsnapdb.store.cloud",
     "zsnapdb.verbs.",
 )
-"""Prefixes of modules that jobs do not load, or that they load themselves."""
+"""Prefixes of modules that the server does not load, because jobs do not need them or load them themselves."""
 _UNWRITTEN = 120
 """Python's exit code of an interpreter that could not write its output."""
 
@@ -149,7 +149,7 @@ def import_all() -> None:
 def complete_models() -> None:
     """Build the validators of all models.
 
-    Otherwise each job would have to build those that it uses, such as the settings.
+    Otherwise each job would have to build the validators that it uses, such as those of the settings.
     """
     for model in _below(BaseModel):
         if model.__module__.startswith("zsnapdb.") and not model.__pydantic_complete__:
@@ -207,7 +207,10 @@ def _forked(line: socket.socket) -> bool:
 
 
 def _become(request: StartRequest, streams: Streams, pipe: int) -> None:
-    """Set the descriptors, environment and arguments of the job. If the owner does not adopt the job, end here."""
+    """Set the descriptors, environment and arguments of the job.
+
+    If the owner does not adopt the job, end the process.
+    """
     set_process_title(command_line(request.words))
     if os.read(pipe, len(GO)) != GO:
         os._exit(0)

@@ -1,7 +1,7 @@
 """`--once RUN`: a repeated command with the same run id returns the earlier answer and does nothing twice.
 
-Each verb declares its object, and how to detect the results of a run. This module decides the action. `backup` does not
-need this module: the manifest, which all hosts can read, has the run id, and a later backup resumes an interrupted one.
+Each verb declares its object, and how to detect the results of a run. This module chooses the action. `backup` does not
+need this module: the manifest contains the run id, and a later backup resumes an interrupted one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CommandAnswer:
-    """Output and exit code of a command. If the output contains secrets, `kept` is the form to record."""
+    """Output and exit code of a command. If the output contains secrets, `kept` is the output to record instead."""
 
     view: Printable
     exit_code: int = 0
@@ -83,7 +83,9 @@ class Repeatable:
 
 
 def show_once(host: Host, run: str | None, command: Repeatable, make: Callable[[], CommandAnswer], json: bool) -> None:
-    """Run the command unless the run was completed before, and show the answer. `run` None: always run it.
+    """Run the command unless the run was completed before, and show the answer.
+
+    If `run` is None, always run the command.
 
     Raises:
         typer.Exit: with the exit code of the answer if that is not 0.

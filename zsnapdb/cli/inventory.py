@@ -117,7 +117,7 @@ def status(
     Exit codes: 0 every objective is met; 1 a warning or undelivered notification; 2 broken objective or unwritable
     metrics; 6 nothing restorable or repository unreadable; 7 damage or missing backups.
 
-    With --all the highest code of all instances counts.
+    With --all, the exit code is the highest of all instances.
     """
     if every and instance is not None:
         raise UsageError("INSTANCE and --all are given", hint="leave out one of them")

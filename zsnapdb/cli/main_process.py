@@ -75,8 +75,8 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 def _hang_up(number: int, _frame: FrameType | None) -> None:
     """Interrupt only once: at the end of a session, both the kernel and the shell send SIGHUP to the same process.
 
-    A second interrupt would end the cleanup after the first one. The handler remains a function, because child
-    processes would inherit an ignored signal.
+    A second interrupt would end the cleanup that the first interrupt started. The handler remains a function, because
+    child processes would inherit an ignored signal.
     """
     signal.signal(number, lambda *_: None)
     raise KeyboardInterrupt
@@ -85,8 +85,9 @@ def _hang_up(number: int, _frame: FrameType | None) -> None:
 def _again(unraisable: sys.UnraisableHookArgs) -> None:
     """Repeat, a moment later, an interrupt that came during a destructor.
 
-    The interpreter drops exceptions in destructors and calls this hook (sys.unraisablehook). It would also drop an
-    exception raised now. SIGTERM repeats every signal: SIGHUP interrupts only once, and SIGINT may be ignored.
+    The interpreter drops exceptions in destructors and calls this hook (sys.unraisablehook). The interpreter would also
+    drop an exception raised in this hook. SIGTERM repeats every signal: SIGHUP interrupts only once, and SIGINT may be
+    ignored.
     """
     if not issubclass(unraisable.exc_type, KeyboardInterrupt):
         sys.__unraisablehook__(unraisable)
@@ -110,8 +111,8 @@ def interrupt_on_signals() -> None:
 class SignalledStop:
     """A request to stop, set by a signal.
 
-    The handler may run at any moment in the waiting thread. The lock in a threading.Event could deadlock that thread.
-    So a pipe ends the wait (pipe(7), self-pipe).
+    The handler may run at any moment in the waiting thread. If it were a threading.Event, its lock could deadlock that
+    thread. So a pipe ends the wait (pipe(7), self-pipe).
     """
 
     def __init__(self) -> None:
@@ -136,7 +137,7 @@ class SignalledStop:
     def wait(self, seconds: float) -> bool:
         """Wait until the stop is requested or `wake` is called, for at most `seconds`.
 
-        Return whether it was requested.
+        Return whether the stop was requested.
         """
         select.select([self._reading], [], [], seconds)
         if not self._was_set:
@@ -146,7 +147,10 @@ class SignalledStop:
 
 
 def stop_on_signals(numbers: Iterable[signal.Signals]) -> SignalledStop:
-    """Return a stop that each of these signals requests. A signal that was ignored from the start remains ignored."""
+    """Return a stop that each of these signals requests.
+
+    A signal that this process has ignored from its start remains ignored.
+    """
     stop = SignalledStop()
     for number in numbers:
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -157,7 +161,7 @@ def stop_on_signals(numbers: Iterable[signal.Signals]) -> SignalledStop:
 def open_standard_streams() -> None:
     """Open /dev/null for each closed standard stream.
 
-    Otherwise the next file or socket would get the stream's number, and a child process would write into that file.
+    Otherwise the next file or socket would get the stream's number, and a child process would write into it.
     """
     for number in range(_STREAMS):
         try:
@@ -174,7 +178,7 @@ def open_standard_streams() -> None:
 
 
 def own_umask() -> None:
-    """Set umask 022, even if the shell has another one, because servers must enter folders that zsnapdb creates.
+    """Set umask 022, even if the shell uses another umask, because servers must enter folders that zsnapdb creates.
 
     With `umask 077`, the account of a restored server could not enter its own folders. Secret files get their mode
     explicitly.
@@ -253,7 +257,7 @@ def command_arguments(argv: Sequence[str]) -> list[str]:
 
 
 def _settle_stderr() -> None:
-    """Flush stderr. If it has no reader, redirect it to /dev/null.
+    """Flush stderr. If stderr has no reader, redirect it to /dev/null.
 
     Otherwise the interpreter's last flush would fail and change the exit code to 120.
     """
@@ -266,7 +270,7 @@ def _settle_stderr() -> None:
 def _flush() -> None:
     """Write the buffered text of stdout.
 
-    Raises: ZsnapdbError if stdout accepts no more, for example on a full disk.
+    Raises: ZsnapdbError if stdout accepts no more text, for example on a full disk.
     """
     try:
         sys.stdout.flush()
@@ -316,7 +320,7 @@ def _failed(whole: ZsnapdbError) -> int:
 
 
 def record_for_administrators(text: str) -> None:
-    """Write a text to the system log. The reader of this command's output may not see it."""
+    """Write a text to the system log, because the reader of this command's output may not see the text."""
     import syslog
 
     syslog.openlog("zsnapdb", syslog.LOG_PID, syslog.LOG_AUTHPRIV)
@@ -324,7 +328,10 @@ def record_for_administrators(text: str) -> None:
 
 
 def _print_document(text: str) -> None:
-    """Print the document of an error. If stdout is full, ignore that: stderr has the error, and the exit code stays."""
+    """Print the document of an error.
+
+    If stdout is full, ignore that, because the error is also on stderr, and the exit code stays.
+    """
     try:
         print(text, flush=True)
     except BrokenPipeError:

@@ -57,9 +57,10 @@ def mcp(
     ] = None,
     clone_tls_ca: CloneAuthorityFile = None,
 ) -> None:
-    """Give the agent of a developer clones, by the Model Context Protocol on stdin and stdout, until stdin ends.
+    """Offer clones to a developer's AI agent, by the Model Context Protocol on stdin and stdout, until stdin ends.
 
-    It uses the service at ZSNAPDB_URL with the rights of ZSNAPDB_TOKEN. Needs the extra zsnapdb[mcp].
+    The command uses the service at ZSNAPDB_URL with the rights of the token ZSNAPDB_TOKEN. Needs the extra
+    zsnapdb[mcp].
     """
     from zsnapdb.base.errors import missing_library
     from zsnapdb.base.quantities import parse_duration
@@ -91,7 +92,7 @@ def _end(tools: Toolbox, *, is_ephemeral: bool) -> None:
 def _end_on_signals(end: Callable[[], None]) -> None:
     """Let a signal call `end` and then end the process. A second signal ends the process at once.
 
-    If the handler raised an exception, Python would wait for the thread that reads stdin until its next line.
+    If the handler raised an exception, Python would wait for the thread that reads stdin, until the next line arrives.
     """
 
     def ended(*_: object) -> None:

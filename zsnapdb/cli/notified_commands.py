@@ -113,7 +113,7 @@ def evidence_of_pool(instance: Instance, changed: str) -> None:
 def evidence_of(instance: Instance, job: str, about: str = "") -> Iterator[None]:
     """Run the block, a job of the instance, and record its end in the evidence log, if the repository has one.
 
-    `about` names the object of the job, such as a clone.
+    `about` is the object of the job, such as a clone.
     """
     from zsnapdb.jobs.health import evidence_records
 
@@ -138,7 +138,7 @@ def _keeping(settings: Settings, name: str) -> Instance | None:
 
 @contextlib.contextmanager
 def evidencing_keys(job: str, settings: Settings, repository: str | None = None) -> Iterator[list[PolicyChange]]:
-    """Run the block, which adds the keys that it changed to the list. Record them in evidence logs.
+    """Run the block, which adds the keys that it changed to the list. Record these keys in evidence logs.
 
     These are the logs of all instances whose repository keeps one. `repository` limits them to one repository.
     """

@@ -73,7 +73,7 @@ WithForeignSnapshots = Annotated[
     ),
 ]
 POINT = "latest, latest-backup, backup id, time with zone, 10m (ago), GTID or before-GTID"
-"""Forms of a point in time, for every command that takes one."""
+"""The ways to specify a point in time, for every command with such an option."""
 
 ReplicasWillBeRebuilt = Annotated[
     bool,
@@ -90,7 +90,7 @@ WaitTime = Annotated[
 def _adopted(given: str | None) -> str | None:
     """Make the given id the id of this run, before any code reads the run id.
 
-    Raises: UsageError if it is not a run id.
+    Raises: UsageError if the text is not a run id.
     """
     from zsnapdb.base import run_context
 
@@ -195,7 +195,7 @@ CloneName = Annotated[str, argument("NAME", "Name of the clone.", autocompletion
 def _use_guid(context: typer.Context, given: str | None) -> str | None:
     """Let the command use only the clone with this GUID.
 
-    Raises: UsageError if it is no GUID.
+    Raises: UsageError if the text is not a GUID.
     """
     if given is not None:
         from zsnapdb.jobs.clone.expected_clone import GUID_VARIABLE
@@ -234,7 +234,10 @@ def guid_option() -> Any:
 
 
 def clone_guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
-    """Return the GUIDs of the clones with this name. The search is imported only for a repeatable command."""
+    """Return the GUIDs of the clones with this name.
+
+    The code for this search is imported only for repeatable commands.
+    """
     from zsnapdb.jobs.clone.run_results import guids
 
     return guids(settings, host, name)
@@ -265,15 +268,16 @@ OTHERS = frozenset(
         *("CLONE", "SOCKET", "DEFAULTS_FILE"),
     )
 )
-"""Variables that belong to no option of a single command: those of all commands, and those that hooks get."""
+"""Variables that do not belong to the option of a single command: variables for all commands, and variables for hooks.
+"""
 _LIKENESS = 0.85
-"""Minimum similarity (ratio of difflib) at which a name counts as a misspelling of another."""
+"""Minimum similarity (ratio of difflib) at which a name is treated as a misspelling of another name."""
 
 
 def name_variables(command: Any, prefix: str) -> None:
     """Give each option of a command a variable with its name: `PREFIX_WAIT` sets `--wait`.
 
-    The help does not show a variable whose name follows from that of the option.
+    The help does not show such variables, because their names follow from the names of the options.
     """
     for parameter in getattr(command, "params", ()):
         if parameter.param_type_name != "option":
@@ -297,9 +301,9 @@ def _word(name: str) -> str:
 def refuse_unknown(environment: Mapping[str, str], tree: Any) -> None:
     """Raise UsageError if a variable looks like one of zsnapdb's variables but belongs to no option.
 
-    zsnapdb would silently ignore it. It looks like one if its name starts with that of a command or resembles a known
-    name. Other variables are allowed: orchestrators set names such as ZSNAPDB_VERSION. `tree` builds the group of all
-    commands when it is needed.
+    Otherwise zsnapdb would silently ignore it. A variable looks like one of zsnapdb's if its name starts with that of a
+    command or resembles a known name. Other variables are allowed: orchestrators set names such as ZSNAPDB_VERSION.
+    `tree` builds the group of all commands when it is needed.
     """
     ours = sorted(name for name in environment if name.startswith(f"{PREFIX}_") and name not in OTHERS)
     if not ours:

@@ -13,9 +13,8 @@ from collections.abc import MutableMapping, Sequence
 from pathlib import Path
 
 _NEW_OBJECTS = 10_000
-"""Number of new objects after which the collector examines the young generation.
-
-Python's default: 700 (gc, set_threshold).
+"""The number of new objects after which the collector examines the young generation. Python's default is 700 (gc,
+set_threshold).
 """
 
 
@@ -32,8 +31,8 @@ def collect_rarely() -> None:
 def set_process_title(words: Sequence[str]) -> None:
     """Set /proc/self/cmdline, which `ps` shows, to these words, shortened if necessary.
 
-    The available space is that of the original command line. If the kernel does not report its address, the text is not
-    changed. Source: proc_pid_stat(5), arg_start and arg_end.
+    The available space is the length of the original command line. If the kernel does not report the address of that
+    text, it is not changed. Source: proc_pid_stat(5), arg_start and arg_end.
     """
     with contextlib.suppress(OSError, IndexError, ValueError):
         fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
@@ -65,7 +64,7 @@ def give_back_memory() -> None:
 
 
 VARIABLE = "ZSNAPDB_ENDS_WITH"
-"""Environment variable with the process id of a parent that requests this."""
+"""Environment variable with the process id of a parent together with which this process must end."""
 _PR_SET_PDEATHSIG = 1
 
 

@@ -1,6 +1,6 @@
 """Events of jobs on stderr: messages, and progress as bars, or as JSON for programs.
 
-A line follows every few seconds.
+Commands print a line every few seconds.
 """
 
 from __future__ import annotations

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from zsnapdb.base.domain_types import Progress
 
 _SECONDS = 0.1
-"""Minimum seconds between two drawings. A shorter step has no bar."""
+"""Minimum seconds between two drawings. A step that is shorter gets no bar."""
 _MOST = 6
-"""Maximum number of bars. The newest steps have them."""
+"""Maximum number of bars. The newest steps have bars."""
 _WIDTH = 30
 
 
 class Screen:
-    """The terminal behind stderr; a process has only one. It knows the number of lines with bars above the cursor."""
+    """The terminal behind stderr; a process has only one. It counts the lines with bars above the cursor."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -42,7 +42,10 @@ class Screen:
 
     @contextlib.contextmanager
     def cleared(self) -> Iterator[None]:
-        """Run the block, which writes permanent lines, after removing the bars. Meanwhile no other thread draws."""
+        """Run the block, which writes permanent lines, after removing the bars.
+
+        During the block, no other thread draws.
+        """
         with self._lock:
             if self._lines:
                 # ECMA-48: CPL moves up to the start of a line. ED erases everything from there on.

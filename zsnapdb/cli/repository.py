@@ -161,8 +161,8 @@ def consolidate(
 ) -> None:
     """Make a full backup from a chain of increments, without the server.
 
-    Receive the chain into scratch datasets of this host, store full streams of the same snapshots as a new backup, and
-    remove the datasets. The next backup is an increment of the new backup, and the earlier chain may expire.
+    The command receives the chain into scratch datasets, stores full streams of the same snapshots as a new backup, and
+    removes the datasets. The next backup is an increment of the new backup, and the earlier chain may expire.
     """
     from zsnapdb.jobs.trial import consolidate as job
     from zsnapdb.report import trial as report
@@ -241,7 +241,7 @@ def pin(
 ) -> None:
     """Keep a backup regardless of the retention policy.
 
-    The backups that its restore needs are kept too.
+    All backups that its restore needs are kept too.
     """
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import inventory as job
@@ -263,7 +263,7 @@ def unpin(
     config: options.ConfigFile = None,
     json: options.AsJson = False,
 ) -> None:
-    """Remove the pin of a backup: the old name of `zsnapdb pin --remove`."""
+    """Remove the pin of a backup. This is the old name of `zsnapdb pin --remove`."""
     renamed("unpin", "pin --remove")
     pin(instance, backup, None, True, repository, config, json)
 
@@ -283,7 +283,7 @@ def adopt(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Adopt backups that this host did not store, after it was rebuilt or took over.
+    """Adopt backups that this host did not store, after the host was rebuilt or took over.
 
     The command shows the known facts about each foreign backup. The retention policy applies to adopted backups and may
     remove them.
@@ -328,7 +328,8 @@ def acknowledge_removed(
 ) -> None:
     """Accept the intended removal of missing backups from the repository.
 
-    This host stored them, and another host or a person removed them. The next prune may destroy their local snapshots.
+    This host stored them, and another host or a person removed them. The next prune may destroy the local snapshots of
+    these backups.
     """
     from zsnapdb.jobs.repository import adopt as job
     from zsnapdb.report.repository.list import ForgetView
@@ -348,7 +349,7 @@ def forget(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Accept the removal of missing backups: the old name of `zsnapdb acknowledge-removed`."""
+    """Accept the removal of missing backups. This is the old name of `zsnapdb acknowledge-removed`."""
     renamed("forget", "acknowledge-removed")
     acknowledge_removed(instance, backups, config, plan, json)
 
@@ -370,8 +371,8 @@ def generate_key(
 ) -> None:
     """Generate an age identity, a signing key, or both.
 
-    The keys are written to new files of mode 0600. Their public parts are printed. If there is a configuration, the
-    evidence logs of its repositories record the new keys.
+    The keys are written to new files of mode 0600. Their public parts are printed. If there is a configuration, the new
+    keys are recorded in the evidence logs of its repositories.
     """
     from zsnapdb.jobs.repository import init as job
     from zsnapdb.report.repository import init as report
@@ -410,7 +411,7 @@ def show_keys(
 ) -> None:
     """Print the public parts of keys.
 
-    The keys are those in the given files, otherwise those that the configuration names.
+    The keys are read from the given files or, without these options, from the configured files.
     """
     from zsnapdb.jobs.repository import init as job
     from zsnapdb.report.repository import init as report

@@ -111,13 +111,13 @@ def rescue(
 
 WholeTable = Annotated[str | None, typer.Option("--table", metavar="SCHEMA.TABLE", hidden=True)]
 WholeSchema = Annotated[str | None, typer.Option("--schema", metavar="SCHEMA", hidden=True)]
-"""Options that people try with `restore` and `undo`. The error refers them to `rescue`."""
+"""Options that people try with `restore` and `undo`. The error refers to `rescue`."""
 
 
 def refuse_part(
     command: str, config: Path | None, instance: str | None, table: str | None, schema: str | None, to: str
 ) -> None:
-    """Raise UsageError with the right `rescue` command if a table or schema is named. `command` accepts none."""
+    """Raise UsageError with the right `rescue` command if a table or schema is given. `command` accepts neither."""
     part = table if table is not None else schema
     if part is None:
         return
@@ -176,8 +176,8 @@ def undo(
 ) -> None:
     """Show the rows that a transaction changed, and write or run the SQL that undoes it.
 
-    It undoes all rows or none. If a row was changed later, the undo is refused. Without --apply the server is not
-    changed.
+    Either all rows are undone or none. If a row was changed later, the undo is refused. Without --apply the server is
+    not changed.
     """
     from zsnapdb.jobs.binlog import undo
     from zsnapdb.jobs.binlog import undo as job

@@ -75,12 +75,13 @@ def restore(
 ) -> None:
     """Restore an instance to a backup, a time or a GTID. With --plan: exit code 4 if it would be refused.
 
-    The data goes to a new dataset. A server is started there to check that the data is exactly in the requested state.
+    The data is written to a new dataset. A server is started on it to check that the data is exactly in the requested
+    state.
 
     --continue-to needs a restore that was handed over as stopped or look, and --target if there are several.
 
-    With --once the command can be repeated. A finished restore of that run is shown, and an interrupted one resumes. If
-    it may have started to replace the server, only --resume continues it.
+    With --once the command can be repeated. A finished restore of that run is shown, and an interrupted restore
+    resumes. A restore that may have started to replace the server continues only with --resume.
     """
     from zsnapdb.jobs.restore.plan import RestoreRequest, origin_of
 
@@ -212,7 +213,7 @@ def _refuse_server_options(
 def _show_plan(
     settings: Settings, instance: Instance, request: RestoreRequest, later: ContinueRequest | None, json: bool
 ) -> None:
-    """Show the plan and its preflight findings. If the restore would be refused, exit with the same code.
+    """Show the plan and its preflight findings. On a refusal, exit with the same code as the restore.
 
     The modules that execute a plan are not imported.
     """
@@ -304,13 +305,13 @@ def restore_machine(
 
 
 def describe_restore(instance: str, to: str, place: str | None, handover: str = "stopped") -> str:
-    """Return a description of the restore. It is equal for a repeated command."""
+    """Return a description of the restore. The description is the same for a repeated command."""
     where = f" as {place}" if place else ""
     return f"{instance} to {to}{where}, {handover}"
 
 
 def _show_machine_plan(settings: Settings, instance: Instance, request: MachineRestoreRequest, json: bool) -> None:
-    """Show the plan and its preflight findings. If the restore would be refused, exit with the same code."""
+    """Show the plan and its preflight findings. On a refusal, exit with the same code as the restore."""
     from zsnapdb.jobs.restore import machine_restore as job
     from zsnapdb.jobs.restore.preflight import expected_error
     from zsnapdb.report import restore as report
@@ -419,7 +420,8 @@ def rewind(
     """Rewind the server of an instance to a point, in place. With --plan: exit code 4 if it would be refused.
 
     The state is prepared and checked next to the running server, from the snapshots and binlogs on this host. Then the
-    server is stopped, its datasets are replaced and kept, and it is started again. A backup of the new history follows.
+    server is stopped, its datasets are replaced (the old ones are kept), and the server is started again. A backup of
+    the new history follows.
     """
     from zsnapdb.jobs.restore import rewind as job
     from zsnapdb.jobs.restore import rewind as plans
@@ -453,7 +455,7 @@ def rewind(
 
 
 def _show_rewind_plan(settings: Settings, instance: Instance, planned: RewindPlan, json: bool) -> None:
-    """Show the plan and its preflight findings. If the rewind would be refused, exit with the same code."""
+    """Show the plan and its preflight findings. On a refusal, exit with the same code as the rewind."""
     from zsnapdb.jobs.restore import rewind as plans
     from zsnapdb.jobs.restore.preflight import expected_error
     from zsnapdb.report import restore as report

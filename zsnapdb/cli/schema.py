@@ -34,7 +34,10 @@ def printed_documents() -> Mapping[str, tuple[schemas.DocumentType, ...]]:
 
 
 def schema_of(command: str) -> dict[str, Any]:
-    """Return the schema of every document that a command prints. UsageError if the command prints none."""
+    """Return the schema of every document that a command prints.
+
+    Raises UsageError if the command prints no documents.
+    """
     documents = printed_documents()
     if command not in documents:
         raise UsageError(

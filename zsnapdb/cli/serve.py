@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _LOOPBACK = ("127.0.0.1", "::1")
 _PATIENCE = 70.0
-"""Seconds that running commands have to undo their changes. The systemd unit gives the helper 90 s."""
+"""Seconds that running commands get to undo their changes. The systemd unit gives the helper 90 s."""
 
 
 def serve(
@@ -56,8 +56,8 @@ def serve(
 ) -> None:
     """Serve clones over HTTP to holders of tokens. Runs under its own account and reads no configuration.
 
-    It passes requests to `zsnapdb serve-helper`, which decides about them. Needs the extra zsnapdb[serve]. With a
-    certificate it may listen on other addresses than loopback. SIGHUP reloads certificate and key.
+    The process passes requests on to `zsnapdb serve-helper`, which makes all decisions. Needs the extra zsnapdb[serve].
+    With a certificate, it may listen on addresses other than loopback. SIGHUP reloads certificate and key.
     """
     from zsnapdb.base.errors import ConfigError, UsageError, missing_library
     from zsnapdb.jobs.base.host import THIS_HOST
@@ -81,7 +81,7 @@ def serve(
 def serve_helper(config: ConfigFile = None) -> None:
     """Answer `zsnapdb serve` on a socket, as root, until SIGTERM: check tokens, roles and limits, run commands.
 
-    [serve] of the configuration has the limits. systemd may pass the socket.
+    The limits are set in [serve] of the configuration. systemd may pass the socket.
     """
     from zsnapdb.agent.children import start_detached
     from zsnapdb.agent.daemon import notify
@@ -250,7 +250,10 @@ def list_tokens(json: AsJson = False) -> None:
 def revoke_token(
     token_id: Annotated[str, argument("TOKEN", "Token id from `zsnapdb token list`.")], json: AsJson = False
 ) -> None:
-    """Revoke a token: the next request with it is refused. Its subject's clones stay until their leases end."""
+    """Revoke a token: the next request with it is refused.
+
+    The clones of the token's subject stay until their leases end.
+    """
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.report import tokens as report
     from zsnapdb.serve.tokens import TokenBook
@@ -282,7 +285,7 @@ def exchange_code(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Exchange the code of a login for an id token, for the helper, which sends the code on stdin."""
+    """Exchange the code of a login for an id token. The helper runs this command and sends the code on stdin."""
     import sys
 
     from zsnapdb.base.errors import UsageError

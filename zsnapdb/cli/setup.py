@@ -85,14 +85,14 @@ def setup(
     """Find the server of this host and set up its protection, from the identity to the schedule.
 
     Setup prints its plan, asks, and does its own steps: identity, configuration, account on the server, repository,
-    schedule. Then it runs doctor, makes a backup, and proves it by a drill. It prints the steps that remain for you.
-    The same setup resumes after an interruption.
+    schedule. Then it runs doctor, makes a backup, and proves it by a drill. It also prints the steps that you must do
+    yourself. After an interruption, the same command resumes the setup.
 
     A server whose files are on ZFS is adopted without touching its files. Otherwise --move moves the files: setup
     creates datasets, stops the server, copies the files, compares every copy, and starts the server on them. The old
     files are kept.
 
-    An existing configuration gets the instance added. An earlier setup of the same instance is replaced. With --plan:
+    The instance is added to an existing configuration. An earlier setup of the same instance is replaced. With --plan:
     exit code 4 if the setup would be refused.
     """
     from zsnapdb.jobs.setup import discovery as job

@@ -1,10 +1,10 @@
 """`zsnapdb-clone`: clones for people without root, through one sudo rule.
 
-The rule (`zsnapdb example sudoers.d/zsnapdb-clone`) lets the members of a group run this program as root. So all their
-input counts as hostile: arguments, values and environment. `verbs/requests.py` lists the accepted arguments. The
-program keeps only environment variables that concern text output. It reads neither ZSNAPDB_CONFIG nor the variables of
-options. The configuration is always /etc/zsnapdb/zsnapdb.toml. Only the owner may change a clone. The owner is the
-account that sudo names.
+The rule (`zsnapdb example sudoers.d/zsnapdb-clone`) lets the members of a group run this program as root. So all input
+is treated as hostile: arguments, values and environment. `verbs/requests.py` lists the accepted arguments. The program
+keeps only environment variables that concern text output. It reads neither ZSNAPDB_CONFIG nor the variables of options.
+The configuration is always /etc/zsnapdb/zsnapdb.toml. Only the owner may change a clone. The owner is the account that
+sudo names.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _login_line(path: Path) -> str:
 
 @contextlib.contextmanager
 def _hiding_unexpected() -> Iterator[None]:
-    """Show an unexpected error in the block only to administrators. The caller may be one."""
+    """Show an unexpected error in the block only if the caller is an administrator."""
     try:
         yield
     except (ZsnapdbError, OSError, main_process.Failure):

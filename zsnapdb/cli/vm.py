@@ -187,7 +187,7 @@ def start(
 def stop(
     name: MachineName, config: options.ConfigFile = None, plan: options.PlanOnly = False, json: options.AsJson = False
 ) -> None:
-    """Shut down a virtual machine. Power it off if its guest does not end in time."""
+    """Shut down a virtual machine. If the guest does not shut down in time, power the machine off."""
     from zsnapdb.jobs.vm import lifecycle
     from zsnapdb.report import machines as report
 
@@ -204,7 +204,7 @@ def reset(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Reset a virtual machine to the disks that it was cloned with. Name, addresses and lease stay."""
+    """Reset a virtual machine to the disks with which it was cloned. Name, addresses and lease stay."""
     from zsnapdb.jobs.vm import create, lifecycle
     from zsnapdb.report import machines as report
 

@@ -1,1 +1,1 @@
-"""Library for users' programs: clones of this host, through the same commands that people use."""
+"""Library for users' programs: clones of this host, created by the same commands that people use."""

@@ -1,7 +1,7 @@
 """Requests to the API and the meaning of its answers, as generators without input and output.
 
-A generator yields requests and pauses. Its driver sends each request, waits for the length of a pause, and sends back
-the answer. So the same logic serves programs with threads and programs with asyncio.
+A generator yields requests and pauses. The driver of a generator sends each request, waits for the length of each
+pause, and passes the answer back. So the same logic serves programs with threads and programs with asyncio.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ AnyClone = str | models.KnownClone | models.ReachableClone
 class CloneOptions(TypedDict, total=False):
     """Options of a new clone besides instance and name: the fields of `NewClone`, by their names.
 
-    The clone has the newest set, the point `at`, or the set or commit `source`. With `heartbeat` (seconds), it is
-    destroyed soon after this time has passed without a heartbeat.
+    The data of the clone is the newest set, the point `at`, or the set or commit `source`. With `heartbeat` (seconds),
+    the clone is destroyed soon after this time has passed without a heartbeat.
     """
 
     at: Annotated[
@@ -89,7 +89,7 @@ class CloneOptions(TypedDict, total=False):
 
 
 def given_options(options: CloneOptions) -> Mapping[str, str | Literal[True]]:
-    """Return the given options by the names that they have in the API and on the command line."""
+    """Return the given options by their names in the API and on the command line."""
     given: dict[str, str | Literal[True]] = {}
     for name, value in options.items():
         if value is not None and value is not False:
@@ -106,7 +106,7 @@ def new_key() -> str:
 def create(
     instance: str, name: str | None = None, *, key: str | None = None, **options: Unpack[CloneOptions]
 ) -> Exchange[models.ReachableClone]:
-    """Return a new clone with the newest set, the point `at`, or the set or commit `source`.
+    """Return a new clone of the newest set, the point `at`, or the set or commit `source`.
 
     `key` is the Idempotency-Key (None: a new one). A second call with the same key returns the clone of the first call.
     If an answer is lost, the request is repeated with the same key, so no second clone is created.
@@ -116,7 +116,7 @@ def create(
 
 
 def _reachable(made: models.MadeClone, host: str) -> models.ReachableClone:
-    """Return the clone. If it listens at every address, its host is the one that answered."""
+    """Return the clone. If the clone listens at every address, its host is the host that answered."""
     address = made.clone.bind_address
     return models.reachable(made, host if address in models.EVERY_ADDRESS else address)
 
@@ -143,10 +143,12 @@ def _creation(key: str, instance: str, name: str | None, options: CloneOptions) 
 def _request(
     verb: type[verbs.RoleVerb], of: AnyClone = "", sent: Mapping[str, object] | None = None, key: str | None = None
 ) -> ApiRequest:
-    """Return the request for a verb about the named object. The route decides whether the query or the body has `sent`.
+    """Return the request for a verb about the named object.
 
-    A change has this key (None: a new one), so it is executed only once. A clone that is given as an object is named
-    with its GUID, so that the request never reaches a later clone of the same name.
+    The route determines whether `sent` is in the query or the body.
+
+    A change has this key (None: a new one), so it is executed only once. If a clone is given as an object, the request
+    contains its GUID, so that it never affects a later clone with that name.
     """
     route = verb.route
     assert route is not None
@@ -176,7 +178,7 @@ def clones() -> Exchange[tuple[models.KnownClone, ...]]:
 
 
 def get(clone: AnyClone) -> Exchange[models.KnownClone]:
-    """Return the present state of the clone."""
+    """Return the current state of the clone."""
     return (yield from _document(models.CloneChange, _request(verbs.GetCloneVerb, clone))).clone
 
 
@@ -222,7 +224,7 @@ def unprotect(clone: AnyClone) -> Exchange[models.KnownClone]:
 
 
 def commit(clone: AnyClone, message: str = "") -> Exchange[models.CloneCommit]:
-    """Commit the present state of the clone. The commit's id can be the `source` of a new clone."""
+    """Commit the current state of the clone. The commit's id can be the `source` of a new clone."""
     return (yield from _document(models.CloneCommit, _request(verbs.CommitCloneVerb, clone, {"message": message})))
 
 
@@ -232,7 +234,7 @@ def branches(clone: AnyClone) -> Exchange[models.KnownBranches]:
 
 
 def create_branch(clone: AnyClone, branch: str, start: str | None = None) -> Exchange[models.KnownBranches]:
-    """Create a branch at a branch or commit (None: at the present state, which is first committed if necessary)."""
+    """Create a branch at a branch or commit (None: at the current state, which is first committed if necessary)."""
     sent = {"branch": branch, **({"from": start} if start is not None else {})}
     return (yield from _document(models.KnownBranches, _request(verbs.CreateBranchVerb, clone, sent)))
 
@@ -248,7 +250,7 @@ def delete_branch(clone: AnyClone, branch: str) -> Exchange[models.KnownBranches
 
 
 def commits(clone: AnyClone, state: str | None = None) -> Exchange[tuple[models.BranchCommit, ...]]:
-    """Return the commits that lead to a branch or a commit (None: the present branch), newest first."""
+    """Return the commits that lead to a branch or a commit (None: the current branch), newest first."""
     sent = {"of": state} if state is not None else {}
     return (yield from _document(models.BranchLog, _request(verbs.LogBranchVerb, clone, sent))).commits
 
@@ -265,7 +267,7 @@ def logs(clone: AnyClone, lines: int = 100) -> Exchange[tuple[str, ...]]:
 
 
 def beat(clone: AnyClone) -> Exchange[None]:
-    """Send a heartbeat for the clone. A failed heartbeat is not repeated, because the next one follows soon."""
+    """Send a heartbeat for the clone. A failed heartbeat is not repeated, because the next heartbeat follows soon."""
     answer = yield _request(verbs.BeatCloneVerb, clone)
     if not isinstance(answer, ApiAnswer):
         raise CloneCommandError(answer.reason if answer is not None else "no answer", exit_code=6, code="unreachable")
@@ -274,10 +276,9 @@ def beat(clone: AnyClone) -> Exchange[None]:
 
 
 def destroy(clone: AnyClone) -> Exchange[None]:
-    """Destroy the clone. If it no longer exists, that is no error.
+    """Destroy the clone. A clone that no longer exists is not an error.
 
-    A clone that is given as an object is not destroyed if another clone has its name now: the host then answers as for
-    a missing clone.
+    If a clone is given as an object and another clone now has its name, nothing is destroyed.
     """
     try:
         yield from _followed(_request(verbs.DestroyCloneVerb, clone))

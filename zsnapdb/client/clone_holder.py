@@ -1,7 +1,7 @@
 """The process that keeps a clone for this program: `zsnapdb clone keep`.
 
-It sends heartbeats, and resets the clone on request. Such a reset takes less time than the start of a command. If this
-program is killed, the process's stdin is closed, and the process ends.
+The process sends heartbeats, and resets the clone on request. Such a reset takes less time than starting a command. If
+this program is killed, the process's stdin is closed, and the process ends.
 """
 
 from __future__ import annotations
@@ -98,12 +98,11 @@ def holding(argv: Sequence[str]) -> Iterator[CloneHolder]:
 
 
 HEARTBEAT = 30.0
-"""Seconds after which a clone without a holder may be destroyed.
-
-If `reap` runs every 20 s, none exists for a minute.
+"""Seconds after which a clone without a holder may be destroyed. If `reap` runs every 20 s, such a clone exists for
+less than a minute.
 """
 _PER_BEAT = 3
-"""Number of heartbeats in this time, so that a late or lost heartbeat does not end the clone."""
+"""The number of heartbeats within HEARTBEAT, so that one late or lost heartbeat does not end the clone."""
 _PATIENCE = 10.0
 """Maximum seconds to wait at the end for a heartbeat that is in progress."""
 
@@ -129,7 +128,7 @@ def beating(beat: Callable[[], None], seconds: float) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def beating_task(beat: Callable[[], Awaitable[None]], seconds: float) -> AsyncIterator[None]:
-    """Send heartbeats from a task during the block, as `beating` does. The event loop must not be blocked for long."""
+    """Send heartbeats from a task during the block, like `beating`. The event loop must not be blocked for long."""
 
     async def run() -> None:
         while True:

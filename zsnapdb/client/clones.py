@@ -1,4 +1,4 @@
-"""Clones for programs: this host's commands create, reset and destroy them, and their JSON has the results.
+"""Clones for programs. Commands of this host create, reset and destroy clones, and print the results as JSON.
 
 root runs `zsnapdb clone`. A member of the group of `zsnapdb-clone` runs that program through sudo. This module reads no
 server, pool or configuration.
@@ -25,11 +25,11 @@ _SECONDS = 3600.0
 """Maximum duration of a command in seconds. A clone of a backup that must be received first can take that long."""
 
 _UNKNOWN = "unknown-name"
-"""The code of the error if no clone has the name, or another clone has it now."""
+"""The code of the error if no clone has the name, or if another clone now has it."""
 
 
 def _words_of(clone: ReachableClone) -> Sequence[str]:
-    """Return the arguments that name exactly this clone."""
+    """Return the arguments that identify exactly this clone."""
     return [clone.name, "--guid", clone.guid] if clone.guid else [clone.name]
 
 
@@ -76,7 +76,10 @@ class LocalClones:
         self._run("heartbeat", *_words_of(clone))
 
     def destroy(self, clone: ReachableClone) -> None:
-        """Destroy the clone. If it no longer exists, that is no error. A later clone with its name is not destroyed."""
+        """Destroy the clone. A clone that no longer exists is not an error.
+
+        A later clone with its name is not destroyed.
+        """
         try:
             self._run("destroy", *_words_of(clone))
         except CloneCommandError as error:
@@ -85,7 +88,7 @@ class LocalClones:
 
     @contextlib.contextmanager
     def clone(self, instance: str, name: str, **options: Unpack[CloneOptions]) -> Iterator[ReachableClone]:
-        """Yield a new clone. Another process holds it until the end of the block. Then the clone is destroyed.
+        """Yield a new clone. Another process holds the clone until the end of the block. Then the clone is destroyed.
 
         If this process is killed, the holding process ends too. The next `zsnapdb reap` after `heartbeat` seconds
         destroys the clone.

@@ -15,13 +15,16 @@ from zsnapdb.client.errors import CloneCommandError
 URL, TOKEN = "ZSNAPDB_URL", "ZSNAPDB_TOKEN"
 _ROOT = "/api/v1"
 _FORM = re.compile(r"[!-~]{1,8192}")
-"""Allowed text of a header. Id tokens of CI systems are long."""
+"""The pattern of text that is allowed in a header. Id tokens of CI systems are long."""
 _USAGE = 2
 
 
 @dataclass(frozen=True)
 class ApiConnection:
-    """Base URL, host and token of the API. `ca_file` has the CA of the API's certificate (None: the known CAs)."""
+    """Base URL, host and token of the API.
+
+    `ca_file` contains the CA of the API's certificate (None: the CAs of this host).
+    """
 
     base: str
     host: str

@@ -37,7 +37,7 @@ _thread = _Thread()
 def within(seconds: float) -> Iterator[None]:
     """Limit the duration of this thread's requests by clients from `limit`.
 
-    After it, they raise httpx.TimeoutException.
+    After that time, the requests raise httpx.TimeoutException.
     """
     _thread.ends = time.monotonic() + seconds
     try:
@@ -114,7 +114,7 @@ _MOST_BYTES = 16 << 20
 
 
 def _options(to: ApiConnection) -> Mapping[str, Any]:
-    """Return the options of httpx. It follows no redirects, because only this host may get the token."""
+    """Return the options of httpx. httpx follows no redirects, because the token may be sent only to this host."""
     try:
         url = httpx.URL(to.base)
         # Both lines raise errors now that httpx and the resolver would otherwise raise at each request.

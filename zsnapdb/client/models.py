@@ -159,11 +159,11 @@ class Problem(Document):
 
 @dataclass(frozen=True)
 class ReachableClone:
-    """A running clone with its address and login. `of_pool`: it came from the pool.
+    """A running clone with its address and login. `of_pool`: the clone came from the pool.
 
-    `expires` (UTC) is the end of the lease as of the creation. `local_only`: only clients on its host can reach it.
-    `guid` distinguishes it from a later clone with the same name ("": a host with an earlier version does not report
-    it).
+    `expires` (UTC) is the end of the lease as of the creation. `local_only`: only clients on the clone's host can reach
+    it. `guid` distinguishes the clone from a later clone with the same name ("": a host with an earlier version does
+    not report the GUID).
     """
 
     name: str
@@ -215,7 +215,7 @@ D = TypeVar("D", bound=Document)
 def parsed(model: type[D], text: str | bytes, what: str) -> D:
     """Return the document in the text. `what` is the name of the sender in an error.
 
-    Raises: CloneCommandError if the text is another document.
+    Raises: CloneCommandError if the text is not such a document.
     """
     try:
         return model.model_validate_json(text)

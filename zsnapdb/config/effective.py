@@ -1,4 +1,7 @@
-"""Settings in effect: the origin of each, its value as users write it, and its line. Secrets are never included."""
+"""Settings in effect: the origin of each setting, its value as users write it, and its line.
+
+Secrets are never included.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from zsnapdb.config.services import HIDDEN
 from zsnapdb.config.settings import Settings
 
 KeyPath = tuple[str | int, ...]
-"""The names of the tables above a value, then its key. A number is an index in an array of tables, from 0."""
+"""The names of the tables above a value, followed by its key. A number is an index in an array of tables, from 0."""
 
 
 def key_lines(text: str) -> dict[KeyPath, int]:
@@ -47,7 +50,7 @@ def key_lines(text: str) -> dict[KeyPath, int]:
 
 
 def _parsed(statement: str) -> dict[str, Any] | None:
-    """Return the tables of a statement. None if its value continues on the next line."""
+    """Return the tables of a statement; None if the value of the statement continues on the next line."""
     try:
         return tomllib.loads(statement)
     except tomllib.TOMLDecodeError:
@@ -152,7 +155,7 @@ class SettingOrigin(StrEnum):
 class EffectiveSetting:
     """A setting: its key, its value in TOML notation (None: not set), and its origin.
 
-    `line` is its line in the configuration file. A hidden setting has a secret, so its value is left out.
+    `line` is its line in the configuration file. The value of a hidden setting is a secret, so it is left out.
     """
 
     key: str
@@ -163,7 +166,7 @@ class EffectiveSetting:
 
 
 def effective(settings: Settings, lines: Mapping[KeyPath, int]) -> Iterator[EffectiveSetting]:
-    """Yield every setting in the order of the sections. `lines` gives the line of each value in the file."""
+    """Yield every setting in the order of the sections. `lines` maps each value to its line in the file."""
     for path, value, field in _leaves(settings, ()):
         line = _line(path, lines)
         origin = SettingOrigin.FILE if line is not None else SettingOrigin.DEFAULT
@@ -206,7 +209,10 @@ def _leaves(model: BaseModel, path: KeyPath) -> Iterator[tuple[KeyPath, Any, Any
 
 
 def _line(path: KeyPath, lines: Mapping[KeyPath, int]) -> int | None:
-    """Return the line of a setting. A key of the table `s3` may also be directly in the repository, next to `url`."""
+    """Return the line of a setting.
+
+    A key of the table `s3` may also be directly in the repository's table, next to `url`.
+    """
     for sought in (path, (*path[:2], *path[3:]) if path[2:3] == ("s3",) and path[0] == "repository" else path):
         below = [line for known, line in lines.items() if known[: len(sought)] == sought]
         if below:

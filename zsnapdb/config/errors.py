@@ -31,7 +31,7 @@ _HALF_QUOTED = (
     re.compile(rf"{_KEY}\s*=\s*[\"'](?P<value>[^\"'#]*)(?:#.*)?$"),
     re.compile(rf"{_KEY}\s*=\s*(?P<value>[^\s\"'\[{{][^\"'#\[{{]*)[\"']\s*(?:#.*)?$"),
 )
-"""Patterns of a value with a quote only at its start, and of one with a quote only at its end."""
+"""Patterns of a value with a quote only at its start, and of a value with a quote only at its end."""
 _OTHER_QUOTES = "\u2018\u2019\u201a\u201c\u201d\u201e\u201f\xab\xbb`"
 _SWITCHES = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 _NOTHING = ("none", "null", "nil")
@@ -137,7 +137,7 @@ def _repeated_section(place: _Place) -> _Said:
 
 
 def _header(line: str) -> str | None:
-    """Return the header of a section without spaces. None if the line is not a header."""
+    """Return the header of a section, without spaces; None if the line is not a header."""
     found = re.match(r"\s*(\[[^\]]+\]+)", line)
     return re.sub(r"\s", "", found[1]) if found is not None else None
 
@@ -235,7 +235,7 @@ def _unquoted(place: _Place) -> _Said:
 
 
 def _number(value: str) -> str | None:
-    """Return the number without leading zeros and with a digit before the point. None if it is another value."""
+    """Return the number without leading zeros and with a digit before the point. None if the value is not a number."""
     if re.fullmatch(r"0+[0-9]+", value):
         return str(int(value))
     return f"0{value}" if re.fullmatch(r"\.[0-9]+", value) else None
@@ -251,7 +251,10 @@ def _quoted(key: str, value: str) -> str:
 
 
 def _corrected_line(key: str, value: str, read: str, without: str) -> str:
-    """Return the correct spelling of key and value. If `read` may be a secret, return the advice `without` a value."""
+    """Return the correct spelling of key and value.
+
+    If the value `read` may be a secret, return the advice `without`, which contains no value.
+    """
     if _SECRET.search(key) or "=" in read or re.search(r"://.*@", read) or not read.isprintable() or not read:
         return without
     return f"write `{key} = {value}`"
@@ -287,7 +290,7 @@ _EXPLANATIONS: tuple[Callable[[_Place], _Said], ...] = (
     _unquoted,
     _list_or_table,
 )
-"""They are called in this order, and the first result that is not None is used."""
+"""These functions are called in this order, and the first result that is not None is used."""
 
 
 S = TypeVar("S", bound=BaseModel)
@@ -340,7 +343,7 @@ _OTHER_WORDS = {
     ),
     r"(bw|rate|upload)_?limit|throttle": '`bandwidth = "20MiB"` of a repository limits the bytes sent in a second',
 }
-"""Patterns of names that other programs and people use for settings, and our spelling of each setting."""
+"""Patterns of names that other programs and people use for settings, each with our name of the setting."""
 
 _TABLES = {
     "volumes": 'must be a table, such as `volumes = { parent = "tank/mysql", data = "tank/mysql/data" }`',
@@ -410,8 +413,8 @@ def every_error(raw: Mapping[str, Any], settings: type[BaseModel]) -> list[Error
     """Return all errors of a document for the model `settings`.
 
     The model compares the keys of a section only if each value is valid by itself. So invalid values are removed from a
-    copy, and the copy is validated again. If a section lost a value that way, errors of the section as a whole are
-    ignored: the lost value may be their only cause.
+    copy of the document, and the copy is validated again. If a section lost a value, errors of the section as a whole
+    are ignored, because the lost value may be their only cause.
     """
     rest, errors, incomplete = copy.deepcopy(dict(raw)), dict[tuple[Any, ...], ErrorDetails](), set[tuple[Any, ...]]()
     while True:
@@ -429,7 +432,7 @@ def every_error(raw: Mapping[str, Any], settings: type[BaseModel]) -> list[Error
 
 
 def _take_out(document: dict[str, Any], location: tuple[int | str, ...]) -> bool:
-    """Remove the value at a location from a document. Return whether there was one that is no section or list."""
+    """Remove the value at a location from a document. Return whether there was a value other than a section or list."""
     table: Any = document
     for part in location[:-1]:
         if not isinstance(table, dict) or part not in table:

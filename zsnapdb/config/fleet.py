@@ -1,4 +1,4 @@
-"""Settings of `zsnapdb fleet` (fleet.toml): its repositories, and default objectives."""
+"""Settings of `zsnapdb fleet` (fleet.toml): the repositories of the fleet, and default objectives."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class FleetSettings(ConfigSection):
     """The repositories of a fleet. zsnapdb finds the instances by listing the repositories.
 
     `objectives` apply to instances whose backups record none. A host is red if no repository received data from it
-    within `heard_within`. `cache` is the local folder for data already read. `readers` is the number of concurrent
-    requests.
+    within `heard_within`. `cache` is the local folder for data that was already read. `readers` is the number of
+    concurrent requests.
     """
 
     repository: Annotated[dict[RepositoryName, RepositorySettings], Field(min_length=1)]

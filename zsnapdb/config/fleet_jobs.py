@@ -25,7 +25,7 @@ ClockTime = Annotated[str, Field(pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$")]
 class FleetScheduleSettings(ConfigSection):
     """Schedule of a fleet job: a cron expression in a time zone, or an interval in seconds, counted from 1970.
 
-    A run starts up to `jitter` seconds after its scheduled time. After `timeout` the run is stopped and counts as
+    A run starts up to `jitter` seconds after its scheduled time. After `timeout`, the run is stopped and treated as
     failed. Only one run of a job is active at a time.
     """
 
@@ -45,7 +45,7 @@ class FleetScheduleSettings(ConfigSection):
 class FleetInstanceSettings(ConfigSection):
     """An instance: its host, the bucket whose limit applies to its jobs, and its own schedules.
 
-    If a schedule is omitted, that of `defaults` applies. `skip` names the jobs that this instance never runs.
+    If a schedule is omitted, the schedule in `defaults` applies. `skip` lists the jobs that this instance never runs.
     """
 
     host: FleetHostName
@@ -77,7 +77,10 @@ class BucketSettings(ConfigSection):
 
 
 class WindowSettings(ConfigSection):
-    """A period in which no job starts on these hosts. If its end is before its start, it ends on the next day."""
+    """A period in which no job starts on these hosts.
+
+    If the end is before the start, the period ends on the next day.
+    """
 
     hosts: Annotated[tuple[HostPattern, ...], Field(min_length=1)] = ("*",)
     days: Annotated[tuple[Weekday, ...], Field(min_length=1)] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")

@@ -1,4 +1,4 @@
-"""Settings of an instance except its datasets: control of its server, its objectives, its virtual machine."""
+"""Settings of an instance, except its datasets: control of the server, objectives, and virtual machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ControlSettings(ConfigSection):
     """Stop and start of the server: by its systemd unit, or by two commands of the site.
 
     By default zsnapdb uses the unit of the running server. `timeout` limits each stop and each start. `server_id_file`
-    is an option file that the server reads and only zsnapdb writes: it sets a new server_id of MariaDB.
+    is an option file that the server reads and only zsnapdb writes. In it, zsnapdb sets a new server_id of MariaDB.
     """
 
     unit: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9:_.@-]{0,200}$")] | None = None
@@ -51,12 +51,13 @@ _Time = Annotated[Seconds, Field(gt=0, le=100 * 365 * 86400.0)] | None
 class ObjectiveSettings(ConfigSection):
     """The objectives of an instance. An omitted objective is not checked.
 
-    Four limit an age. `rpo`: age of the newest restorable point. `backup_age`: of the newest restorable backup.
-    `archive_lag`: of the binlog archive's end. `drill_age`: of the newest passed drill. `verify_age` and
-    `deep_verify_age` limit the time since the last check of the backup whose check is oldest. `window`: every point in
-    this period before now can be restored. `copies`: maximum age of the newest restorable point in each repository.
-    `immutable_for`: minimum time after its creation for which the store protects a backup from removal. `restore_time`:
-    maximum duration of a restore, estimated from drills. `warn_at`: the fraction of a limit at which a warning starts.
+    Four objectives limit an age. `rpo`: age of the newest restorable point. `backup_age`: age of the newest restorable
+    backup. `archive_lag`: age of the binlog archive's end. `drill_age`: age of the newest passed drill. `verify_age`
+    and `deep_verify_age` limit the time since the last check of the backup whose check is oldest. `window`: the period
+    before now in which every point must be restorable. `copies`: maximum age of the newest restorable point in each
+    repository. `immutable_for`: minimum time for which the store must protect a backup from removal, counted from its
+    creation. `restore_time`: maximum duration of a restore, estimated from drills. `warn_at`: the fraction of a limit
+    at which a warning starts.
     """
 
     rpo: _Time = None
@@ -79,7 +80,7 @@ _LocalFile = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f-\x9f]+$", max_leng
 class HostBootSettings(ConfigSection):
     """Kernel for a machine that boots from files of this host instead of its disks (direct kernel boot).
 
-    Such paths in a repository are not trusted. A restored machine gets the files named here, or none.
+    Such paths in a repository are not trusted. A restored machine uses the files that are set here, or none.
     """
 
     kernel: _LocalFile
@@ -90,10 +91,10 @@ class HostBootSettings(ConfigSection):
 class VmSourceSettings(ConfigSection):
     """A libvirt domain as the source of backups, and the minimum grade (consistency level) of its backups.
 
-    `freeze_deadline`: maximum time, in seconds, that the file systems inside the guest stay frozen. 0: never frozen.
+    `freeze_deadline`: maximum time, in seconds, that the file systems inside the guest stay frozen. 0: never freeze.
     `client`: command line of the database client that the guest agent runs in a drill. None: the client of the server's
-    family, as root through the socket. `drill_memory`: memory of the machine in a drill, in bytes (None: that of the
-    machine).
+    family, as root through the socket. `drill_memory`: memory of the machine in a drill, in bytes (None: as much as the
+    original).
     """
 
     domain: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f]+$", max_length=200)]
@@ -123,6 +124,6 @@ class SilencedRule(ConfigSection):
 
 
 class DoctorSettings(ConfigSection):
-    """Rules that `zsnapdb doctor` does not report."""
+    """Settings of `zsnapdb doctor`: the rules that it does not report."""
 
     silenced: tuple[SilencedRule, ...] = ()

@@ -23,7 +23,7 @@ TARGET_NAME = r"^[a-z0-9][a-z0-9_-]{0,31}$"
 
 
 class NotifiedJob(StrEnum):
-    """Commands with notifications of start and end, and the check of all objectives (for pings)."""
+    """Commands whose start and end cause notifications, and the check of all objectives (for pings)."""
 
     BACKUP = "backup"
     SNAPSHOT = "snapshot"
@@ -36,7 +36,7 @@ class NotifiedJob(StrEnum):
 
 
 class NotificationEvent(StrEnum):
-    """Event of a notification. A success after a problem is sent to the targets that got the problem."""
+    """Event of a notification. A success after a problem is sent to the targets to which the problem was sent."""
 
     START = "start"
     SUCCESS = "success"
@@ -51,12 +51,12 @@ class NotificationEvent(StrEnum):
 
     @property
     def is_of_objective(self) -> bool:
-        """Return whether it is about an objective, not a job: `drill` is the name of a job and of an objective."""
+        """Return whether the event is about an objective, not a job: both a job and an objective are called `drill`."""
         return self in (NotificationEvent.BROKEN, NotificationEvent.MET)
 
 
 class NotificationChannel(StrEnum):
-    """Delivery of a message. `notify/notifier.py` has a function for each."""
+    """The ways to deliver a message. `notify/notifier.py` contains a function for each."""
 
     PING = "ping"
     WEBHOOK = "webhook"
@@ -68,7 +68,7 @@ class NotificationTarget(ConfigSection):
     """A target of notifications: exactly one of `ping`, `ping_file`, `webhook`, `webhook_file`, `email` and `script`.
 
     A ping target is for a single job (`of`), so that the success of one job cannot hide the failure of another.
-    `repeat`: interval at which a continuing problem is sent again. Without `instances`, it gets events of all
+    `repeat`: interval at which a continuing problem is sent again. Without `instances`, the target gets events of all
     instances.
     """
 

@@ -27,7 +27,9 @@ STORE_ADDRESSES = {
     "gs://bucket[/prefix]": r"gs://[^/]+",
     "file:///folder": r"file:///",
 }
-"""The address form of each kind of store, as documented, and its pattern. `zsnapdb.store.layers` creates the stores."""
+"""The documented address syntax for each kind of store, and the pattern of such addresses. `zsnapdb.store.layers`
+creates the stores.
+"""
 
 _ASCII = r"A-Za-z0-9._~!$&'()*+,;=:@ -"
 _BUCKETS = {
@@ -68,7 +70,7 @@ class StoreAddress:
 
 
 def parse_address(url: str) -> StoreAddress:
-    """Return the parts of the address. Raise ValueError that names the unusable part."""
+    """Return the parts of the address. Raise ValueError with the unusable part."""
     places = 2 if url.startswith("azure:") else 1
     if "@" in "".join(re.split(r"[/?#]", url.partition("://")[2], maxsplit=places)[:places]):
         raise ValueError("url must not contain an account or a password; use credentials_file")
@@ -161,11 +163,11 @@ class KeepSettings(KeepRules):
 class StreamSettings(ConfigSection):
     """Creation, splitting into chunks, compression and transfer of a send stream.
 
-    It needs about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored. A stream
-    starts with chunks of 8 MiB, or larger ones if it has at least 512 MiB; they grow to chunk_size. If a connection
-    transfers less than 60 MB/s and `bandwidth` is not set, more chunks are transferred concurrently. Their limit is 128
-    MiB of the stream plus their compressed size. A backup of more than 650,000 chunks gets larger chunks and fewer of
-    them at once, in at most 224 MiB.
+    A transfer needs about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored. A
+    stream starts with chunks of 8 MiB, or larger chunks if it has at least 512 MiB; the chunks grow to chunk_size. If a
+    connection transfers less than 60 MB/s and `bandwidth` is not set, more chunks are transferred concurrently.
+    Together they contain at most 128 MiB of the stream, plus their compressed size. A backup that would have more than
+    650,000 chunks gets larger chunks, and fewer chunks at once, in at most 224 MiB.
     """
 
     example: ClassVar[str] = "{ level = 3 }"
@@ -189,9 +191,9 @@ class EncryptionSettings(ConfigSection):
     signing_key_file: AbsolutePath | None = None
     signers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")], ...] = ()
     accept_plain: StrictBool = False
-    """Whether a host that encrypts also uses unencrypted backups, such as those from before encryption was set."""
+    """Whether a host that encrypts also uses unencrypted backups, for example from before encryption was configured."""
     signing: Literal["none"] | None = None
-    """`"none"`: this host deliberately signs nothing. Then it trusts everyone who can write to the repository."""
+    """`"none"`: this host deliberately does not sign. Then it trusts everyone who can write to the repository."""
 
     @model_validator(mode="after")
     def _one_decision(self) -> EncryptionSettings:
@@ -203,8 +205,8 @@ class EncryptionSettings(ConfigSection):
 class ObjectLockSettings(ConfigSection):
     """Lock of the objects in the bucket: who may end a lock early, and the minimum duration in seconds.
 
-    `governance`: accounts with a special permission may end a lock. `compliance`: nobody may, not even the bucket's
-    owner.
+    `governance`: accounts with a special permission may end a lock. `compliance`: nobody may end a lock, not even the
+    bucket's owner.
     """
 
     mode: Literal["governance", "compliance"]
@@ -263,7 +265,7 @@ class S3Settings(ProviderSettings):
 class AzureSettings(ProviderSettings):
     """Access to the container of an azure:// url.
 
-    `credentials_file` has the line AZURE_STORAGE_ACCOUNT_KEY=... or AZURE_STORAGE_SAS_TOKEN=..., or the lines of a
+    `credentials_file` contains the line AZURE_STORAGE_ACCOUNT_KEY=... or AZURE_STORAGE_SAS_TOKEN=..., or the lines of a
     service principal: AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET.
     """
 
@@ -297,7 +299,7 @@ class RepositorySettings(ConfigSection):
     @model_validator(mode="wrap")
     @classmethod
     def _with_flat_keys(cls, read: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Accept keys of the table `s3` directly next to `url`: before this table existed, they were there."""
+        """Accept keys of the table `s3` directly next to `url`, where they were before this table existed."""
         flat = [key for key in S3Settings.model_fields if isinstance(read, dict) and key in read]
         if not flat or not isinstance(read, dict) or "s3" in read:
             return handler(read)
@@ -313,7 +315,7 @@ class RepositorySettings(ConfigSection):
 
     @property
     def idle_keys(self) -> tuple[str, ...]:
-        """Keys without effect: the url is of another store than their table."""
+        """Keys without effect, because their table is for another kind of store than the url."""
         tables: dict[str, ProviderSettings] = {"s3": self.s3, "azure": self.azure, "gs": self.gs}
         others = [(name, table) for name, table in tables.items() if table is not self.provider]
         return tuple(f"{name}.{key}" for name, table in others for key in sorted(table.model_fields_set))

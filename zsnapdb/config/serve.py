@@ -1,4 +1,4 @@
-"""Settings of the `zsnapdb serve` helper. The web process reads no configuration."""
+"""Settings of the helper of `zsnapdb serve`. The web process reads no configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCOPE = r"^[!#-\[\]-~]{1,100}$"
 
 
 class LoginSettings(ConfigSection):
-    """Login of people to the page through an issuer: OpenID Connect, authorization code flow with PKCE.
+    """Login of people to the pages through an issuer: OpenID Connect, authorization code flow with PKCE.
 
     `client_id` is the id under which the issuer knows zsnapdb, and the audience of people's id tokens.
     `client_secret_file` is a file of root with the client's secret (None: zsnapdb is a public client). `scopes` are
@@ -37,13 +37,13 @@ class LoginSettings(ConfigSection):
 _HTTPS = r"^https://[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~%/-]{0,500})?$"
 HttpsUrl = Annotated[str, Field(pattern=_HTTPS)]
 SUBJECT_OF_EMAIL = "user:{email}"
-"""The only form of `subject` that takes its name from a token: a mail address that the issuer has verified."""
+"""The only variable value of `subject`: the mail address in the token, if the issuer has verified it."""
 _OF_EVERYBODY = {
     "token.actions.githubusercontent.com": ("repository", "repository_id", "sub"),
     "gitlab.com": ("project_path", "project_id", "sub"),
     "accounts.google.com": ("email", "hd", "sub"),
 }
-"""Issuers where anybody can get an account and tokens. A rule must name at least one of these claims."""
+"""Issuers where anybody can get an account and tokens. A rule must contain at least one of these claims."""
 
 
 class IssuerRule(ConfigSection):
@@ -71,7 +71,7 @@ class IssuerSettings(ConfigSection):
     `issuer` and `audience` are compared exactly. `jwks_url` is the address of the issuer's keys; by default it is read
     from the issuer's `/.well-known/openid-configuration`. `longest_age`: maximum age of an accepted token, which may
     also expire earlier. `tls_ca`: the authority of the issuer's certificate (None: the authorities of this host). The
-    first matching rule decides. With `login`, people log in to the page through this issuer.
+    first matching rule decides. With `login`, people can log in to the pages through this issuer.
     """
 
     issuer: HttpsUrl
@@ -112,7 +112,7 @@ class ProjectLimits(ConfigSection):
     """Limits of all subjects of a CI project together (None: no limit).
 
     `clones` is the number of clones, `running` the number of clones whose server may run. `bytes` limits the data that
-    all of them may write, `longest_lease` the lease that may be requested.
+    all these clones may write, `longest_lease` the lease that may be requested.
     """
 
     clones: Annotated[int, Field(ge=0, le=10_000)] | None = None
@@ -127,13 +127,14 @@ class ServeSettings(ConfigSection):
     The helper creates `socket`, unless systemd passes a socket. `account` is the account of the web process: requests
     from all other accounts except root are refused. `ttl` is the default lease of a clone, `longest_lease` the longest
     lease that may be requested. `per_subject` limits the clones of a subject, `commits_per_subject` the commits of
-    these clones. `bytes_per_subject` limits the data that they may write together; each also has its own quota.
-    `running_per_subject` limits their running servers. None: no limit. `comparisons` limits concurrent comparisons of
-    two states, each of which runs two servers; `comparisons_per_subject` limits those of one subject's clones.
-    `project` has limits for all subjects of a project together: `ci:shop` includes `ci:shop/web`. `unmasked` names
-    instances without masking that anybody may clone; only operators may clone other unmasked instances. `fetch_account`
-    is the account that fetches the issuers' keys; it must not be the account of the web process. `url` is the address
-    of the page in browsers: issuers redirect people there after a login. `session` is the duration of a login.
+    these clones. `bytes_per_subject` limits the data that a subject's clones may write together; each clone also has
+    its own quota. `running_per_subject` limits the running servers of these clones. None: no limit. `comparisons`
+    limits concurrent comparisons of two states, each of which runs two servers; `comparisons_per_subject` limits the
+    comparisons of one subject's clones. `project` sets limits for all subjects of a project together: `ci:shop`
+    includes `ci:shop/web`. `unmasked` lists instances without masking that anybody may clone; only operators may clone
+    other unmasked instances. `fetch_account` is the account that fetches the issuers' keys; it must not be the account
+    of the web process. `url` is the address of the pages in browsers, to which issuers redirect people after a login.
+    `session` is the duration of a login.
     """
 
     socket: AbsolutePath = Path("/run/zsnapdb-serve/helper.sock")

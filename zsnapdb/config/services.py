@@ -35,7 +35,7 @@ def _absolute(path: Path) -> Path:
 
 
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
-"""Absolute path in a setting. Relative paths are refused: commands and services run in different folders."""
+"""Absolute path in a setting. Relative paths are refused, because commands and services run in different folders."""
 
 
 class ConfigSection(BaseModel):
@@ -48,7 +48,7 @@ class ConfigSection(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_switch(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse true and false for a number: pydantic would read `last = true` as 1."""
+        """Refuse true and false for a number, because pydantic would read `last = true` as 1."""
         if isinstance(value, bool) and info.field_name is not None:
             field = cls.model_fields[info.field_name]
             kinds = {field.annotation, *get_args(field.annotation)}
@@ -83,7 +83,7 @@ CRON_NICKNAMES = {
 
 
 def five_fields(cron: str) -> str:
-    """Return a cron expression. Raise ValueError if it has not five fields."""
+    """Return a cron expression. Raise ValueError if it does not have five fields."""
     if cron.strip() in CRON_NICKNAMES:
         raise ValueError(f'a cron expression has five fields; write "{CRON_NICKNAMES[cron.strip()]}"')
     if re.search(_CRON, cron) is None:
@@ -98,9 +98,9 @@ class ScheduleSettings(ConfigSection):
     """Schedule of a job: a cron expression in a time zone, or an interval in seconds.
 
     Cron expressions are those of crontab(5). Weekdays are 0 to 7 (0 and 7 are Sunday) or sun to sat. If both a day of
-    the month and a weekday are given, one match suffices. A run starts up to `jitter` seconds later; the delay is fixed
-    for each scheduled time. `arguments` are added to the command. A run is stopped after `timeout`. The default of
-    `timezone` is the agent's time zone.
+    the month and a weekday are given, a day that matches one of the two suffices. A run starts up to `jitter` seconds
+    later; the delay is fixed for each scheduled time. `arguments` are added to the command. A run is stopped after
+    `timeout`. The default of `timezone` is the agent's time zone.
     """
 
     example: ClassVar[str] = '{ every = "1d" }` or `{ cron = "0 3 * * *" }'
@@ -150,7 +150,7 @@ class HttpSettings(ConfigSection):
     """Address of the agent's endpoints /metrics, /healthz and /readyz.
 
     An address other than loopback needs TLS and a token. `stale`: maximum age in seconds of the last check of the
-    objectives. If it is older, /readyz reports an error.
+    objectives. If the check is older, /readyz reports an error.
     """
 
     address: Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+$")] = "127.0.0.1"
@@ -202,8 +202,8 @@ _MOST_PORTS = 1000
 class AddressSettings(ConfigSection):
     """Ports where HAProxy listens for clones, from `first_port` to `last_port`, and HAProxy's admin socket.
 
-    Each clone that listens at `clones.bind_address` gets a port and keeps it. The server behind HAProxy has its own
-    port.
+    Each clone that listens at `clones.bind_address` gets a port and keeps it. The clone's server, behind HAProxy, has
+    another port.
     """
 
     socket: AbsolutePath = Path("/run/zsnapdb-haproxy/admin.sock")
@@ -271,12 +271,15 @@ class MigrationSettings(ConfigSection):
 
 HOST_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 FleetHostName = Annotated[str, Field(pattern=rf"^{HOST_NAME}$")]
-"""Name of a host of a fleet. Its certificate has this name, and its queue's name ends with it."""
+"""Name of a host of a fleet. The host's certificate contains this name, and the name of its queue ends with it."""
 _ADDRESS = r"^(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9][A-Za-z0-9.-]{0,252}):[0-9]{1,5}$"
 
 
 class FleetVerb(StrEnum):
-    """Jobs that the engine may run on a host. A job can be repeated: it reports completed work and does not redo it."""
+    """Jobs that the engine may run on a host.
+
+    A job can be repeated: work that is already complete is reported, not redone.
+    """
 
     BACKUP = "backup"
     DRILL = "drill"
@@ -322,11 +325,11 @@ class EngineSettings(ConfigSection):
 class WorkerSettings(EngineSettings):
     """Jobs that this host runs for a fleet (`zsnapdb fleet worker`).
 
-    `host` is this host's name in the fleet. It runs only the `verbs` and refuses all other requests. `drills`: it also
-    runs those drills of configured instances that any host may run, if `memory` is available. `at_once`: maximum number
+    `host` is this host's name in the fleet. The host runs only the `verbs` and refuses all other requests. `drills`: if
+    `memory` is available, it also runs drills of configured instances that any host may run. `at_once`: maximum number
     of concurrent jobs. `spacing`: minimum seconds between the starts of two runs of the same job. `fallback` agent: the
-    agent starts a backup of its own schedule if the fleet has not started it within `fallback_after` seconds.
-    `fallback` none: the agent follows its own schedules as if there were no fleet.
+    agent starts a scheduled backup if the fleet has not started it within `fallback_after` seconds. `fallback` none:
+    the agent follows its own schedules as if there were no fleet.
     """
 
     host: FleetHostName

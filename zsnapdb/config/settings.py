@@ -58,7 +58,7 @@ class LockSettings(ConfigSection):
 class HookSettings(ConfigSection):
     """A script of the site: when it runs, its command, its timeout, and the effect of its failure.
 
-    `on_failure`: by default, the failure of a `done` hook is a warning, and that of any other hook an error.
+    `on_failure`: by default, a failing `done` hook causes a warning, and any other failing hook an error.
     """
 
     when: Literal["before", "locked", "after", "done"]
@@ -74,9 +74,9 @@ class HookSettings(ConfigSection):
 class ServerSettings(ConfigSection):
     """Start of a server of this instance's version for restores and clones.
 
-    `binaries` has a server program for each of some other series, such as 10.11 or 8.4. `binary` is the program for all
-    remaining series. Servers start only in a sandbox, unless `sandbox` is off. `sandbox_reads` are additional files and
-    folders of the host that such a server may read.
+    `binaries` maps series such as 10.11 or 8.4 to server programs. `binary` is the program for all other series.
+    Servers start only in a sandbox, unless `sandbox` is off. `sandbox_reads` are additional files and folders of the
+    host that such a server may read.
     """
 
     binary: AbsolutePath | None = None
@@ -128,7 +128,7 @@ class DatasetKeySettings(ConfigSection):
     """The key of the instance's encrypted datasets. Datasets that are received from raw streams need it."""
 
     key_file: AbsolutePath | None = None
-    """ZFS reads the key from this file (keylocation=file:// in zfsprops(7))."""
+    """The file from which ZFS reads the key (keylocation=file:// in zfsprops(7))."""
 
 
 class ChainSettings(ConfigSection):
@@ -179,8 +179,8 @@ class BinlogSettings(ConfigSection):
 class InstanceSettings(ConfigSection):
     """A configured server: its connection, its datasets, and the repository of its backups.
 
-    With `vm`, the instance is a virtual machine whose disks are the volumes. With `host` too, a backup locks the server
-    inside it.
+    With `vm`, the instance is a virtual machine whose disks are the volumes. If `host` is also set, a backup locks the
+    server inside the machine.
     """
 
     socket: AbsolutePath | None = None
@@ -190,7 +190,7 @@ class InstanceSettings(ConfigSection):
     password_file: AbsolutePath | None = None
     password_env: str | None = None
     tls: Literal["required", "preferred", "off"] | None = None
-    """None: `required`, but `preferred` for a socket or the loopback interface."""
+    """None means `required`, but `preferred` for a socket or the loopback interface."""
     tls_ca: AbsolutePath | None = None
     tls_cert: AbsolutePath | None = None
     tls_key: AbsolutePath | None = None
@@ -288,7 +288,7 @@ class CloneSettings(ConfigSection):
     max_ttl: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
     max_protection: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
     max_age: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 90 * 86400.0
-    """Maximum time for which data cloned for a subject is kept, even if the lease is extended. Root has no limit."""
+    """Maximum time for which data cloned for a subject is kept, even if leases are extended. Root has no limit."""
     grace: Annotated[Seconds, Field(ge=0)] = 3600.0
     idle: Annotated[Seconds, Field(gt=0)] | None = None
     reap_limit: Annotated[int, Field(ge=1)] = 20
@@ -302,7 +302,7 @@ class CloneSettings(ConfigSection):
     received_per_owner: Annotated[Size, Field(ge=0)] = 1 << 40
     """Maximum bytes of snapshot sets received for clones of a subject (0: no limit). Root has no limit."""
     received_total: Annotated[Size, Field(ge=0)] = 4 << 40
-    """The same limit for all subjects together."""
+    """Maximum bytes of snapshot sets received for clones of all subjects together (0: no limit). Root has no limit."""
     receives: Annotated[int, Field(ge=1)] = 4
     """Maximum number of snapshot sets received concurrently for all subjects. Root has no limit."""
     quota: Annotated[Size, Field(ge=0)] = 20 << 30
@@ -347,9 +347,9 @@ class RestoreSettings(ConfigSection):
     """Location of restored datasets and journals, and the replay of binlogs.
 
     `batch_size`: bytes of binlog between two snapshots. `workers`: threads of the parallel applier (None: one per
-    processor). `replay`: whether the server's applier or a client replays. `auto` is the applier, except for MySQL
-    before 8.0.23, whose statements for the applier differ. `keep_replaced`: how long `zsnapdb reap` keeps the datasets
-    of a server that a restore replaced (None: forever).
+    processor). `replay`: whether the server's applier or a client replays. `auto` means the applier, except for MySQL
+    before 8.0.23, where the statements for the applier differ. `keep_replaced`: how long `zsnapdb reap` keeps the
+    datasets of a server that a restore replaced (None: forever).
     """
 
     mount_root: AbsolutePath = Path("/var/lib/zsnapdb/restored")

@@ -1,1 +1,1 @@
-"""The JSON documents that commands print: one model for each, which also reads the output of another zsnapdb."""
+"""The JSON documents that commands print. Each has one model, which can also read the output of another zsnapdb."""

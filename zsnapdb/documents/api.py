@@ -43,7 +43,7 @@ class ListedClone(Document):
 class PointsRange(Document):
     """A range of recoverable times.
 
-    `at` of a new clone accepts every time from `from` to `to`, and its `from` each of the backups.
+    A new clone accepts every time from `from` to `to` as its `at`, and each of the backups as its `from`.
     """
 
     begin: Annotated[str, Field(alias="from")]
@@ -67,7 +67,7 @@ class UsableSet(Document):
 
 
 class PointsDocument(Document):
-    """The states of an instance that can be cloned, as known at the time `at`."""
+    """The states of an instance that can be cloned, as far as they were known at the time `at`."""
 
     instance: str
     at: str

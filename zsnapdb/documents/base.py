@@ -20,7 +20,7 @@ from zsnapdb.base.errors import ZsnapdbError, retry_class
 Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
 """A number that is printed unchanged. As a float, an empty sum would be printed as 0.0."""
 LEFT_OUT = object()
-"""The result of a converter for a field that the document omits. Such a field has the default `may_lack()`."""
+"""The result of a converter for a field that the document omits. The default of such a field is `may_lack()`."""
 
 
 def may_lack() -> Any:
@@ -32,8 +32,9 @@ def may_lack() -> Any:
 class At:
     """The source of a document's field: a path of attributes in the result, and a converter.
 
-    `default` is the field if the path or the converter ends at None. Without At, a field is the attribute of the same
-    name. File paths become text, and members of an enumeration become their values. The path "" is the result itself.
+    `default` is the value of the field if the path or the converter ends at None. Without At, a field is the attribute
+    of the same name. File paths become text, and members of an enumeration become their values. The path "" is the
+    result itself.
     """
 
     path: str
@@ -64,9 +65,9 @@ class At:
 class Dumped:
     """An annotation of a field with a printed model or dataclass, whose schema becomes the schema of the field.
 
-    Documents are also read where that class is not installed. Then `printed` is the full name of the class, and only
-    the schema imports it. `without` names fields that are not printed. `adding` is a type with additional printed
-    fields.
+    Documents are also read where that class is not installed. In that case, `printed` is the full name of the class,
+    which is imported only for the schema. `without` lists fields that are not printed. `adding` is a type with
+    additional printed fields.
     """
 
     printed: type | str
@@ -115,7 +116,7 @@ class Document(BaseModel):
         return cls.model_validate(result)
 
     def json_fields(self) -> dict[str, Any]:
-        """Return the fields in the form of JSON, without omitted fields."""
+        """Return the fields as JSON values, without omitted fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
 
@@ -191,7 +192,7 @@ def each(path: str) -> Callable[[Any], list[object]]:
 
 
 def dumped(model: BaseModel) -> dict[str, Any]:
-    """Return the fields of another model in the form of JSON."""
+    """Return the fields of another model as JSON values."""
     return model.model_dump(mode="json")
 
 
@@ -231,7 +232,7 @@ def errors_fields(errors: Iterable[ZsnapdbError]) -> list[ErrorFields]:
 
 
 class ErrorDocument(Document):
-    """The failure of a command. It is printed instead of the result.
+    """The failure of a command. The document is printed instead of the result.
 
     `retry`: whether the same command may be repeated: again, never, or twice (two attempts in total).
     """
@@ -242,7 +243,7 @@ class ErrorDocument(Document):
 
 
 class FindingFields(Document):
-    """The result of a check."""
+    """The result of one check."""
 
     severity: str
     what: str

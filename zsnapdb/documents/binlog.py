@@ -1,4 +1,4 @@
-"""The documents of binlogs: archiving, the archive, a purge, searches, and transactions that can be undone."""
+"""The documents about binlogs: archiving, the archive, a purge, searches, and transactions that can be undone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zsnapdb.documents.base import At, Document, ErrorFields, each, errors_field
 
 
 class UnprotectedFields(Document):
-    """The reason why present changes of the server cannot be restored."""
+    """The reason why current changes on the server cannot be restored."""
 
     kind: str
     reason: str

@@ -104,7 +104,7 @@ class ClonesDocument(Document):
 
 
 class CloneDetailDocument(Document):
-    """A clone, its present branch (null: unreadable) and its commits."""
+    """A clone, its current branch (null: unreadable) and its commits."""
 
     clone: Annotated[CloneFields, At("info")]
     branch: str | None
@@ -333,7 +333,7 @@ class KeptPortFields(Document):
 
 
 class AddressesDocument(Document):
-    """The ports that clones keep. `error`: the error that prevented the query of HAProxy."""
+    """The ports that clones keep. `error`: the error that prevented zsnapdb from asking HAProxy."""
 
     ports: tuple[KeptPortFields, ...]
     error: Annotated[str | None, At("error.message")]

@@ -20,7 +20,7 @@ def plain(value: Any) -> Any:
     """Return a value for a JSON document.
 
     Numbers stay numbers. Decimals and times become text. Bytes come only from columns without a character set (BINARY,
-    BLOB, BIT). Such bytes always become 0x and hexadecimal digits, so that a column has one form.
+    BLOB, BIT). Such bytes always become 0x and hexadecimal digits, so that all values of a column look alike.
     """
     if isinstance(value, bytes | bytearray):
         return "0x" + bytes(value).hex()
@@ -34,7 +34,7 @@ def plain(value: Any) -> Any:
 
 
 def time_text(value: timedelta) -> str:
-    """Return a TIME in the form that the server writes: hours up to 838, and a sign (refman 8.4, "The TIME Type")."""
+    """Return a TIME as the server writes it: hours up to 838, and a sign (refman 8.4, "The TIME Type")."""
     microseconds = abs(value) // timedelta(microseconds=1)
     seconds, fraction = divmod(microseconds, 1_000_000)
     hours, rest = divmod(seconds, 3600)
@@ -103,7 +103,7 @@ class BranchFields(Document):
 
 
 class BranchesDocument(Document):
-    """The branches of a clone, and the present branch.
+    """The branches of a clone, and the current branch.
 
     `made`: the commit that was created for a new branch (null: none).
     """

@@ -29,7 +29,7 @@ class FleetRepositoryFields(Document):
 
 
 class FleetHostFields(Document):
-    """A host that is named in the newest backup of at least one instance."""
+    """A host that appears in the newest backup of at least one instance."""
 
     host: str
     heard: Annotated[str | None, At("heard", iso)]

@@ -76,7 +76,7 @@ class AgentRunDocument(Document):
 
 
 class NotifiedDocument(Document):
-    """The known targets of a message, and the targets that it did not reach."""
+    """The known targets of a message, and the targets that the message did not reach."""
 
     targets: tuple[str, ...]
     failed: tuple[str, ...]

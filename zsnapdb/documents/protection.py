@@ -51,7 +51,7 @@ class GapFields(Document):
 
 
 class UnprotectedSinceFields(Document):
-    """Start of the present period, which cannot be restored before the next backup."""
+    """Start of the current period, which cannot be restored before the next backup."""
 
     since: Annotated[str | None, At("ranges", lambda ranges: moment(ranges[-1].end) if ranges else None)]
     kind: Annotated[str, At("unprotected.kind")]
@@ -118,7 +118,7 @@ def _failed(deliveries: Any) -> list[dict[str, object]]:
 
 
 def _own_failed(of: Any) -> list[dict[str, object]]:
-    """Return the failed notifications of a single status. The status of several instances lists them only once."""
+    """Return the failed notifications of a single status. A status of several instances lists these only once."""
     return _failed(getattr(of, "failed_notifications", ()))
 
 
@@ -169,7 +169,7 @@ def _dumped(records: Any) -> list[dict[str, Any]]:
 
 
 class ObjectiveStateFields(Document):
-    """The present state of an objective."""
+    """The current state of an objective."""
 
     objective: Annotated[str, At("name")]
     verdict: str
@@ -181,7 +181,7 @@ def _kept_objectives(objectives: Any) -> dict[str, bool]:
 
 
 class DayFields(Document):
-    """The runs and drills of a day (UTC), and the objectives that were kept or not."""
+    """The runs and drills of a day (UTC), and for each objective whether it was met."""
 
     day: Annotated[str, At("day.day", iso)]
     good: Annotated[int, At("day.good")]
@@ -204,7 +204,7 @@ class ReportedDrillFields(Document):
 
 
 class ExceptionFields(Document):
-    """An event that interests an auditor, such as a failed run."""
+    """An event that is relevant for an auditor, such as a failed run."""
 
     when: str
     what: str
@@ -239,7 +239,7 @@ def _changes(records: Any) -> list[dict[str, object]]:
 
 
 class EvidenceReportDocument(Document):
-    """The runs in a period of days, and the present protection."""
+    """The runs in a period of days, and the current protection."""
 
     instance: Annotated[str, At("report.log.instance")]
     repository: Annotated[str, At("report.log.repository")]

@@ -58,7 +58,7 @@ def _numbers(documents: Any) -> dict[str, int]:
 class AdoptDocument(Document):
     """The foreign backups and binlogs. `planned`: the command would adopt them.
 
-    `documents` has the number of small documents by kind: drills, checks, pins, marks, and parts of the archive.
+    `documents` contains the number of small documents by kind: drills, checks, pins, marks, and parts of the archive.
     """
 
     instance: Annotated[str, At("plan.instance")]
@@ -163,7 +163,7 @@ class KeysPlanDocument(Document):
 class ListedBackupFields(ManifestFields):
     """A backup in a list. `local`: its snapshots are on this host.
 
-    `foreign`: the reason why this host does not know it.
+    `foreign`: the reason why this host does not know the backup.
     """
 
     local: bool
@@ -436,7 +436,8 @@ def _damaged(result: Any) -> list[dict[str, object]]:
 class VerifyDocument(Document):
     """The result of a verification. `unrecorded`: the reason why the findings were not saved.
 
-    `raw`: the verified backups that have ZFS's own encryption. Only a drill proves that they can be decrypted.
+    `raw`: the verified backups that are encrypted by ZFS itself. Only a drill proves that such backups can be
+    decrypted.
     """
 
     instance: Annotated[str, At("plan.instance")]

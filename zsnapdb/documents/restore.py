@@ -76,7 +76,7 @@ def _step_seconds(done: Any) -> dict[str, Any]:
 class RestoreFields(Document):
     """Sources, targets and steps of a restore.
 
-    `buffer_pool` is the size in bytes for the server during recovery and replay (null: its own size).
+    `buffer_pool` is the size in bytes for the server during recovery and replay (null: the server's configured size).
     """
 
     restore_id: Annotated[str, At("plan.restore_id")]
@@ -223,7 +223,10 @@ def _replaced(parts: Any) -> dict[str, str | None]:
 
 
 class RewindDocument(Document):
-    """A rewound server, or a prepared server that waits. `replaced`: the old dataset of each volume."""
+    """A rewound server, or a prepared server that waits for the exchange.
+
+    `replaced`: the old dataset of each volume.
+    """
 
     restore_id: Annotated[str, At("plan.restore_id")]
     instance: Annotated[str, At("plan.instance")]
@@ -294,7 +297,7 @@ class RunbookDocument(Document):
 class ConsolidatePlanDocument(Document):
     """The plan of a consolidation. `chain`: the backups to receive, the full one first.
 
-    Bytes are those of the chain.
+    Bytes are the sizes of the streams in the chain.
     """
 
     instance: str

@@ -1,1 +1,1 @@
-"""Jobs of several hosts on an engine (Temporal): the workers on the hosts, and control next to the engine."""
+"""Jobs of several hosts, run by an engine (Temporal): the workers on the hosts, and control next to the engine."""

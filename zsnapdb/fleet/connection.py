@@ -26,7 +26,7 @@ _PATIENCE = 20.0
 
 
 class SilentFailures(DefaultFailureConverter):
-    """Sends the engine only errors that were created for it.
+    """Sends only those errors to the engine that were created for it.
 
     Other errors are sent only as their class. No stack trace is sent. The text of an unexpected error may quote facts
     that only this host knows.
@@ -45,7 +45,7 @@ CONVERTER = replace(pydantic_data_converter, failure_converter_class=SilentFailu
 
 @functools.cache
 def _runtime() -> Runtime:
-    """Return the client's runtime. It sends the engine no facts about this machine or its load."""
+    """Return the client's runtime. The client sends no facts about this machine or its load to the engine."""
     wanted: dict[str, Any] = {"worker_heartbeat_interval": None, "disable_environment_info": True}
     # Older clients do not have these options, and send no such facts.
     known = inspect.signature(Runtime).parameters

@@ -64,11 +64,11 @@ YEARS = 10
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY, _HOUR, _MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 _ONCE = timedelta(days=2 * YEARS * 365)
-"""An interval that occurs only once in the period. The engine has no other form for a single time."""
+"""An interval that occurs only once in the period. The engine has no other way to specify a single time."""
 
 
 def specification(schedule: FleetScheduleSettings, now: datetime) -> ScheduleSpec:
-    """Return the times of the schedule from `now` (UTC) on. They equal the agent's times."""
+    """Return the times of the schedule from `now` (UTC) on. They are the same as the agent's times."""
     jitter = timedelta(seconds=schedule.jitter) if schedule.jitter else None
     if schedule.every is not None:
         return ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(seconds=schedule.every))], jitter=jitter)
@@ -110,7 +110,7 @@ def _changes(zone: ZoneInfo, year: int) -> Iterator[datetime]:
 CATCH_UP = timedelta(hours=24)
 """Maximum delay with which a missed run is still started."""
 _DOCUMENT, _JOB = "zsnapdb_schedule", "zsnapdb_job"
-"""Memo keys: for the form in which a schedule was applied, and for a job."""
+"""Memo keys: for the schedule as it was applied, and for a job."""
 _AT_ONCE = 32
 _SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 _ASKED = 5
@@ -151,7 +151,7 @@ class FleetEngine:
         return tuple(found)
 
     async def make_schedule(self, schedule: FleetSchedule, stale: Sequence[str]) -> None:
-        """Create the schedule, then remove the stale schedules that it replaces. It is paused if one of these is.
+        """Create the schedule, then remove the stale schedules that it replaces. It is paused if one of them is paused.
 
         After an interruption, at least one schedule exists. If several start a run for the same time, these runs have
         the same id.
@@ -174,7 +174,7 @@ class FleetEngine:
         return known.schedule.state
 
     async def remove_schedules(self, names: Sequence[str]) -> None:
-        """Remove those of the schedules that exist. Their runs continue."""
+        """Remove the schedules, as far as they exist. Their runs continue."""
         for name in names:
             await _is_there(self.client.get_schedule_handle(name).delete())
 
@@ -183,7 +183,7 @@ class FleetEngine:
         return await _is_there(self.client.get_schedule_handle(name).pause(note=reason))
 
     async def resume(self, name: str, reason: str) -> bool:
-        """Let the schedule start jobs again, but not those missed during the pause.
+        """Let the schedule start jobs again, but do not make up for times missed during the pause.
 
         Return whether the schedule exists.
         """
@@ -203,7 +203,7 @@ class FleetEngine:
         )
 
     async def remove_limit(self, bucket: str) -> None:
-        """Remove the limit of the bucket. A job that still names the bucket creates its slots again."""
+        """Remove the limit of the bucket. A job that still uses the bucket recreates its slots."""
         await _is_there(self.client.get_workflow_handle(slots_id(bucket)).signal("close"))
 
     async def begin(self, job: FleetJob) -> str:
@@ -241,7 +241,7 @@ class FleetEngine:
         yield await self._told(await handle.describe())
 
     async def cancel(self, workflow_id: str) -> bool:
-        """Ask the run to end. Return whether it was still running, because a list of runs can be outdated."""
+        """Ask the run to end. Return whether the run was still running, because a list of runs can be outdated."""
         return await _is_there(self.client.get_workflow_handle(workflow_id).cancel())
 
     async def runs(self, most: int, *, only_running: bool) -> AsyncIterator[JobRun]:
@@ -284,7 +284,7 @@ class FleetEngine:
         return await self._details(execution)
 
     async def _progress(self, activity: PendingActivityInfo) -> str:
-        """Return the last progress that the host reported; "" if there is none, or it cannot be parsed."""
+        """Return the last progress that the host reported; "" if there is none, or if it cannot be parsed."""
         payloads = list(activity.heartbeat_details.payloads)
         try:
             (progress,) = await self.client.data_converter.decode(payloads, [JobProgress])
@@ -293,7 +293,7 @@ class FleetEngine:
         return progress_text(progress)
 
     async def _details(self, execution: WorkflowExecutionDescription) -> str:
-        """Return the reason that the workflow itself gives for its wait. Control answers this query."""
+        """Return the workflow's own reason for its wait. Control answers this query."""
         handle = self.client.get_workflow_handle(execution.id, run_id=execution.run_id)
         try:
             known = await handle.query(_QUERY, result_type=WorkflowMetadata, rpc_timeout=_QUERY_PATIENCE)
@@ -312,7 +312,7 @@ class FleetEngine:
 
 
 async def _is_there(asked: Awaitable[None]) -> bool:
-    """Return whether the target of the request exists, or is still running."""
+    """Send the request. Return whether its target exists, or is still running."""
     try:
         await asked
     except RPCError as error:

@@ -57,7 +57,7 @@ class _ProgressLine(_Line):
 
     @property
     def measured_step(self) -> str:
-        """The step, if its progress is measured; else "". Only zsnapdb chooses the names of such steps.
+        """The step, if its progress is measured; else "". The names of such steps are chosen by zsnapdb alone.
 
         Other lines repeat a message, which can contain names of datasets, files and hosts.
         """
@@ -130,7 +130,7 @@ _BEAT = 2.0
 
 
 class JobRefused(Exception):
-    """This host refuses the job, and has changed nothing. `kind` decides how the job continues."""
+    """This host refuses the job, and has changed nothing. `kind` is how the job continues."""
 
     def __init__(self, reason: str, kind: JobVerdict) -> None:
         super().__init__(reason)
@@ -141,7 +141,7 @@ class JobRefused(Exception):
 class JobRunner:
     """Runs the jobs of a host. `host` is its name in the fleet; `load` reads its configuration.
 
-    Commands get `environment`. `available` returns the bytes of memory that are free for new programs.
+    Commands get `environment`. `available` returns the bytes of memory that new programs can use.
     """
 
     host: str
@@ -155,7 +155,7 @@ class JobRunner:
     _running: set[JobName] = field(init=False, default_factory=set)
 
     async def run(self, request: JobRequest, beat: Callable[[JobProgress], None]) -> JobAnswer:
-        """Run the job and return its result. `beat` gets the progress every two seconds.
+        """Run the job and return its result. `beat` is called with the progress every two seconds.
 
         Raises JobRefused if this host refuses the job. If the caller is cancelled, the command ends before the
         cancellation continues.
@@ -240,7 +240,7 @@ class JobRunner:
     def _keep(self, records: Records, name: JobName, record: RunRecord) -> None:
         """Store the run with the agent's own runs. A full disk does not make the job fail.
 
-        A failed run does not count for the agent's schedule. Otherwise a fleet that starts backups and stops them at
+        A failed run is not recorded for the agent's schedule. Otherwise a fleet that starts backups and stops them at
         once would prevent the agent's backups.
         """
         before = jobs.drop_future_run(records.run(name), self.now())
@@ -278,7 +278,7 @@ async def _wait_for_exit(child: Child, reader: LogReader, beat: Callable[[JobPro
 
 
 async def _end(child: Child, reader: LogReader, beat: Callable[[JobProgress], None], patience: float) -> None:
-    """Stop the command, which has that many seconds to undo its work. Further cancellations wait until it has ended."""
+    """Stop the command, which gets that many seconds to undo its work. Further cancellations wait for its end."""
     child.stop()
     deadline, ending = time.monotonic() + patience, asyncio.ensure_future(_wait_for_exit(child, reader, beat))
     while not ending.done():

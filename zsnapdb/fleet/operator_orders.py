@@ -64,7 +64,9 @@ def _ask(
 
 
 def plan(settings: FleetJobsSettings, waves: int | None) -> FleetPlan:
-    """Return the differences between settings and engine. If `waves` is given, only those of the first waves.
+    """Return the differences between settings and engine.
+
+    If `waves` is given, return only the differences of the first waves.
 
     Raises ConfigError if a schedule cannot be read.
     """
@@ -122,7 +124,7 @@ def run(
 ) -> tuple[JobRun, ...]:
     """Start the verb now on each selected instance. If `tell` is given, return after all runs have ended.
 
-    `tell` gets a run whenever the run's state or message has changed.
+    `tell` is called with a run whenever the run's state or message has changed.
 
     Raises UsageError if no instance is selected.
     """
@@ -143,7 +145,7 @@ def run(
 
 
 async def _wait_for_run(engine: FleetEngine, workflow_id: str, tell: Callable[[JobRun], None]) -> JobRun:
-    """Return the run once it has ended. `tell` gets the run whenever its state or message has changed."""
+    """Return the run once it has ended. `tell` is called with the run whenever its state or message has changed."""
     last: JobRun | None = None
     async for one in engine.watch(workflow_id):
         if last is None or (one.state, one.message) != (last.state, last.message):

@@ -1,4 +1,4 @@
-"""A trial fleet of one machine: the engine on SQLite, control and a worker, until a signal stops it."""
+"""A trial fleet on one machine: the engine with SQLite, control and a worker, until a signal stops them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zsnapdb.fleet.worker import control_worker, pause, stop_by_signals, until_s
 from zsnapdb.planning.fleet.jobs import CONTROL
 
 _PATIENCE = 60.0
-"""Seconds that the engine has for its start, and later for its stop."""
+"""Seconds that the engine gets for its start, and later for its stop."""
 _LOOK = 0.5
 _SMALL = (
     "history.cacheSizeBasedLimit=true",
@@ -96,7 +96,7 @@ def serve(
     """Run the trial until SIGTERM or Ctrl-C. If the jobs file is missing, it is created.
 
     Raises CommandError if the engine does not start, or if it ends. If a server already listens on the port, the trial
-    is refused: another account may have started that server, which would give commands to root.
+    is refused: another account may have started it, and root would run its commands.
     """
     _require_free(trial.port)
     trial.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -127,7 +127,7 @@ def engine_description(port: int, namespace: str, database: Path) -> list[str]:
 
 @contextlib.contextmanager
 def _engine(trial: TrialFleet, temporal: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Run the engine during the block. It gets no signals from the terminal, so it ends last."""
+    """Run the engine during the block. The engine gets no signals from the terminal, so it ends last."""
     words = engine_description(trial.port, trial.engine.namespace, trial.database)
     try:
         process = subprocess.Popen(
@@ -191,7 +191,10 @@ def _require_alive(trial: TrialFleet, process: subprocess.Popen[bytes]) -> None:
 
 
 async def _stop_after(process: subprocess.Popen[bytes], stop: asyncio.Event) -> None:
-    """Set the stop when the engine has ended. So no jobs are requested from a server that takes over the port."""
+    """Set the stop when the engine has ended.
+
+    So the worker requests no jobs from another server that takes over the port.
+    """
     while process.poll() is None:
         await asyncio.sleep(_LOOK)
     stop.set()

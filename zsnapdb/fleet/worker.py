@@ -51,7 +51,7 @@ class HostActivities:
 
     @activity.defn(name=jobs.JOB)
     async def job(self, request: JobRequest) -> JobAnswer:
-        """Run the job. Raises ApplicationError, whose type is the kind of end and whose detail is the answer."""
+        """Run the job. ApplicationError has the kind of end as its type and the answer as its detail."""
         attempt = activity.info().attempt
         try:
             answer = await self._runner.run(request, _beat)
@@ -83,7 +83,7 @@ def _error(text: str, kind: JobVerdict, attempt: int, answer: JobAnswer | None =
 _AGAIN = 10.0
 """Seconds until an unreachable engine is tried again."""
 _THROTTLE = timedelta(seconds=2)
-"""Maximum delay of a progress report. The engine's answer to a report tells whether the job is cancelled."""
+"""Maximum delay of a progress report. The engine's answer to a report says whether the job is cancelled."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def workers(client: Client, runner: JobRunner, own: WorkerSettings, identity: st
 
 
 def serve(own: WorkerSettings, runner: JobRunner, tell: Callable[[str], None], ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT. Running commands are stopped, and have ended when the function returns."""
+    """Serve until SIGTERM or SIGINT. Running commands are stopped. All have ended when the function returns."""
     identity = identity_of(own.host, machine())
     begins = f"{own.host} takes jobs of {own.server}: {', '.join(queue.name for queue in queues(own))}"
 
@@ -141,7 +141,10 @@ async def serve_until_stopped(
     tell: Callable[[str], None],
     ready: Callable[[], None],
 ) -> None:
-    """Run workers until SIGTERM or SIGINT. `words` are the message at the start, and the workers' name in a refusal."""
+    """Run workers until SIGTERM or SIGINT.
+
+    `words` are the message at the start, and the name of the workers in a refusal.
+    """
     stop = stop_by_signals()
     ready()
     while not stop.is_set():
@@ -167,7 +170,7 @@ def stop_by_signals() -> asyncio.Event:
 async def until_stopped(running: list[Worker], stop: asyncio.Event) -> None:
     """Run the workers until the stop is set or a worker fails. On return, all workers have ended.
 
-    Raises RuntimeError if one failed.
+    Raises RuntimeError if a worker failed.
     """
     tasks = [asyncio.create_task(worker.run()) for worker in running]
     stopped = asyncio.create_task(stop.wait())
@@ -205,7 +208,7 @@ class ControlActivities:
 
     @activity.defn(name=CLOSED)
     async def closed(self, workflow_ids: list[str]) -> list[str]:
-        """Return those of the workflows that are no longer running."""
+        """Return the workflows that are no longer running."""
         return [one for one in workflow_ids if not await self._runs(one)]
 
     @activity.defn(name=SERVED)

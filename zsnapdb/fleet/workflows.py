@@ -1,4 +1,4 @@
-"""The workflows of a fleet: a job, and the slots of a bucket. They run in `zsnapdb fleet control`, on no host.
+"""The workflows of a fleet: a job, and the slots of a bucket. They run in `zsnapdb fleet control`, not on the hosts.
 
 Pure functions of `planning/fleet` make their decisions, so that a history can be replayed. The histories do not grow
 without limit: a job has a bounded number of attempts and waits, and slots continue as a new run.
@@ -35,7 +35,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 60.0, 900.0
 _WAITED_FOR_MACHINE = 12
 """Number of checks of a host with two machines after which its job fails."""
 _UNTAKEN = timedelta(minutes=3)
-"""Time that a job with a slot waits for its host: hosts that are off must not occupy a bucket's slots."""
+"""The time for which a job with a slot waits for its host. Hosts that are off must not occupy a bucket's slots."""
 _LOOK_AT_HOLDERS = timedelta(seconds=30)
 _MOST_EVENTS = 4000
 """Number of events after which the workflow of slots continues as a new run with a new history."""
@@ -152,7 +152,7 @@ async def _outside_windows(job: jobs.FleetJob) -> None:
 async def _one_machine(host: str) -> None:
     """Wait until at most one machine serves this host. Raises ApplicationError if two machines continue to serve it.
 
-    If a machine has replaced another, this causes no error, because the engine forgets the old machine after minutes.
+    A machine that replaced another causes no error, because the engine forgets the old machine after minutes.
     """
     seconds = _FIRST_PAUSE
     for _ in range(_WAITED_FOR_MACHINE):
@@ -168,7 +168,7 @@ async def _one_machine(host: str) -> None:
 
 
 def _was_not_taken(error: ActivityError) -> bool:
-    """Return whether no host started the job: no host asked for work, or those that did could not run it."""
+    """Return whether no host started the job: no host asked for work, or the hosts that asked could not run the job."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
         return cause.type == JobVerdict.ELSEWHERE.value
@@ -197,8 +197,8 @@ async def _on_host(job: jobs.FleetJob, request: jobs.JobRequest, longest: timede
 class SlotsWorkflow:
     """The slots of a bucket: at most `limit` holders at once, over all hosts, in the order of their requests.
 
-    It survives restarts of the engine and control, and the end of every holder. Regular checks find holders that ended
-    without a release.
+    The workflow survives restarts of the engine and control, and the end of every holder. Regular checks find holders
+    that ended without a release.
     """
 
     @workflow.init
@@ -209,7 +209,7 @@ class SlotsWorkflow:
 
     @workflow.signal
     def acquire(self, workflow_id: str) -> None:
-        """Let the run wait for a slot. If the run already has a slot, it gets the message again."""
+        """Let the run wait for a slot. If the run already has a slot, the run is informed again."""
         state = self._state
         if workflow_id in state.holders:
             # The first answer may have been lost.
@@ -234,7 +234,7 @@ class SlotsWorkflow:
 
     @workflow.signal
     def close(self) -> None:
-        """End the slots. Waiting runs create new ones."""
+        """End the slots. Waiting runs create new slots."""
         self._is_closed = self._is_changed = True
 
     @workflow.query
@@ -244,7 +244,7 @@ class SlotsWorkflow:
 
     @workflow.run
     async def run(self, state: jobs.SlotsState) -> None:  # noqa: ARG002 - __init__ has it
-        """Grant slots until there are too many events; then continue as a new run."""
+        """Grant slots until there are too many events, then continue as a new run."""
         workflow.upsert_memo({LIMIT: self._state.limit})
         while not self._is_closed:
             await self._grant()

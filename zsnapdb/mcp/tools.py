@@ -1,4 +1,4 @@
-"""The tools, independent of the protocol: clones of one token, their logins while this process runs, and queries."""
+"""The tools, independent of the protocol: one token's clones, their logins while this process runs, and queries."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class CloneLogin:
 class ToolRights:
     """The rights that the person gave the AI agent: to change data, and to see logins.
 
-    `ttl` is the lease of the agent's clones. `host` is the host of the clones' servers (None: the one that the service
-    reports). `tls` is the encryption of connections to them.
+    `ttl` is the lease of the agent's clones. `host` is the host of the clones' servers (None: the host that the service
+    reports). `tls` is the encryption of connections to these servers.
     """
 
     writes: bool = False
@@ -74,7 +74,7 @@ class Toolbox:
     def create(self, instance: str, name: str | None = None, **options: Unpack[CloneOptions]) -> Mapping[str, Any]:
         """Create a clone and keep its login.
 
-        A generated name is remembered before the request, so that `end` destroys the clone in any case.
+        A generated name is stored before the request is sent, so that `end` destroys the clone in any case.
         """
         chosen = f"mcp-{secrets.token_hex(4)}" if name is None else _name(name)
         if name is None:
@@ -113,7 +113,7 @@ class Toolbox:
         return {"columns": list(found.columns), "rows": [list(row) for row in found.rows], "left_out": found.left_out}
 
     def end(self) -> Sequence[str]:
-        """Destroy the clones of this session. Return those that could not be destroyed, with the reasons."""
+        """Destroy the clones of this session. Return the clones that could not be destroyed, with the reasons."""
         with self._lock:
             made = list(reversed(self._made.items()))
         left = []
@@ -165,7 +165,7 @@ class Toolbox:
 
 
 def client_of(authority: Path | None) -> Client:
-    """Return the client of the service that ZSNAPDB_URL and ZSNAPDB_TOKEN name.
+    """Return the client of the service, from ZSNAPDB_URL and ZSNAPDB_TOKEN.
 
     Raises ConfigError, whose text does not contain the token.
     """

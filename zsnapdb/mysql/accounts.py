@@ -1,4 +1,4 @@
-"""Accounts that zsnapdb creates on its own copies, privileges of accounts, and client connections of a server."""
+"""Accounts that zsnapdb creates on its own copies, the privileges of accounts, and client connections to a server."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from zsnapdb.planning.server_family import family
 def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequence[str] = ()) -> str:
     """Return the text of an init file that creates an account with all privileges.
 
-    The server does not write its statements to the binlog, so the GTIDs do not change. The statements in `before` run
-    first.
+    The server does not write the statements of an init file to the binlog, so the GTIDs do not change. The statements
+    in `before` run first.
     """
     secret = password.get_secret_value()
     lines = [f"{BEFORE_ACCOUNTS};", *before]
@@ -37,7 +37,7 @@ def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequ
 def make_users(
     session: Session, user: str, hosts: Sequence[str], password: SecretStr, rights: AccountRights, flavour: Flavour
 ) -> None:
-    """Create the account of a clone's users again, with these privileges. The binlog does not record this."""
+    """Recreate the account of a clone's users with these privileges. The binlog does not record this."""
     stop_logging(session)
     shown = global_variables(session, ("partial_revokes",))
     known = {str(row[0]).upper() for row in session.query("SHOW PRIVILEGES")}
@@ -62,7 +62,7 @@ def unlocked_accounts(session: Session, flavour: Flavour) -> tuple[str, ...]:
 
 
 def make_reader(session: Session, user: str, password: SecretStr) -> None:
-    """Create an account that can read everything and do nothing else: no FILE, EXECUTE or temporary tables."""
+    """Create an account that can only read, but read everything. It has no FILE, EXECUTE or temporary tables."""
     session.query(f"CREATE USER {user}@localhost IDENTIFIED BY %s", (password.get_secret_value(),))
     session.query(f"GRANT SELECT, SHOW VIEW ON *.* TO {user}@localhost")
     refuse_writes_of_users(session)
@@ -99,7 +99,7 @@ _NO_ROLE = ("", "NONE")
 def account_privileges(session: Session) -> frozenset[str] | None:
     """Return the account's static and dynamic privileges on `*.*`, in upper case.
 
-    None if a role is active: no table that every account can read lists its privileges (refman 8.4, "The
+    None if a role is active: no table that every account can read lists a role's privileges (refman 8.4, "The
     INFORMATION_SCHEMA USER_PRIVILEGES Table"; MariaDB manual, "Information Schema USER_PRIVILEGES Table").
     """
     if _has_role(session):
@@ -135,7 +135,7 @@ def lacking_on(session: Session, schema: str, needed: Collection[str]) -> list[s
 
 
 def _has_role(session: Session) -> bool:
-    """Return whether a role is active. MySQL 5.7 has neither roles nor this function."""
+    """Return whether a role is active. MySQL 5.7 has neither roles nor the SQL function CURRENT_ROLE."""
     try:
         role = session.value("SELECT CURRENT_ROLE()")
     except ServerError:
@@ -146,7 +146,7 @@ def _has_role(session: Session) -> bool:
 def routine_of_another(session: Session) -> str | None:
     """Return a routine that runs with its definer's privileges; None if there is none.
 
-    Its callers can do everything that the definer can (refman 8.4, "Stored Object Access Control").
+    Callers of the routine can do everything that the definer can (refman 8.4, "Stored Object Access Control").
     """
     rows = session.query(
         "SELECT CONCAT(routine_schema, '.', routine_name) FROM information_schema.routines"
@@ -160,26 +160,26 @@ _OTHERS = (
     " AND user NOT IN ('system user', 'event_scheduler', 'unauthenticated user')"
 )
 _ENDING_SECONDS = 3.0
-"""Seconds in which killed sessions may roll back."""
+"""Seconds that killed sessions get to roll back."""
 
 
 @dataclass(frozen=True)
 class ServerUse:
-    """Number of other clients now, and number of connections since the server's start."""
+    """The number of other clients now, and the number of connections since the server was started."""
 
     clients: int
     connections: int
 
 
 def server_use(session: Session) -> ServerUse:
-    """Return the number of clients and connections, without the server's own threads."""
+    """Return the numbers of clients and connections, without the server's own threads."""
     clients = int(session.value(f"SELECT COUNT(*) {_OTHERS}"))
     ((_, connections),) = session.query("SHOW GLOBAL STATUS LIKE 'Connections'")
     return ServerUse(clients, int(connections))
 
 
 def end_others(session: Session, user: str | None = None) -> None:
-    """End the sessions of all other clients, or of one user; their uncommitted changes are rolled back.
+    """End the sessions of all other clients, or of one user. The server rolls back their uncommitted changes.
 
     Raise ServerError if a session has not ended after 3 s.
     """

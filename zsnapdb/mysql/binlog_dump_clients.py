@@ -1,7 +1,7 @@
 """Current readers of a server's binlogs, and the reasons why the account may not see all of them.
 
-zsnapdb itself is not such a reader, because its archive reads the binlog files. Accounts, hosts and UUIDs are
-untrusted: their control characters are replaced, and no decision depends on them.
+zsnapdb itself is not such a reader, because its archiver reads the binlog files. Accounts, hosts and UUIDs are
+untrusted: control characters in them are replaced, and no decision depends on them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COUNTERS = ("Rpl_semi_sync_source_clients", "Rpl_semi_sync_master_clients", "Sl
 
 
 def observe_readers(session: Session) -> ObservedReaders:
-    """Return the current readers of the server's binlogs that the account can see. Change nothing.
+    """Return the current readers of the server's binlogs that the account can see. Change nothing on the server.
 
     Raise ServerError if the server does not answer.
     """
@@ -51,7 +51,7 @@ def observe_readers(session: Session) -> ObservedReaders:
 
 
 def executed_gtids(session: Session) -> str:
-    """Return the GTIDs of the server's own and replicated transactions; empty without GTIDs.
+    """Return the GTIDs of the server's own and replicated transactions; empty if the server has no GTIDs.
 
     A MariaDB replica does not necessarily write replicated transactions to its binlog.
     """
@@ -63,7 +63,7 @@ def executed_gtids(session: Session) -> str:
 
 @dataclass(frozen=True)
 class ReplicaIdentity:
-    """Identity under which a replica registers at its source. MariaDB has no `server_uuid`."""
+    """Identity under which a replica registers on its source. MariaDB has no `server_uuid`."""
 
     server_id: int
     server_uuid: str | None
@@ -96,7 +96,7 @@ def _hides_connections(session: Session) -> str:
     """Return why the process list may lack other accounts' connections; empty if the list is complete.
 
     Without PROCESS, the server lists only the account's own connections and reports no error. No table shows privileges
-    that come from a role. So this function runs a statement that needs PROCESS (refman 8.4 and MariaDB manual, "SHOW
+    that come from a role. So this function runs a statement that requires PROCESS (refman 8.4 and MariaDB manual, "SHOW
     ENGINE").
     """
     try:
@@ -109,8 +109,8 @@ def _hides_connections(session: Session) -> str:
 def _registered(session: Session, *, is_needed: bool) -> tuple[tuple[RegisteredReplica, ...], tuple[str, ...]]:
     """Return the registered replicas, and the reasons why some are not visible.
 
-    To list them, an account needs REPLICATION SLAVE, in MariaDB REPLICATION MASTER ADMIN (refman 8.4, "SHOW REPLICAS";
-    MariaDB manual, "SHOW REPLICA HOSTS").
+    To list replicas, an account needs REPLICATION SLAVE, in MariaDB REPLICATION MASTER ADMIN (refman 8.4, "SHOW
+    REPLICAS"; MariaDB manual, "SHOW REPLICA HOSTS").
     """
     statement = next((text for text in _LISTS if session.understands(text)), None)
     if statement is None:
@@ -175,7 +175,7 @@ def _group(session: Session) -> tuple[str, ...]:
 
 
 def _accounts(session: Session) -> tuple[str, ...]:
-    """Return the accounts that can read the binlogs, except administrators: those could also stop the server."""
+    """Return the accounts that can read the binlogs, except administrators, who could also stop the server."""
     rows = session.query(
         "SELECT grantee FROM information_schema.user_privileges WHERE REPLACE(grantee, CHAR(39), '') <> CURRENT_USER()"
         " GROUP BY grantee HAVING SUM(privilege_type = 'REPLICATION SLAVE') > 0"

@@ -1,6 +1,6 @@
 """PyMySQL connections, and queries to the library itself. Only this module uses PyMySQL.
 
-Import it only to connect: loading the library takes longer than many commands run.
+Import this module only to connect, because loading the library takes longer than many commands run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UnbufferedCursor = pymysql.cursors.SSCursor
 
 
 class _TimedConnection(_PlainConnection):
-    """A connection with a time limit for each exchange. PyMySQL limits only the single reads of a packet."""
+    """A connection with a time limit for each exchange. PyMySQL itself limits only each single read of a packet."""
 
     _answer_seconds: float
     _result: Any
@@ -47,7 +47,7 @@ class _TimedConnection(_PlainConnection):
         super().__init__(read_timeout=read_timeout, write_timeout=read_timeout, **options)
 
     def connect(self, sock: socket.socket | None = None) -> None:
-        """Connect and log in within the time limit of one answer, even if that takes many packets."""
+        """Connect and log in within the time limit of one answer, even if the login takes many packets."""
         try:
             with self.exchange():
                 super().connect(sock)
@@ -84,7 +84,7 @@ class _TimedConnection(_PlainConnection):
         super()._force_close()  # type: ignore[misc]
 
     def _get_server_information(self) -> None:
-        """Read the greeting (the first packet) from a socket with the time limit of the whole exchange."""
+        """Read the greeting (the first packet) from a socket within the time limit of the whole exchange."""
         self._sock = timed(self._sock)  # type: ignore[has-type]
         self._rfile = self._sock.makefile("rb")
         super()._get_server_information()  # type: ignore[misc]
@@ -118,7 +118,7 @@ class Connection(_TimedConnection):
     def peer(self) -> int | None:
         """Return the process at the other end of a Unix socket; None with TCP, or if it is not visible.
 
-        The kernel returns its process id in our PID namespace, or 0 if it is not in our namespace (unix(7),
+        The kernel returns the process id in our PID namespace, or 0 if the process is not in our namespace (unix(7),
         SO_PEERCRED).
         """
         line: socket.socket | None = self._sock
@@ -136,7 +136,7 @@ class Connection(_TimedConnection):
         return self.cursor(pymysql.cursors.SSCursor)
 
     def read_times_as_text(self) -> None:
-        """From now on, return times as text with all digits, as the server writes them."""
+        """Make this connection return times as text with all digits, as the server writes them."""
         for kind in (FIELD_TYPE.TIME, FIELD_TYPE.DATETIME, FIELD_TYPE.TIMESTAMP):
             self.decoders.pop(kind, None)
 
@@ -144,7 +144,8 @@ class Connection(_TimedConnection):
     def server_public_key(self) -> bytes | None:
         """The key that encrypts the password on a connection without TLS.
 
-        The setter raises OperationalError if a key that the answering server sent must not encrypt a password.
+        The setter raises OperationalError if a password must not be encrypted with a key that the answering server
+        sent.
         """
         return self._public_key
 
@@ -178,9 +179,10 @@ class Connection(_TimedConnection):
 
 
 def greeting(address: Address, *, timeout: float = 10.0) -> str:
-    """Return the version that a server sends before the login. Raise ServerError if it is unreachable.
+    """Return the version that a server sends before the login. Raise ServerError if the server is unreachable.
 
-    The login is expected to fail. It uses a name that no account has, so no account is locked for wrong passwords.
+    The login is expected to fail. The login uses a name that no account has, so no account is locked for wrong
+    passwords.
     """
     connection = _TimedConnection(
         user="zsnapdb-greeting",

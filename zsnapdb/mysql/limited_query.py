@@ -30,7 +30,7 @@ class QueryLimits:
 
 @dataclass(frozen=True)
 class LimitedRows:
-    """Rows of a result. `left_out` describes the rows and characters beyond the limits, if there are any."""
+    """Rows of a result. `left_out` describes the omitted rows and characters, if there are any."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -43,8 +43,8 @@ def limited_rows(
     """Run one statement in its own session and return its rows.
 
     Without `writes`, session and transaction are read-only. The server ends a statement that takes too long; if the
-    server cannot, the session is closed. At most a few rows are in memory at a time. Raise ServerError if the statement
-    fails.
+    server cannot do this, the session is closed. Only a few rows are in memory at a time. Raise ServerError if the
+    statement fails.
     """
     with Session.open(address, password, read_timeout=limits.seconds + 5.0, of_users=True) as session:
         flavour = flavour_in(str(session.value("SELECT CONCAT(@@version, ' ', @@version_comment)")))

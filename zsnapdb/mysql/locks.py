@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Watchdog:
-    """Guard of a lock: it guards one lock at a time, and meanwhile no other code may use `session`."""
+    """Guard of a lock. It guards one lock at a time; meanwhile no other code may use `session`."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -31,7 +31,10 @@ class Watchdog:
 
     @contextlib.contextmanager
     def guarding(self, connection_id: int, seconds: float) -> Iterator[None]:
-        """Kill the connection if the block has not ended after `seconds`. After the block, no connection is killed."""
+        """Kill the connection if the block has not ended after `seconds`.
+
+        After the block, the watchdog kills no connection.
+        """
         self.has_fired = False
         done = threading.Event()
         thread = threading.Thread(target=self._wait_and_kill, args=(done, connection_id, seconds), daemon=True)
@@ -58,7 +61,7 @@ class Strategy:
     """A way to lock a server. The lock is granted after the last statement of `acquire`.
 
     `longest` and `kill` only matter for strategies that wait for statements. `longest`: if a statement has been running
-    for more seconds, the lock is not tried. `kill`: statements that may be ended (never, select, all).
+    for more than this many seconds, the lock is not tried. `kill`: statements that may be ended (never, select, all).
     """
 
     properties: LockProperties
@@ -73,7 +76,7 @@ class Strategy:
         """Do slow work before the lock is acquired. Raise LockNotGranted if the lock should not be tried now."""
 
     def given_up(self, session: Session, waited: float) -> str:  # noqa: ARG002 - for those that leave something
-        """Clean up from another connection after an attempt that waited `waited` seconds and was not granted.
+        """Use another connection to clean up after an attempt that waited `waited` seconds without getting the lock.
 
         Return a text about remaining leftovers; empty if there are none.
         """
@@ -104,15 +107,15 @@ class HeldLock:
 
 @contextmanager
 def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: LockTimeouts) -> Iterator[HeldLock]:
-    """Hold the lock for the block. Afterwards it was released, or its connection was closed.
+    """Hold the lock during the block. Afterwards the lock was released, or its connection was closed.
 
-    Three limits bound the lock. Each statement waits only for the remaining time (lock_wait_timeout has whole seconds,
-    at least one). At the deadline the watchdog kills the connection through another connection. If this process is
-    frozen, the server ends the idle connection after wait_timeout. After the block, `held_ms` of the yielded HeldLock
-    has the milliseconds from the first lock statement to the server's answer to the release.
+    Three limits restrict the duration of the lock. Each statement waits only for the remaining time (lock_wait_timeout
+    has whole seconds, at least one). At the deadline the watchdog kills the connection through another connection. If
+    this process is frozen, the server ends the idle connection after wait_timeout. After the block, `held_ms` of the
+    yielded HeldLock is the time in milliseconds from the first lock statement to the server's answer to the release.
 
-    Raise LockNotGranted if the lock could not be acquired, LockError if it was lost. Nothing reconnects, so a
-    successful release on the same connection proves that the lock was never lost.
+    Raise LockNotGranted if the lock could not be acquired, LockError if it was lost. The connection is never reopened,
+    so a successful release proves that the lock was never lost.
     """
     strategy.prepare(session)
     patience = _whole_seconds(min(terms.deadline, terms.patience))
@@ -148,7 +151,7 @@ def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Loc
 def _left_behind(strategy: Strategy, watchdog: Watchdog, waited: float) -> str:
     """Return a text about the leftovers of an attempt that was not granted, for the error message.
 
-    If this check fails, its error is part of the text and does not replace the first error.
+    If this check fails, its error is added to the text.
     """
     try:
         return strategy.given_up(watchdog.session, waited)
@@ -157,7 +160,7 @@ def _left_behind(strategy: Strategy, watchdog: Watchdog, waited: float) -> str:
 
 
 def _whole_seconds(left: float) -> int:
-    """Return the lock_wait_timeout of a statement that starts a little less than `left` seconds before the limit."""
+    """Return the lock_wait_timeout for a statement that starts a little less than `left` seconds before the limit."""
     return max(1, math.ceil(left) - 1)
 
 
@@ -208,10 +211,10 @@ _NO_SUCH_THREAD = "(1094)"
 class GlobalReadLock(Strategy):
     """FLUSH TABLES WITH READ LOCK (refman 8.4). Needs RELOAD. Waits for every running statement, SELECTs too.
 
-    While the lock waits, new writers already wait for it. On MySQL an abandoned attempt leaves tables marked for flush.
-    Statements on these tables then wait until the blocking statement ends (observed on 9.7: 57 s behind a SELECT after
-    an attempt of 1 s). So the lock is not tried if a statement has already been running for `longest` seconds. If a
-    younger statement blocks the lock, the strategy ends that statement if `kill` (never, select, all) allows this;
+    While the lock waits, new writers already wait for it. On MySQL, after an abandoned attempt, tables stay marked for
+    flush. Statements on these tables then wait until the blocking statement ends (observed on 9.7: 57 s behind a SELECT
+    after an attempt of 1 s). So the lock is not tried if a statement has already been running for `longest` seconds. If
+    a younger statement blocks the lock and `kill` (never, select, all) allows it, the strategy ends that statement;
     otherwise it reports the statement.
     """
 
@@ -286,7 +289,7 @@ class InstanceLock(Strategy):
 
 
 class NoLock(Strategy):
-    """No lock, for servers whose user tables and DDL are all crash-safe; see planning/backup/lock_strategy.py.
+    """No lock, for servers on which all user tables and DDL are crash-safe; see planning/backup/lock_strategy.py.
 
     A connection is still opened before the snapshot and checked after it, so that a restart of the server is noticed.
     """
@@ -358,7 +361,7 @@ __all__ = [
 ]
 
 _REGISTRY: tuple[type[Strategy], ...] = (BackupStage, InstanceLock, NoLock, TableBackupLock, GlobalReadLock)
-"""The strategies in order of preference: the first one that suffices for a server is used."""
+"""The strategies in order of preference. The first strategy that suffices for a server is used."""
 
 STRATEGIES: tuple[LockProperties, ...] = tuple(kind.properties for kind in _REGISTRY)
 """Properties of each strategy, in order of preference."""

@@ -1,4 +1,4 @@
-"""Facts and capabilities of a server, from queries to it. No decision depends on its major version."""
+"""Facts about a server and its capabilities, from queries to it. No decision depends on the major version."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _URN = "file://"
 def loaded_plugins(session: Session, variables: Mapping[str, str]) -> ServerPlugins:
     """Return the plugins of the server. Change nothing.
 
-    Plugins that the account cannot see are missing: it needs SELECT on tables of the schema `mysql`. A name that would
-    be invalid in an option file is skipped.
+    Plugins that the account cannot see are missing. To see them, it needs SELECT on tables of the schema `mysql`. A
+    name that would be invalid in an option file is skipped.
     """
     by_row = {str(name).lower() for (name,) in _rows_or_none(session, _ROWS)}
     made = [_plugin(row, by_row) for row in session.query(_PLUGINS)]
@@ -61,7 +61,7 @@ def loaded_plugins(session: Session, variables: Mapping[str, str]) -> ServerPlug
 
 
 def _shortened(plugins: Sequence[Plugin]) -> Iterator[Plugin]:
-    """Yield the plugins, except information_schema plugins whose library has another plugin that includes them."""
+    """Yield the plugins. Skip an information_schema plugin if another plugin in the same library includes it."""
     named = {plugin.library for plugin in plugins if plugin.kind != INFORMATION}
     for plugin in plugins:
         if plugin.kind != INFORMATION or plugin.library not in named:
@@ -115,13 +115,13 @@ def lock_statements(session: Session) -> frozenset[str]:
 def dialect(session: Session) -> Dialect:
     """Return the statements that this server understands.
 
-    Raise ServerError if it understands none of the alternatives.
+    Raise ServerError if the server understands none of the alternatives.
     """
     return Dialect(*(_first_understood(session, forms) for forms in (_POSITION, _CHANNELS, _STOP, _START)))
 
 
 def binlog_status(session: Session) -> dict[str, str]:
-    """Return the server's binlog status: File, Position and the filters; empty if it writes no binlog."""
+    """Return the server's binlog status: File, Position and the filters; empty if the server writes no binlog."""
     records = session.records(_first_understood(session, _POSITION))
     return {key: str(value or "") for key, value in records[0].items()} if records else {}
 
@@ -175,7 +175,7 @@ def probe(session: Session) -> ServerFacts:
 
 
 def _binlog_filters(session: Session, forms: Dialect) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the schemas to which the binlog is restricted, and those that it omits. MySQL has no variable for them."""
+    """Return the schemas to which the binlog is restricted, and the omitted ones. MySQL has no variable for these."""
     row = next(iter(session.records(forms.position)), {})
     logged, ignored = (str(row.get(name) or "") for name in ("Binlog_Do_DB", "Binlog_Ignore_DB"))
     return _split_list(logged), _split_list(ignored)
@@ -212,8 +212,8 @@ def _redo_disabled(session: Session) -> bool:
 def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:
     """Return the files of InnoDB's tablespaces, without temporary tablespaces: a server recreates those at each start.
 
-    Both families call it innodb_temporary (fsp0types.h). The column FILE_TYPE would also tell, but for it MySQL opens
-    each tablespace and waits for a lock. INNODB_SYS_DATAFILES lists no temporary tablespaces.
+    Both families call the temporary tablespace innodb_temporary (fsp0types.h). To report the column FILE_TYPE, MySQL
+    would open each tablespace and wait for a lock. INNODB_SYS_DATAFILES lists no temporary tablespaces.
     """
     rows = session.query(
         "SELECT path FROM information_schema.innodb_sys_datafiles"
@@ -229,7 +229,7 @@ def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:
 
 
 def _sees_all_tables(session: Session) -> bool:
-    """Return whether the account has SELECT on everything: information_schema shows only readable tables."""
+    """Return whether the account has SELECT on everything, because information_schema lists only readable tables."""
     return bool(
         session.query(
             "SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'SELECT' AND REPLACE(grantee,"
@@ -239,7 +239,7 @@ def _sees_all_tables(session: Session) -> bool:
 
 
 def _prepared_xa(session: Session) -> int | None:
-    """Return the number of external XA transactions in prepared state.
+    """Return the number of external XA transactions that are prepared.
 
     None if the account lacks the privilege to list them (MySQL: XA_RECOVER_ADMIN).
     """
@@ -274,7 +274,7 @@ def channels(session: Session, forms: Dialect) -> tuple[Channel, ...]:
 
 
 def channel_of(row: Mapping[str, Any]) -> Channel:
-    """Return the channel in a row of SHOW REPLICA STATUS or of its older names, where only the column names differ."""
+    """Return the channel in a row of SHOW REPLICA STATUS. Under its older names, only the column names differ."""
 
     def first(*names: str) -> str:
         return next((str(row[name]) for name in names if row.get(name) is not None), "")

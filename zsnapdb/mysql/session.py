@@ -48,7 +48,7 @@ _NET_SECONDS = 3600
 
 @dataclass(frozen=True)
 class SessionSetting:
-    """A variable and its value. `mysql` and `mariadb`: the first release that has it (None: not in that family).
+    """A variable and its value. `mysql` and `mariadb`: the first release with the variable (None: not in that family).
 
     `answers`: the variable changes the meaning of a result or statement. So sessions for users' statements keep the
     server's value.
@@ -127,7 +127,7 @@ def set_statement(*, of_users: bool) -> str:
 
 
 def global_statement() -> str:
-    """Return the statement for a server of zsnapdb on which a dump program opens a session without these settings."""
+    """Return the statement for a server of zsnapdb on which a dump program opens sessions without these settings."""
     # A dump program sets its own modes and time zone, but would read the tables as of another time.
     as_of = [setting for setting in SETTINGS if setting.name == "system_versioning_asof"]
     first, *others = _choose_settings(SETTINGS, of_users=True) + as_of
@@ -136,7 +136,7 @@ def global_statement() -> str:
 
 
 def proof_query(*, of_users: bool) -> str:
-    """Return the query whose row has the name of each setting, followed by its value."""
+    """Return the query whose row contains the name of each setting, followed by its value."""
     parts = [
         _for_releases(f", '{setting.name}', @@SESSION.{setting.name}", setting)
         for setting in _choose_settings((*CHARACTERS, *SETTINGS), of_users=of_users)
@@ -175,7 +175,7 @@ def _quoted(value: str | int) -> str:
 
 
 def _for_releases(text: str, setting: SessionSetting) -> str:
-    """Return the text in a comment that only releases with the variable execute."""
+    """Return the text in a comment that is executed only by releases with the variable."""
     if setting.mysql == 50700 and setting.mariadb == 100500:
         return text
     of_mysql = "" if setting.mysql is None else f"/*!{max(setting.mysql, 50701):05d} {text}*/"
@@ -245,7 +245,7 @@ def _classified(error: Exception, doing: str, address: Address) -> ServerError:
 
 
 class Session:
-    """An open connection with one owner; connections are never pooled or reopened."""
+    """An open connection with one owner. Connections are never pooled or reopened."""
 
     def __init__(self, connection: Connection, address: Address) -> None:
         self._connection = connection
@@ -265,11 +265,11 @@ class Session:
     ) -> Session:
         """Connect with the settings in SETTINGS, independent of the server's global variables.
 
-        `of_users`: the session runs statements of users, so settings that change their meaning keep the server's
-        values. `timeout` (seconds) limits the connection itself. `read_timeout` limits the login, each statement up to
-        its last row, and each batch of a stream. So a server that answers byte by byte causes an error, not an endless
-        wait. `scripts` allows several statements in one text, each with that time limit. Raise ServerError if the
-        server is unreachable, refuses the account, or does not apply a setting.
+        `of_users`: the session runs statements of users, so settings that change the meaning of statements keep the
+        server's values. `timeout` (seconds) limits the connection itself. `read_timeout` limits the login, each
+        statement up to its last row, and each batch of a stream. So a server that answers byte by byte causes an error,
+        not an endless wait. `scripts` allows several statements in one text, each with that time limit. Raise
+        ServerError if the server is unreachable, refuses the account, or does not apply a setting.
         """
         from zsnapdb.mysql.connection import Connection
 
@@ -327,8 +327,8 @@ class Session:
         """Run the statements of a script, each ended by a semicolon, as one transaction.
 
         Return the number of statements and the number of changed rows. The server itself splits the text. A script that
-        ends in an open comment or quote is refused, because its last part would not run. ServerError names the failed
-        statement; the statements before it are rolled back as far as the server can.
+        ends in an open comment or quote is refused, because its last part would not run. ServerError contains the
+        failed statement. The server rolls back the earlier statements as far as it can.
         """
         done = rows = 0
         try:
@@ -395,7 +395,7 @@ class Session:
 
     @contextlib.contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
-        """Convert errors in the block to a ServerError that names the action and the server."""
+        """Convert errors in the block to a ServerError with the action and the server."""
         try:
             with self._connection.exchange():
                 yield

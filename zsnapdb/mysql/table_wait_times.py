@@ -1,7 +1,7 @@
 """Measurement of the waits of table readers and writers, by repeated queries.
 
-A reader selects one row. A writer locks one row, alternately the first and the last by primary key. This acquires the
-locks of a writing statement (metadata lock SHARED_WRITE; refman 8.4, "Locking Reads") and changes nothing.
+A reader selects one row. A writer locks one row, alternately the first and the last by primary key. Such a query
+acquires the locks of a writing statement (metadata lock SHARED_WRITE; refman 8.4, "Locking Reads") and changes nothing.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ The pause grows with the number of queries to limit the load, but shorter waits 
 """
 _ENDING_SECONDS = 60.0
 _WITHOUT_TABLE = ("DO 1",)
-"""A statement that uses only the server and no table, so its wait is that of the whole host."""
+"""A statement that uses no table. So a wait of this statement is caused by the server or the host."""
 
 
 @dataclass(frozen=True)
 class MeasuredWaits:
-    """Waits of table readers and writers, and the longest wait of a statement without a table (seconds)."""
+    """Waits of table readers and writers, and the longest wait of a statement without a table, in seconds."""
 
     tables: tuple[TableWait, ...]
     without_table: float
@@ -77,7 +77,7 @@ class _Watcher:
             self._since = self._since if error else None
 
     def begin(self) -> None:
-        """Reset the counters: everything measured so far was before the migration, also the start of a current wait."""
+        """Reset the counters: everything measured so far, even the start of a current wait, preceded the migration."""
         with self._lock:
             self._before, self._longest = self._longest, 0.0
             self._asked, self._failed, self._error = 0, 0, ""
@@ -98,13 +98,13 @@ class _Watcher:
         return self._longest
 
     def seen(self, table: TableName, access: TableAccess) -> TableWait:
-        """Return the measurements since `begin` as the waits of this kind of access to the table."""
+        """Return the measurements since `begin` as a wait for this kind of access to the table."""
         return TableWait(table, access, self._longest, self._before, self._asked, self._failed, self._error)
 
 
 @dataclass(frozen=True)
 class TableWatch:
-    """Running watchers: one for each access to a table, in order, and a last one for the server alone."""
+    """Running watchers: one for each kind of access to each table, in order, and a last one for the server alone."""
 
     uses: Sequence[tuple[TableName, TableAccess]]
     watchers: Sequence[_Watcher]
@@ -125,14 +125,15 @@ class TableWatch:
         return cls(uses, watchers, threads, stop)
 
     def begin(self) -> None:
-        """Reset the counters: everything measured so far was before the migration."""
+        """Reset the counters, because everything measured so far was before the migration."""
         for watcher in self.watchers:
             watcher.begin()
 
     def end(self) -> MeasuredWaits:
         """Stop, and return the measurements since `begin`.
 
-        A query without an answer after 60 s waits for something that the migration left behind, and counts as failed.
+        If a query has no answer after 60 s, it probably waits for a leftover of the migration, and is treated as
+        failed.
         """
         self.stop.set()
         until = time.monotonic() + _ENDING_SECONDS

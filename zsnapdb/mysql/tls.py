@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 class TlsMode(StrEnum):
     """REQUIRED: TLS, and the server's certificate is verified. PREFERRED: TLS if the server offers it. OFF: no TLS.
 
-    PREFERRED verifies the certificate only if a CA is configured. Without a CA it protects from eavesdroppers, but not
-    from an impostor of the server.
+    PREFERRED verifies the certificate only if a CA is configured. Without a CA, it protects from eavesdroppers, but not
+    from an impostor.
     """
 
     REQUIRED = "required"
@@ -31,9 +31,10 @@ class TlsMode(StrEnum):
 class Tls:
     """Protection of a TCP connection. A Unix socket needs none.
 
-    `mode` None: REQUIRED, but PREFERRED for the loopback interface. `ca`: the authorities for the server's certificate
-    (None: the authorities of this host). `checks_name`: whether the certificate must name the host.
-    `asks_for_public_key`: whether, without TLS, a password may be encrypted with a key that the answering server sends.
+    `mode` None: REQUIRED, but PREFERRED for the loopback interface. `ca`: the authorities that may sign the server's
+    certificate (None: the authorities of this host). `checks_name`: whether the certificate must contain the name of
+    the host. `asks_for_public_key`: whether, without TLS, a password may be encrypted with a key that the answering
+    server sends.
     """
 
     mode: TlsMode | None = None
@@ -54,7 +55,7 @@ class Tls:
         return mode is TlsMode.REQUIRED or (mode is TlsMode.PREFERRED and self.ca is not None)
 
     def may_send_to(self, host: str) -> bool:
-        """Return whether, without TLS, a password may be sent to the host in a form that the receiver can read."""
+        """Return whether, without TLS, a password may be sent to the host in a readable form."""
         return is_loopback(host) or self.asks_for_public_key
 
 
@@ -63,7 +64,7 @@ NO_SETTINGS = Tls()
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is the loopback interface: no other host can see or answer its packets."""
+    """Return whether a host is the loopback interface, whose packets no other host can see or answer."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

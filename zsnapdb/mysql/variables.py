@@ -14,7 +14,7 @@ STOP_LOGGING = "SET SESSION sql_log_bin = 0"
 BEFORE_ACCOUNTS = f"{STOP_LOGGING}/*M!, SESSION old_passwords = 0 */"
 """First line of an init file that creates accounts.
 
-With old_passwords, MariaDB would store hashes that allow no login.
+With old_passwords, MariaDB would store hashes with which no login is possible.
 """
 
 
@@ -23,7 +23,7 @@ _IN_EVERY_LIST = ("datadir", "version", "wait_timeout")
 
 
 class ServerVariables(dict[str, str]):
-    """Variables of a server by name. Access to a missing one raises ServerError."""
+    """Variables of a server by name. Access to a missing variable raises ServerError."""
 
     def __missing__(self, name: str) -> str:
         raise ServerError(
@@ -33,7 +33,7 @@ class ServerVariables(dict[str, str]):
 
 
 def global_variables(session: Session, names: Sequence[str] = ()) -> dict[str, str]:
-    """Return the global variables by lower-case name: those in `names` that the server has, or all.
+    """Return the global variables by lower-case name: all, or those in `names` that the server has.
 
     Raise ServerError if the list of all variables is incomplete. Later access to a missing variable also raises it.
     """
@@ -86,7 +86,7 @@ def refuse_writes_of_users(session: Session) -> None:
 
 
 def shut_down_slowly(session: Session) -> None:
-    """Make the next shutdown purge and merge everything, so that the next start has nothing left to do.
+    """Make the next shutdown purge and merge everything, so that nothing is left for the next start.
 
     See innodb_fast_shutdown in refman 8.4 and the MariaDB manual.
     """
@@ -107,7 +107,7 @@ _NAMES = (
 
 
 def load_status(session: Session) -> dict[str, int]:
-    """Return the status variables in `_NAMES` that the server has, by name. Raise ServerError if it does not answer."""
+    """Return the server's status variables in `_NAMES`, by name. Raise ServerError if the server does not answer."""
     rows = session.query(f"SHOW GLOBAL STATUS WHERE variable_name IN ({', '.join(['%s'] * len(_NAMES))})", _NAMES)
     known = {name.lower(): name for name in _NAMES}
     return {known[str(name).lower()]: int(value) for name, value in rows if str(value).isdecimal()}

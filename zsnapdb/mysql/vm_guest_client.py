@@ -1,8 +1,8 @@
 r"""Queries to a server in a guest through its own command-line client, and parsers for the client's output.
 
-The client runs with --batch and --skip-column-names. It prints a line per row, with tabs between columns. A backslash
-in a value starts an escape: \\ is a backslash, \n a line break, \t a tab and \0 a NUL (refman 8.4, "mysql Client
-Options", --batch). The guest is untrusted, so the format of each answer is checked.
+The client runs with --batch and --skip-column-names. The client prints a line per row, with tabs between columns. A
+backslash in a value starts an escape: \\ is a backslash, \n a line break, \t a tab and \0 a NUL (refman 8.4, "mysql
+Client Options", --batch). The guest is untrusted, so the format of each answer is checked.
 """
 
 from __future__ import annotations
@@ -31,17 +31,21 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LONGEST_WORD = 200
 _MOST_LOGS = 100_000
 TABLES_AT_ONCE = 10_000
-"""The guest agent's answer with this many tables has about 1 MB. libvirt accepts at most 10 MiB."""
+"""The guest agent's answer with this many tables is about 1 MB long. libvirt accepts at most 10 MiB."""
 # Event types at the start of a binlog that contain the GTIDs of all earlier binlogs.
 _LISTING = ("Gtid_list", "Previous_gtids")
 _UNKNOWN_SERVER = re.compile(r"ERROR (?:2002|2003|2006|2013|1040|1053)\b")
-"""Client errors while the server is not up: no socket, no connection, too many, shutdown (errmsg manual)."""
+"""Client errors while the server is not up: no socket, no connection, too many connections, shutdown (errmsg manual).
+"""
 
 Rows = Sequence[Sequence[str | None]]
 
 
 def rows(text: str) -> Rows:
-    """Return the rows that the client printed. NULL becomes None. So does the text NULL, because both look the same."""
+    """Return the rows that the client printed. NULL becomes None.
+
+    So does the text "NULL", because the client prints both in the same way.
+    """
     return [[_value(field) for field in line.split("\t")] for line in text.split("\n") if line]
 
 
@@ -91,7 +95,7 @@ def beginning(binlog: str) -> str:
 
 
 def recovered(flavour: Flavour, answer: Rows) -> Gtids | None:
-    """Return the GTIDs before the start of the binlog, from the answer to `beginning`; None if the answer has none."""
+    """Return the GTIDs before the start of the binlog, from the answer to `beginning`; None if it contains none."""
     for row in answer:
         if len(row) == 6 and row[2] in _LISTING:
             text = (row[5] or "").strip().removeprefix("[").removesuffix("]")

@@ -111,7 +111,7 @@ class _Https(urllib.request.HTTPSHandler):
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """Follow no redirect, so that a signed message goes to no other host."""
+        """Follow no redirect, so that a signed message is not sent to another host."""
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> None:
@@ -145,7 +145,7 @@ _OUTPUT = 500
 def run(argv: Sequence[str], text: bytes, seconds: float) -> None:
     """Run the program with the text on stdin, and return after exit status 0. Raise DeliveryFailure otherwise.
 
-    The program gets the environment of this process without secrets. After `seconds` its process group is killed.
+    The program gets the environment of this process without secrets. After `seconds`, its process group is killed.
     """
     with tempfile.TemporaryFile() as content, tempfile.TemporaryFile() as output:
         content.write(text)
@@ -178,11 +178,16 @@ _PATHS = {
     NotificationEvent.BROKEN: "/fail",
     NotificationEvent.TEST: "/log",
 }
-"""Suffixes of a ping address, as healthchecks.io defines them. A success has no suffix; /log changes no state."""
+"""Suffixes of a ping address, as healthchecks.io defines them. A success has no suffix; with /log, the state of the
+check does not change.
+"""
 
 
 def deliver(target: NotificationTarget, message: Message, seconds: float) -> None:
-    """Make one attempt to deliver the message, for at most `seconds`. Raise DeliveryFailure if it did not arrive."""
+    """Make one attempt to deliver the message, for at most `seconds`.
+
+    Raise DeliveryFailure if the message did not arrive.
+    """
     try:
         CHANNELS[target.channel](target, message, seconds)
     except ConfigError as error:
@@ -289,7 +294,7 @@ class Notifier:
     def close(self, seconds: float | None = None) -> tuple[str, ...]:
         """Wait at most `seconds` (None: the budget). Return the targets that did not get all notifications.
 
-        A delivery that is still in progress counts as failed, even if it arrives later.
+        A delivery that is still in progress is treated as failed, even if it arrives later.
         """
         deadline = time.monotonic() + (self.settings.notifications.budget if seconds is None else seconds)
         for each in self._rounds.values():

@@ -29,15 +29,17 @@ from zsnapdb.planning.health.notification_events import (
 _AT_AN_INTERRUPT = 5.0
 """Maximum time in seconds that an interrupted command waits for its notifications."""
 _TOLD = ("SERVICE_RESULT", "EXIT_STATUS")
-"""Variables that systemd sets for ExecStopPost=. For OnFailure= they have the prefix MONITOR_ (systemd.exec(5))."""
+"""Variables that systemd sets for ExecStopPost=. For OnFailure= the variables have the prefix MONITOR_
+(systemd.exec(5)).
+"""
 
 
 @contextmanager
 def notified(settings: Settings, job: NotifiedJob, instance: str, tell: Tell) -> Iterator[None]:
     """Run the block, a job of the instance, and send notifications of its start and end. An exception propagates.
 
-    The start is sent while the block runs. After the block, the wait for deliveries is limited to the budget. If a run
-    is refused because another run is active (exit code 75), neither success nor failure is sent.
+    The notification of the start is sent while the block runs. After the block, the wait for deliveries is limited to
+    the budget. If a run is refused because another run is active (exit code 75), neither success nor failure is sent.
     """
 
     def occasion(event: NotificationEvent, text: str, code: int | None = None, hint: str = "") -> Occasion:
@@ -65,7 +67,7 @@ def notified(settings: Settings, job: NotifiedJob, instance: str, tell: Tell) ->
 
 
 def send_test(settings: Settings, names: list[str], tell: Tell) -> tuple[str, ...]:
-    """Send a test message to these targets. Return the targets that did not get it."""
+    """Send a test message to these targets. Return the targets that did not get the message."""
     courier = Notifier(settings, tell)
     text = "This is a test. Nothing has happened."
     for name in names:
@@ -76,7 +78,7 @@ def send_test(settings: Settings, names: list[str], tell: Tell) -> tuple[str, ..
 def send_failed_unit(settings: Settings, unit: str, told: Mapping[str, str], tell: Tell) -> tuple[str, ...]:
     """Send notifications of the failed unit. Return the unreachable targets. Nothing is sent if the unit succeeded.
 
-    `told` are the variables that systemd set. Raise UsageError if `unit` is no unit name.
+    `told` are the variables that systemd set. Raise UsageError if `unit` is not a unit name.
     """
     if re.fullmatch(UNIT_NAME, unit) is None:
         raise UsageError(f"{unit!r} is not the name of a unit", hint="write it without .service: zsnapdb-backup@main")
@@ -137,7 +139,7 @@ def _pools(settings: Settings) -> Sequence[PoolRoom]:
 
 
 def _of_pool(room: PoolRoom, at: datetime) -> Occasion:
-    """Return the occasion that states whether the pool has enough free space for production. It has no instance."""
+    """Return the occasion about whether the pool has enough free space for production. It has no instance."""
     wrong = room.objection
     event = NotificationEvent.MET if wrong is None else NotificationEvent.BROKEN
     text = f"the pool {room.pool} has clones.free_floor free" if wrong is None else wrong.text

@@ -18,7 +18,7 @@ from zsnapdb.planning.health.notification_events import FailedDelivery, TargetMe
 class MemoryFile:
     """The stored state of one target.
 
-    If the file is unreadable, it counts as empty: two notifications are better than none.
+    An unreadable file is treated as empty, because two notifications are better than none.
     """
 
     file: Path

@@ -1,4 +1,7 @@
-"""The jobs that a configuration gives the agent, the records of their runs, and the choice of the next jobs. Pure."""
+"""The jobs that a configuration assigns to the agent, the records of their runs, and the choice of the next jobs.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ _SOME = re.compile(r"([0-7]|[a-z]{3})(?:-([0-7]|[a-z]{3})(?:/([0-9]{1,3}))?)?")
 
 @dataclass(frozen=True)
 class CronDays:
-    """Days of the month and weekdays of a schedule, which must both match. Weekdays are names or `*`."""
+    """Days of the month and weekdays of a schedule. A day must match both. Weekdays are names or `*`."""
 
     day: str
     weekday: str
@@ -158,7 +161,7 @@ class PlannedJob:
 
 
 def jobs_of(settings: Settings) -> tuple[PlannedJob, ...]:
-    """Return every job that the configuration gives the agent, ordered by name."""
+    """Return every job that the configuration assigns to the agent, ordered by name."""
     return tuple(sorted((*_of_host(settings), *_of_instances(settings)), key=lambda job: job.name))
 
 
@@ -217,7 +220,7 @@ def _planned_job(name: JobName, words: tuple[str, ...], schedule: ScheduleSettin
 AGAIN = 60.0
 """Seconds until a job that found another run active, or a continuous job that ended, starts again."""
 MOST = 3600.0
-"""The maximum number of seconds until a continuous job that keeps failing starts again."""
+"""Maximum number of seconds until a continuous job that keeps failing starts again."""
 _STEADY = 600.0
 """A continuous job that ran for this many seconds does not count as failing."""
 
@@ -229,9 +232,9 @@ class _FrozenRecord(BaseModel):
 class RunRecord(_FrozenRecord):
     """The last run of a job. It covered every time of the schedule up to `scheduled` (UTC).
 
-    `exit_code` is None while it runs, and negative if a signal ended it. After its end, None means that the agent ended
-    it or died: the job runs again at once, and the run counts as not failed. `failures` is the number of failed runs
-    since the last good run.
+    `exit_code` is None while the job runs, and negative if a signal ended the job. After the end, None means that the
+    agent ended the job or died: the job runs again at once, and the run is no failure. `failures` is the number of
+    failed runs since the last good run.
     """
 
     format: Literal[1] = 1
@@ -300,7 +303,7 @@ class DueJob:
     name: JobName
     scheduled: datetime
     begins: datetime
-    """The earliest start: the scheduled time plus the jitter, or later after a run that found another run active."""
+    """The earliest start: the scheduled time plus the jitter, or later if the last run found another run active."""
 
 
 def is_good(exit_code: int | None, *, warns_with_one: bool) -> bool:
@@ -309,7 +312,7 @@ def is_good(exit_code: int | None, *, warns_with_one: bool) -> bool:
 
 
 def jitter(name: JobName, scheduled: datetime, longest: float) -> float:
-    """Return the delay of a run in seconds, from 0 to `longest`: always the same for the same run."""
+    """Return the delay of a run in seconds, from 0 to `longest`. The same run always gets the same delay."""
     digest = hashlib.blake2b(f"{name}/{scheduled.isoformat()}".encode(), digest_size=8).digest()
     return longest * int.from_bytes(digest) / 2**64
 
@@ -317,7 +320,7 @@ def jitter(name: JobName, scheduled: datetime, longest: float) -> float:
 def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: float) -> float:
     """Return the seconds for which the agent leaves a job to the fleet before it starts the job itself.
 
-    `record` is the last run of agent or fleet; `given` is when the fleet last gave this host the job. If that was
+    `record` is the last run of agent or fleet; `given` is when the fleet last gave this host the job. If `given` is
     before the last run, the fleet is unreachable, and the agent starts the job on time itself.
     """
     is_away = record is not None and (given is None or given < record.started)
@@ -337,7 +340,7 @@ def before_clock(record: RunRecord, now: datetime) -> RunRecord:
 
 
 def find_retry_time(record: RunRecord | None, *, is_continuous: bool) -> datetime | None:
-    """Return when the job starts again because of its last run; None if only its schedule decides.
+    """Return when the job starts again because of its last run; None if the next start depends only on the schedule.
 
     An interrupted job starts again at once. A job that found another run active starts again soon. A continuous job
     that keeps failing waits longer each time.
@@ -393,8 +396,9 @@ class KnownRun:
 def not_ready(jobs: Sequence[KnownRun], stale: float, now: datetime) -> tuple[str, ...]:
     """Return the problems; nothing if there are none.
 
-    There are none if the objectives were judged within `stale` seconds, none was broken, and no job's last run failed.
-    An unknown state is a problem. An archiver that was restarted and has run long enough does not count as failing.
+    There are no problems if the objectives were judged within `stale` seconds, none was broken, and no job's last run
+    failed. An unknown state is a problem. An archiver that was restarted and has run long enough does not count as
+    failing.
     """
     reasons = [
         f"{job.name} failed {job.last.failures} times in a row"

@@ -47,11 +47,11 @@ OTHER_ADDRESS_HINT = (
     "check the name of the instance, and `url` of its repository; `zsnapdb list --instances` lists the instances that"
     " each repository has"
 )
-"""The hint if a restore finds no backups: the address or the name is probably wrong."""
+"""The hint if a restore finds no backups. Probably the address or the name is wrong."""
 
 
 class ReasonKind(StrEnum):
-    """The kind of reason for an increment, for a full backup, or against a stored backup as base."""
+    """The kind of a reason for an increment, for a full backup, or against the use of a stored backup as base."""
 
     INCREMENT = "increment"
     FIRST = "first"
@@ -132,7 +132,7 @@ def _unusable(
 
 
 class Lineage(Generic[L]):
-    """The base of each stored backup, by snapshot GUID.
+    """The base of each stored backup, found by snapshot GUID.
 
     The index is built in one pass, because there may be many thousands of backups.
     """
@@ -140,8 +140,9 @@ class Lineage(Generic[L]):
     def __init__(self, stored: Sequence[L], damaged: Collection[str] = ()) -> None:
         """`stored` is oldest first.
 
-        Several backups can hold the same snapshots, for example after `zsnapdb consolidate`. Their increments use the
-        latest one as base. A backup in `damaged` is used only if all backups with these snapshots are damaged.
+        Several backups can contain the same snapshots, for example after `zsnapdb consolidate`. Increments use the
+        latest of these backups as base. A backup in `damaged` is used only if all backups with these snapshots are
+        damaged.
         """
         self._damaged = frozenset(damaged)
         self._by_guids: dict[frozenset[tuple[str, int | None]], list[L]] = {}
@@ -149,9 +150,9 @@ class Lineage(Generic[L]):
             self._by_guids.setdefault(frozenset((volume.role, volume.guid) for volume in link.volumes), []).append(link)
 
     def base(self, link: L) -> L | None:
-        """Return the backup that `link` is an increment of; None if `link` is a full backup.
+        """Return the base of `link`; None if `link` is a full backup.
 
-        Raises DamagedError if the base is not stored.
+        Raises DamagedError if the repository does not contain the base.
         """
         base_guids = {volume.role: volume.from_guid for volume in link.volumes}
         if all(guid is None for guid in base_guids.values()):
@@ -220,15 +221,17 @@ def choose_base(
     damaged: Mapping[str, str] | None = None,
     unchosen: Mapping[str, str] | None = None,
 ) -> BasePlan[L]:
-    """Return the newest stored backup that can be the base of the next one; None if a full backup is needed.
+    """Return the newest stored backup that can be the base of the next backup; None if a full backup is needed.
 
-    A backup with a broken chain is no base. If a full backup is due, older backups of that chain are no bases either.
+    A backup with a broken chain cannot be the base. If a full backup is due, older backups of that chain cannot be
+    either.
 
     - `stored`: the backups, oldest first
     - `local`: for each role, the GUIDs of the snapshots and bookmarks on this host
-    - `send_flags`: the flags that the next backup may use; an increment has the flags of its base
+    - `send_flags`: the flags that the next backup may use; an increment uses the flags of its base
     - `full`: whether the user requested a full backup
-    - `damaged`: the findings about damaged backups in the repository, by id; a chain with one of them gets no increment
+    - `damaged`: the findings about damaged backups in the repository, by id; a chain with a damaged backup gets no
+      increment
     - `unchosen`: the reasons against foreign backups and backups from the future, by id
     """
     if full:

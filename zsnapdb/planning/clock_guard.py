@@ -2,19 +2,18 @@
 
 A host records the last reading of its clocks. From then on the steady clock (CLOCK_BOOTTIME, which also runs while the
 host is suspended) proves a minimum of elapsed time. Removals use the earlier of the proven time and the wall clock. So
-neither a wall clock that jumps ahead nor one that is behind removes anything early.
+a wall clock that jumps ahead or is behind never makes zsnapdb remove anything early.
 
 After a reboot the length of the downtime is unknown, and the wall clock may have been corrected. So a jump is accepted
-only if a person confirms it, or if the wall clock then keeps its rate for an hour (after a reboot) or a day
-(otherwise).
+only after a person has confirmed it, or the wall clock has kept its rate: an hour after a reboot, otherwise a day.
 
-Creation and use are recorded with the later of both times, so nothing expires early that was created while the wall
-clock was behind. If the wall clock was ahead, the recorded time is in the future. `RemovalTime.is_sure` detects this as
+Creation and use are recorded with the later of both times, so that nothing expires early because the wall clock was
+behind. If the wall clock was ahead, the recorded time is in the future. `RemovalTime.is_sure` detects such a time as
 soon as the clock is right.
 
 After a reboot both times may be behind until the clock is set. When a clock is accepted, the record keeps a span. The
-span begins with the last reading before the jump, or with the first reading after a reboot if that is later. It ends
-with the time to which the clock was set. A recorded time in this span is too early.
+span begins with the last reading before the jump or the first reading after a reboot, whichever is later. It ends with
+the time to which the clock was set. A recorded time in this span is too early.
 """
 
 from __future__ import annotations
@@ -42,7 +41,9 @@ SETTLED_AFTER_REBOOT = 3600.0
 SETTLED_AFTER_STEP = 86_400.0
 """Seconds of the steady clock for which a wall clock must keep its rate after a jump before it is accepted."""
 RECORDED_EVERY = 60.0
-"""Seconds between two writes of the record while the clocks agree: a write is durable, and every command checks."""
+"""Seconds between two writes of the record while the clocks agree. Every command checks the clocks, and a write is slow
+because it is durable.
+"""
 FAR = timedelta(days=1)
 """The largest accepted difference between two clocks.
 
@@ -51,7 +52,7 @@ by more than a day expires backups that retention would keep.
 """
 
 MOST_SPANS = 64
-"""The maximum number of recorded spans in which times were too early. Older spans are dropped."""
+"""Maximum number of recorded spans in which times were too early. Older spans are dropped."""
 
 CONFIRM = "check `date -u`; if the clock is right, run `zsnapdb reap --trust-clock`"
 """The hint for a doubtful clock."""
@@ -78,12 +79,13 @@ class ClockRecord(BaseModel):
 
     - `jump`: why the wall clock is not accepted (None: it is)
     - `kept_rate`: seconds of the steady clock for which the wall clock has kept its rate since the jump
-    - `since`: the start of this record, if less than a day ago (None: it is older, or a person confirmed the clock)
+    - `since`: the start of this record, if less than a day ago (None: the record is older, or a person confirmed the
+      clock)
     - `jumped`: the earliest time that this host may have recorded since the first jump that was not accepted (None:
       there is no such jump)
     - `before`: the later time of both clocks before the latest jump that was not accepted
     - `rebooted`: whether the host was rebooted since the first such jump, so that the proven time is only a lower bound
-    - `early`: the spans of recorded times that were too early, oldest first
+    - `early`: the spans in which recorded times were too early, oldest first
     - `behind_since`: the time to which the accepted clock was set back (None: it was not set back)
     """
 
@@ -107,8 +109,8 @@ class ClockRecord(BaseModel):
 class RemovalTime:
     """The wall clock (UTC), the proven time, and the reason to doubt the wall clock ("": none).
 
-    `is_new`: this host has recorded its clocks for less than a day. `jumped`, `before`, `rebooted` and `early` are as
-    in the record.
+    `is_new`: this host started to record its clocks less than a day ago. `jumped`, `before`, `rebooted` and `early` are
+    as in the record.
     """
 
     wall: datetime
@@ -156,7 +158,8 @@ class RemovalTime:
     def is_age_unknown(self, recorded: datetime) -> bool:
         """Return whether the age of an object with this recorded time is unknown.
 
-        The time may be from before a clock jump, or is in the future. Then the object may be older than it seems.
+        The time may have been recorded before a clock jump, or is in the future. Then the object may be older than it
+        seems.
         """
         slack = timedelta(seconds=RECORDED_EVERY)
         is_before_jump = bool(self.doubt) and self.before is not None and recorded <= self.before + slack
@@ -191,14 +194,14 @@ def _days(span: timedelta) -> str:
 
 
 def first_record(reading: ClockReading) -> ClockRecord:
-    """Return the record of an accepted clock, which a person confirmed or which kept its rate long enough."""
+    """Return the first record of an accepted clock. A person confirmed the clock, or it kept its rate long enough."""
     return ClockRecord(wall=reading.wall, boot=reading.boot, steady=reading.steady, proven=reading.wall)
 
 
 def accepted(record: ClockRecord, reading: ClockReading) -> ClockRecord:
-    """Return the record after its clock was accepted. `record` has the same reading.
+    """Return the record after its clock was accepted. `record` contains the same reading.
 
-    Times between the jump and the last setting of the clock were recorded too early.
+    The times that were recorded between the jump and the last setting of the clock are too early.
     """
     was_set = reading.wall - timedelta(seconds=record.kept_rate)
     ahead, behind_since = (reading.wall - record.proven).total_seconds(), record.behind_since
@@ -268,7 +271,7 @@ def is_step(record: ClockRecord, reading: ClockReading) -> bool:
 
 
 def is_due(before: ClockRecord, record: ClockRecord, reading: ClockReading) -> bool:
-    """Return whether the record of a reading replaces the record before it."""
+    """Return whether `record` must replace the stored record `before`."""
     if (before.boot, before.jump) != (record.boot, record.jump) or is_step(before, reading):
         return True
     return not 0 <= record.steady - before.steady < RECORDED_EVERY
@@ -292,7 +295,7 @@ def _recorded(
 
 
 def removal_time(record: ClockRecord) -> RemovalTime:
-    """Return the time that expiry uses. `record` has the present reading of the clocks."""
+    """Return the time that expiry uses. `record` contains the current reading of the clocks."""
     off = (record.wall - record.proven).total_seconds()
     if abs(off) <= TOLERANCE or record.jump is None:
         return RemovalTime(record.wall, record.proven, is_new=record.since is not None, early=record.early)

@@ -1,12 +1,13 @@
 """The order of snapshot sets, backups, drills, findings and binlog histories: oldest, latest, next, replaced. Pure.
 
-No clock decides. On a host, ZFS orders snapshot sets by `createtxg`, the transaction group of their pool. In a
-repository, each new document has a sequence number: the greatest number that its writer knew, plus one. Within a pool
-`createtxg` decides in a repository too, because a set may be stored late, and a consolidated backup has old snapshots.
+Clocks are not used. On a host, ZFS orders snapshot sets by `createtxg`, the transaction group of their pool. In a
+repository, each new document has a sequence number: the greatest number that its writer knew, plus one. For sets of one
+pool, `createtxg` is used in a repository too: a set may be stored late, and a consolidated backup contains old
+snapshots.
 
-Documents of earlier versions have no number. They come before numbered documents, unless the order in their pool shows
-otherwise. Documents without numbers from different pools are ordered by their ids, which are times, because no better
-source exists.
+Documents that earlier versions wrote have no number. Such documents come before numbered ones, unless the order in
+their pool shows otherwise. Documents without numbers from different pools are ordered by their ids, which are times,
+because no better source exists.
 
 Only this module compares ids or times to order something, which `tests/unit/test_order_law.py` checks.
 """
@@ -24,8 +25,8 @@ from zsnapdb.planning.backup_chain import Link
 STEP = 2**24
 """The largest accepted gap between a stored number and the next smaller one.
 
-The gap stays smaller even if a host makes a backup every minute and keeps only one of thirty years. An attacker who
-wants to exhaust the numbers by such steps needs 2**29 documents.
+Even if a host makes a backup every minute and keeps only one of thirty years, the gap is smaller. An attacker who wants
+to use up the numbers in such steps needs 2**29 documents.
 """
 
 
@@ -49,7 +50,7 @@ P = TypeVar("P", bound=PlacedLink)
 def greatest_reached(numbers: Iterable[int | None], known: int = 0, step: int = STEP) -> int:
     """Return the greatest number that is reached from `known` by steps of at most `step`. Greater numbers are ignored.
 
-    An attacker can write any number. A number that no honest writer can have reached neither exhausts the remaining
+    An attacker can write any number. So a number that no honest writer can have reached neither uses up the remaining
     numbers nor makes its document the latest.
     """
     reached = known
@@ -64,13 +65,13 @@ def next_number(given: int, stored: Iterable[int | None]) -> int:
     """Return the sequence number of a new document.
 
     `given` is the greatest number that this host recorded as used (0: none). `stored` are the numbers of the documents
-    that it accepts.
+    that this host accepts.
     """
     return min(greatest_reached(stored, given) + 1, GREATEST_SEQUENCE)
 
 
 def by_number(documents: Iterable[T], number: Callable[[T], int | None], name: Callable[[T], Any]) -> list[T]:
-    """Return the documents by number, oldest first. Those without a number come first, ordered by name or time."""
+    """Return the documents by number, oldest first. Documents without a number come first, ordered by name or time."""
     listed = list(documents)
     reached = greatest_reached(map(number, listed))
     return sorted(listed, key=lambda one: (_believed(number(one), reached), name(one)))
@@ -88,7 +89,7 @@ def by_creation(items: Iterable[T], createtxg: Callable[[T], int]) -> list[T]:
 def contradicted(times: Sequence[datetime]) -> list[bool]:
     """Return for each time, in order of creation, whether a previous time is later or a following time is earlier.
 
-    If so, a clock was wrong, and nothing shows which of the times is right.
+    If so, a clock was wrong, and it is unknown which of the times is right.
     """
     earlier = [datetime.min.replace(tzinfo=UTC), *accumulate(times, max)]
     later = [datetime.max.replace(tzinfo=UTC), *accumulate(reversed(times), min)]
@@ -105,7 +106,7 @@ def by_pool(items: Iterable[T], place: Callable[[T], tuple[int, int]], productio
     """Return the snapshot sets of several pools, oldest first.
 
     `place` returns the pool GUID and the transaction group. Sets in `production` pools come last, as new sets are
-    created there. The order among the other pools has no meaning.
+    created there. The order of the other pools has no meaning.
     """
 
     def key(item: T) -> tuple[bool, int, int]:
@@ -136,15 +137,15 @@ def made_after(groups: Mapping[str, int], createtxg: int) -> list[str]:
 def in_order(
     stored: Iterable[P], believed: Collection[str] | None = None, abandoned: Mapping[str, int] = NOTHING
 ) -> list[P]:
-    """Return backups oldest first, independent of the clock that gave them their ids.
+    """Return the backups, oldest first, independent of the clocks from which their ids come.
 
     Backups of one pool are ordered by transaction group, and an increment follows its base. Between pools the sequence
     numbers decide. A number or id is ignored if a younger backup of the same pool has a smaller one. `believed` are the
-    ids whose order only believed backups can change (None: all).
+    ids of trusted backups, whose order other backups cannot change (None: all are trusted).
 
-    If a pool is replaced by an older copy of itself, it uses transaction groups again. `abandoned` lists the backups
-    that were created between the copy and the replacement, with the group of the next backup. They come before that
-    backup.
+    If a pool is replaced by an older copy of itself, it uses transaction groups again. `abandoned` maps each backup
+    that was created between the copy and the replacement to the group of the next backup. The abandoned backups come
+    before that next backup.
     """
     by_pool: dict[int, list[P]] = {}
     links = list(stored)
@@ -168,16 +169,17 @@ def in_order(
 def with_turn(abandoned: Mapping[str, int], of_pool: Mapping[str, int], createtxg: int) -> dict[str, int]:
     """Return `abandoned` after a pool created a set in this group.
 
-    `of_pool` has the groups of the pool's backups, by id.
+    `of_pool` maps the ids of the pool's backups to their groups.
     """
     later = [name for name, made in of_pool.items() if made >= createtxg]
     return {**abandoned, **{name: min(createtxg, abandoned.get(name, createtxg)) for name in later}}
 
 
 def _keys(of_pool: Sequence[PlacedLink], reached: int, believed: Collection[str] | None) -> list[tuple[int, str]]:
-    """Return the number and id that order each backup of a pool, oldest first, among those of other pools.
+    """Return the number and id by which each backup of a pool is ordered among backups of other pools, oldest first.
 
-    Neither is greater than that of a younger backup. A backup without a number gets the number of the previous backup.
+    A backup's number and id are never greater than those of a younger backup. A backup without a number gets the number
+    of the previous backup.
     """
     keys: list[tuple[int, str]] = []
     of_all = of_believed = (GREATEST_SEQUENCE, "~")
@@ -224,7 +226,7 @@ def _bases_first(ordered: Sequence[P]) -> list[P]:
 
 
 def _is_bases_first(ordered: Sequence[Link]) -> bool:
-    """Return whether every base precedes its increments. False also if a base is not stored."""
+    """Return whether every base precedes its increments. Return False also if a base is not stored."""
     seen: set[tuple[str, int]] = set()
     for link in ordered:
         first = link.volumes[0]
@@ -236,10 +238,10 @@ def _is_bases_first(ordered: Sequence[Link]) -> bool:
 
 
 def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
-    """Return the ids of `ordered`, with ids that only other orders contain inserted at their places.
+    """Return the ids of `ordered`, and insert the ids that only other orders contain.
 
-    A missing id directly follows the latest of its predecessors in its own order. Without a predecessor it precedes its
-    successor. Without either it comes last, because it may be the newest state.
+    A missing id directly follows the latest of its predecessors in its own order. Without a predecessor, the missing id
+    precedes its successor. Without either, it comes last, because it may be the newest state.
     """
     place = {name: at for at, name in enumerate(ordered)}
     added = set[str]()
@@ -272,7 +274,10 @@ def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
 
 
 def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
-    """Return the ids of `ordered`, with unplaced ids inserted by comparing ids. Only for lists that people read."""
+    """Return the ids of `ordered`, with the unplaced ids inserted in the order of ids.
+
+    Only for lists that people read.
+    """
     result = list(ordered)
     for name in sorted(unplaced):
         result.insert(next((at for at, other in enumerate(result) if other > name), len(result)), name)
@@ -290,7 +295,7 @@ def is_after(one: str, other: str, order: Sequence[str]) -> bool:
 
 
 class Finding(Protocol):
-    """The finding of a check: time, sequence number among the findings about the same object, and damage."""
+    """The finding of a check: its time, sequence number (among the findings about the same object) and damage."""
 
     @property
     def when(self) -> datetime: ...
@@ -306,8 +311,8 @@ F = TypeVar("F", bound=Finding)
 def latest_finding(findings: Iterable[F]) -> F | None:
     """Return the latest finding about an object; None if there is none.
 
-    If two concurrent runs used the same number, a finding with damage wins. Only findings without numbers are ordered
-    by time.
+    If two concurrent runs used the same number, the finding with damage is the latest. Only findings without numbers
+    are ordered by time.
     """
     listed = list(findings)
     reached = greatest_reached(one.sequence for one in listed)

@@ -1,4 +1,4 @@
-"""Known damage of backups and archived binlogs: its start, and the check that found it. Pure."""
+"""Known damage of backups and archived binlogs: since when it is known, and the check that found it. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from zsnapdb.planning.backup_chain import Lineage, Link
 
 
 class DamageKind(StrEnum):
-    """STORED: objects in the repository are missing or altered. CONTENT: a restore works, but its pages are damaged."""
+    """STORED: objects in the repository are missing or altered.
+
+    CONTENT: a restore works, but restored pages are damaged.
+    """
 
     STORED = "stored"
     CONTENT = "content"
@@ -22,8 +25,8 @@ class DamageKind(StrEnum):
 class KnownDamage:
     """The damage of one backup (`name`: its id) or archived binlog (`<incarnation>/<file>`).
 
-    `since` is the time of the first finding (UTC), `by` the check that found it. `files` has the findings about damaged
-    pages by file path, relative to the root of the restored server.
+    `since` is the time of the first finding (UTC), `by` the check that found it. `files` maps file paths, relative to
+    the root of the restored server, to the findings about damaged pages.
     """
 
     name: str
@@ -70,8 +73,8 @@ class DamageRegister:
     def of_chain(self, chain: Sequence[str]) -> tuple[KnownDamage, ...]:
         """Return the damage that affects a restore of the last backup of `chain`. The full backup comes first.
 
-        Each backup needs the stored objects of all earlier ones. A damaged page also affects all later backups, as they
-        may still contain it. It no longer does once a drill of one of these backups has completely read the page's
+        Each backup needs the stored objects of all earlier ones. A damaged page also affects all later backups, because
+        they may still contain the page. This ends once a drill of one of these backups has completely read the page's
         file, or all files.
         """
         met: list[KnownDamage] = []
@@ -88,7 +91,10 @@ class DamageRegister:
         return tuple(reversed(met))
 
     def stored(self) -> Mapping[str, KnownDamage]:
-        """Return the damage of stored objects by name. These backups can neither be restored nor be a base."""
+        """Return the damage of stored objects by name.
+
+        Backups with such damage can neither be restored nor be a base.
+        """
         return {damage.name: damage for damage in self.known if damage.kind is DamageKind.STORED}
 
     def of_chains(self, links: Sequence[Link]) -> Mapping[str, tuple[KnownDamage, ...]]:

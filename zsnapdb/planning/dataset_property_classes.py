@@ -1,7 +1,9 @@
-"""The class of every ZFS property: its value on a copy, and whether a replacement of production gets it. Pure.
+"""The class of every ZFS property: its value on a copy, and whether a replacement of production gets the property.
+
+Pure.
 
 A property is in exactly one class. An unknown property, for example from a newer OpenZFS release, is treated as PLACE.
-So no copy gets it, and a replacement of production gets it if it was set on production.
+So no copy gets the property, and a replacement of production gets it if it was set on production.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ DatasetKind = Literal["filesystem", "volume"]
 class PropertyClass(StrEnum):
     """The treatment of a property.
 
-    - DATA: with few exceptions, a copy has the value of its source, which the source has set or inherited.
-    - EXPLICIT: a copy has a fixed value, whatever the values of its parent datasets.
-    - PLACE: it belongs to the location of a dataset, and only a replacement of production gets it.
-    - FACT: ZFS reports it or fixes it on creation; it cannot be set.
+    - DATA: with few exceptions, a copy gets the value that its source has set or inherited.
+    - EXPLICIT: a copy gets a fixed value, whatever the values of its parent datasets are.
+    - PLACE: the property belongs to the location of a dataset, and only a replacement of production gets it.
+    - FACT: ZFS reports the property or fixes it on creation; it cannot be set.
     """
 
     DATA = "data"
@@ -36,9 +38,9 @@ class PropertyClass(StrEnum):
 class ClassifiedProperty:
     """A property with its class and the reason.
 
-    `value` is the value on a copy. None: the value of the source (DATA), or the job that creates the copy chooses it.
-    `since` is the first OpenZFS release with the property; (2, 1) stands for all older releases. `kinds` are the
-    dataset types that have it.
+    `value` is the value on a copy. None: the copy gets the value of its source (DATA), or the job that creates the copy
+    chooses the value. `since` is the first OpenZFS release with the property; (2, 1) stands for all older releases.
+    `kinds` are the dataset types that have the property.
     """
 
     name: str
@@ -195,7 +197,7 @@ _USER_NAME = re.compile(r"(?=[^:]*:)[a-z0-9:+._-]{1,255}")
 SPACE = ("quota", "refquota", "snapshot_limit", "filesystem_limit", "refreservation", "reservation")
 """Space limits and reservations, in the order in which they are set. They depend on the space that a dataset uses."""
 GUARANTEES = ("reservation", "refreservation")
-"""Reservations. A pool may have too little space to give them to two datasets at the same time."""
+"""Reservations. A pool may have too little space for the reservations of two datasets at the same time."""
 TEXTS = frozenset(
     {"mountpoint", "sharenfs", "sharesmb", "keylocation", "mlslabel", "context", "fscontext", "defcontext"}
     | {"rootcontext"}
@@ -244,15 +246,15 @@ def data_values(
 
 
 def newer_names(recorded: Iterable[str]) -> list[str]:
-    """Return those of the names that are DATA properties and do not exist in the oldest supported OpenZFS release."""
+    """Return the names of DATA properties that do not exist in the oldest supported OpenZFS release."""
     data = {one.name for one in CLASSIFIED if one.kind is PropertyClass.DATA and one.since > _OLDEST}
     return sorted(data.intersection(recorded))
 
 
 def carried_names(own: Iterable[str]) -> list[str]:
-    """Return the local properties of production that its replacement gets: all that can be set.
+    """Return the local properties of production that its replacement gets: all properties that can be set.
 
-    The exchange itself sets `mountpoint` and `canmount`; ZFS handles the key.
+    The exchange itself sets `mountpoint` and `canmount`, and ZFS handles the encryption key.
     """
     left_out = {"mountpoint", "canmount"}
     return sorted(name for name in own if name not in left_out and property_class(name) is not PropertyClass.FACT)

@@ -1,4 +1,4 @@
-"""Evidence of an instance: verification of a chain of records, and changes to the backup policy. Pure."""
+"""Evidence about an instance: verification of a chain of records, and changes to the backup policy. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTHING = "0" * 64
 
 @dataclass(frozen=True)
 class StoredLink:
-    """A stored record: its number, its SHA-256, and the SHA-256 that it contains of the previous record.
+    """A stored record: its number, its SHA-256, and the SHA-256 of the previous record, which it contains.
 
     `problem` is the reason why the record itself is invalid, such as a bad signature; "" if it is valid.
     """
@@ -39,7 +39,7 @@ class RememberedLink:
 
 @dataclass(frozen=True)
 class ChainFinding:
-    """A problem at a record."""
+    """A problem found at a record."""
 
     number: int
     text: str
@@ -106,7 +106,8 @@ class PolicyFacts:
     """The sources of a policy.
 
     `keep` is the retention policy (None: backups are never removed). `identities` and `signing_keys` are the public
-    parts of the keys of this host. `scripts` has the SHA-256 of each file that masking runs, or why it cannot be read.
+    parts of this host's keys. `scripts` maps each file that masking runs to its SHA-256, or to the reason why the file
+    cannot be read.
     """
 
     repository: RepositorySettings

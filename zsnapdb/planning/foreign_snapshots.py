@@ -1,4 +1,7 @@
-"""Snapshots of instance datasets by other programs or users: creator, holds, clones, permission to destroy. Pure."""
+"""Snapshots of instance datasets that other programs or users created: creator, holds, clones, permission to destroy.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from zsnapdb.base.errors import PreflightError
 NO_SNAPSHOTS = {"com.sun:auto-snapshot": "false", "syncoid:sync": "false"}
 """The properties that exclude a dataset and its children from snapshot programs.
 
-zfs-auto-snapshot and zfstools read the first, syncoid the second. sanoid reads no property (jimsalterjrs/sanoid, issue
-591) and must be configured (docs/other-snapshots.md).
+zfs-auto-snapshot and zfstools read the first property, syncoid the second. sanoid reads no property
+(jimsalterjrs/sanoid, issue 591) and must be configured (docs/other-snapshots.md).
 """
 
 _MAKERS = (
@@ -30,7 +33,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class ForeignSnapshot:
-    """A snapshot of an instance dataset by another program, with the tags of its holds and its clones."""
+    """A snapshot of an instance dataset that another program created, with its clones and the tags of its holds."""
 
     name: str
     holds: tuple[str, ...] = ()
@@ -57,13 +60,13 @@ class ForeignSnapshot:
 
 
 def listing(snapshots: Sequence[ForeignSnapshot]) -> str:
-    """Return a description of the first three snapshots, and the number of the others."""
+    """Return a description of the first three snapshots, and the number of further snapshots."""
     more = f", and {len(snapshots) - _SHOWN} more" if len(snapshots) > _SHOWN else ""
     return ", ".join(snapshot.describe() for snapshot in snapshots[:_SHOWN]) + more
 
 
 def objection(what: str, snapshots: Sequence[ForeignSnapshot], *, may_go: bool) -> PreflightError | None:
-    """Return the error that protects `what` while it has these snapshots; None if it may be destroyed.
+    """Return the error that protects `what` because of these snapshots; None if `what` may be destroyed.
 
     `may_go`: the caller requested their destruction. A snapshot with a hold or a clone is protected even then.
     """

@@ -8,12 +8,14 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 KEPT_DAYS = 30
-"""Days for which the actions of a run are recorded. An older id cannot be answered, so it is refused."""
+"""Days for which the actions of a run are recorded. An older id is refused, because the result of its run is no longer
+recorded.
+"""
 _DAY = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T")
 
 
 class RunState(StrEnum):
-    """The state of a run. begun: it is running, was killed or failed. given-up: its results were removed on request."""
+    """The state of a run. begun: the run is active, was killed or failed. given-up: its results were removed."""
 
     BEGUN = "begun"
     DONE = "done"
@@ -34,8 +36,8 @@ class RunVerdict(StrEnum):
 class Action:
     """The action of a command: its verb, its object (an instance, a clone), and the identity of that object.
 
-    `aim` are the GUIDs of the datasets that have the name now, because a name can be reused. If `aim` is empty, only
-    the name is compared.
+    `aim` are the GUIDs of the datasets that have the object's name now, because a name can be reused. If `aim` is
+    empty, only the name is compared.
     """
 
     verb: str
@@ -45,7 +47,7 @@ class Action:
 
 @dataclass(frozen=True)
 class RunDecision:
-    """A verdict with its reason and, if it is a refusal, a hint."""
+    """A verdict with its reason and, for a refusal, a hint."""
 
     verdict: RunVerdict
     reason: str

@@ -35,7 +35,7 @@ class Histogram:
         return sum(self.counts.values())
 
     def percentile(self, share: float) -> int | None:
-        """Return the name of the bucket that this share of the requests does not exceed; None without requests."""
+        """Return the name of the bucket that this share of the requests does not exceed; None if there were none."""
         if not self.total:
             return None
         left = share * self.total
@@ -74,7 +74,7 @@ class LoadSample:
 
 @dataclass(frozen=True)
 class Load:
-    """The load during `seconds`. A part is None if it was unreadable, or if its counters were reset meanwhile.
+    """The load during `seconds`. A field is None if its counters were unreadable, or were reset during the period.
 
     `arc_now` and `server_now` are the values at the end, including those that are not counters. `busy` is the busy
     share of the processors, from 0 to 1.
@@ -124,6 +124,6 @@ def load_between(begin: LoadSample, end: LoadSample, seconds: float) -> Load:
 
 
 def _since(end: Mapping[Name, int], begin: Mapping[Name, int], gauges: Container[Name] = ()) -> dict[Name, int] | None:
-    """Return the increase of each counter; None if there are no counters, or if a reset made one decrease."""
+    """Return the increase of each counter; None if there are no counters, or if a reset made a counter decrease."""
     risen = {name: value - begin[name] for name, value in end.items() if name in begin and name not in gauges}
     return None if not risen or min(risen.values()) < 0 else risen

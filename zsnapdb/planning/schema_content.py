@@ -9,11 +9,11 @@ from enum import StrEnum
 from zsnapdb.planning.sql_quoting import quoted
 
 UNKNOWN = "unknown"
-"""The engine of a table that the server cannot open. It is unknown whether the table's files survive a crash."""
+"""The engine of a table that the server cannot open. Whether the files of such a table survive a crash is unknown."""
 
 
 class RowPlace(StrEnum):
-    """The location of a table's rows: files of the server, its memory, nowhere, or elsewhere."""
+    """The location of a table's rows: files of the server, memory of the server, nowhere, or elsewhere."""
 
     FILES = "files"
     MEMORY = "memory"
@@ -49,12 +49,12 @@ def row_place(engine: str) -> RowPlace:
 
 
 def survives_a_crash(engine: str) -> bool:
-    """Return whether the engine's tables have no files, or files that are intact after a crash at any moment."""
+    """Return whether the engine's tables have no files, or only files that a crash at any moment leaves intact."""
     return engine.lower() in (*_RECOVERS, *_NO_FILES)
 
 
 def rows_not_restored(engines: Mapping[str, int]) -> tuple[str, ...]:
-    """Return a sentence for each engine whose rows no restore recovers. `engines` are table counts by engine."""
+    """Return a sentence for each engine whose rows a restore does not recover. `engines` are table counts by engine."""
     words = {
         RowPlace.MEMORY: "only in the memory of the server, so a restore brings them back without rows",
         RowPlace.ELSEWHERE: "not in the files of the server, so a snapshot does not hold them",
@@ -70,14 +70,14 @@ def rows_not_restored(engines: Mapping[str, int]) -> tuple[str, ...]:
 class TableType(StrEnum):
     """The types of tables in `information_schema.tables` (MariaDB manual, "Information Schema TABLES Table").
 
-    MySQL has base tables and views only. Temporary tables of a session are not in the catalogue.
+    MySQL has only base tables and views. Temporary tables of a session are not in the catalogue.
     """
 
     BASE = "BASE TABLE"
     SYSTEM_VERSIONED = "SYSTEM VERSIONED"
-    """A table that keeps old versions of its rows; only FOR SYSTEM_TIME shows them."""
+    """A table that keeps old versions of its rows, which only FOR SYSTEM_TIME returns."""
     SEQUENCE = "SEQUENCE"
-    """A generator of numbers (CREATE SEQUENCE), whose state is one row."""
+    """A generator of numbers (CREATE SEQUENCE), whose current value is one row."""
     VIEW = "VIEW"
 
 
@@ -123,7 +123,7 @@ class ColumnName:
 
 @dataclass(frozen=True)
 class SequenceDefault:
-    """A column whose default takes numbers from sequences. Each sequence is a pair of schema and name."""
+    """A column whose default uses sequences. Each sequence is a pair of schema and name."""
 
     table: str
     column: str
@@ -146,8 +146,8 @@ class SequenceDefault:
 class SchemaContent:
     """The objects of a schema, sorted by name.
 
-    `versioned_by_transaction` are the system-versioned tables whose history is based on transactions, not times.
-    `routines` have their type in the name ("procedure pay").
+    `versioned_by_transaction` are the system-versioned tables whose history is based on transactions, not times. Names
+    in `routines` begin with the type ("procedure pay").
     """
 
     name: str

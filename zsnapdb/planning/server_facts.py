@@ -19,7 +19,7 @@ from zsnapdb.planning.server_time_zone import ServerZone
 PluginName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$")]
 PluginKind = Annotated[str, Field(pattern=r"^[A-Z][A-Z ]{0,63}$")]
 LibraryName = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.+-]{0,127})?$")]
-"""The name of a file in the plugin folder, never a path. "": built into the server program."""
+"""The name of a file in the plugin folder, never a path. "": the plugin is built into the server program."""
 
 COMPONENT = "COMPONENT"
 FUNCTION = "LOADABLE FUNCTION"
@@ -27,7 +27,7 @@ INFORMATION = "INFORMATION SCHEMA"
 
 
 class LoadedBy(StrEnum):
-    """The loader of a plugin: an option, the program itself, or a row of `mysql.plugin`, `component` or `func`."""
+    """How a plugin is loaded: by an option, the program itself, or a row of `mysql.plugin`, `component` or `func`."""
 
     OPTION = "option"
     ROW = "row"
@@ -36,7 +36,7 @@ class LoadedBy(StrEnum):
 class Plugin(BaseModel):
     """A plugin of a server. `kind` is its type as the server reports it, COMPONENT or FUNCTION.
 
-    A plugin without a library is built in and can be switched. `is_active` False: it was switched off.
+    A plugin without a library is built in and can be switched off. `is_active` False: the plugin was switched off.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -82,7 +82,7 @@ _UNLOADED = tuple(
 )
 """Error texts of both families, from the error references (numbers 1286, 1524, 1126, 1128, 4161, 4185, 3529)."""
 _REFUSED_PASSWORD = re.compile(r"does not satisfy the current policy requirements \(([A-Za-z0-9_]{1,64})\)")
-"""MariaDB's ER_NOT_VALID_PASSWORD. Its appliers check the passwords in replayed statements again."""
+"""MariaDB's ER_NOT_VALID_PASSWORD. MariaDB's appliers check the passwords in replayed statements again."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}")
 
 
@@ -126,11 +126,11 @@ _LIBRARIES = {
     "unix_socket": "auth_socket.so",
     **{name.lower(): f"provider_{name.lower()}.so" for name in ("BZip2", "LZ4", "LZMA", "LZO", "Snappy")},
 }
-"""Libraries of plugins whose names differ from the pattern of storage engines."""
+"""Plugin libraries whose names do not match the pattern of storage engines."""
 
 
 def library_of(name: str) -> str:
-    """Return the plugin's library in the packages of MariaDB and MySQL; by default that of an engine, `ha_NAME.so`."""
+    """Return the plugin's library in the packages of MariaDB and MySQL; by default a name for engines, `ha_NAME.so`."""
     return name if ".so" in name else _LIBRARIES.get(name.lower(), f"ha_{name.lower()}.so")
 
 
@@ -141,7 +141,7 @@ def release_of(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Dialect:
-    """The form of each statement that the server's parser accepts."""
+    """The variant of each statement that the server's parser accepts."""
 
     position: str = "SHOW MASTER STATUS"
     channels: str = "SHOW SLAVE STATUS"
@@ -153,8 +153,8 @@ class Dialect:
 class Channel:
     """A replication channel: its source, its state, and its position in the source's binlog.
 
-    `coordinates` and `gtids` (as printed) are positions of the source. `gtids` is empty if the server does not show
-    them. `filters` are the replication filters, such as `Replicate_Ignore_DB = shop`.
+    `coordinates` and `gtids` (as printed) are positions of the source. `gtids` is empty if the server does not show the
+    GTIDs. `filters` are the replication filters, such as `Replicate_Ignore_DB = shop`.
     """
 
     name: str
@@ -169,7 +169,7 @@ class Channel:
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """Facts about a server, from its own answers.
+    """Facts about a server, from the server's own answers.
 
     - `variables`: the global variables by lower-case name
     - `engines`: the storage engines of user tables, with table counts
@@ -178,7 +178,7 @@ class ServerFacts:
     - `row_versions`: the number of tables that INSTANT ADD or DROP COLUMN changed
     - `plugins`, `zone`: the plugins, and the time zone of the server process (None: not queried)
     - `origins`: the variables that do not have their compiled default, with their origin (None: unknown)
-    - `binlog_do`, `binlog_ignore`: the only schemas that are in the binlog, and the schemas that are not
+    - `binlog_do`: the only schemas that are logged; `binlog_ignore`: the schemas that are not logged
     - `schemas`: the user schemas, if `binlog_do` is not empty
     """
 

@@ -21,7 +21,7 @@ class Family:
     server_programs: tuple[str, ...]
     client_programs: tuple[str, ...]
     local_client_options: tuple[str, ...]
-    """Client options for a server on the same host: over a socket, without a certificate check."""
+    """Client options for a server on the same host: use a socket, and do not check the certificate."""
     dump_programs: tuple[str, ...]
     binlog_programs: tuple[str, ...]
     dump_options: tuple[str, ...]
@@ -29,7 +29,7 @@ class Family:
     option_section: str
     """The section of an option file that only servers of this family read."""
     numbers_always: bool
-    """Every transaction has a GTID. Otherwise a setting decides."""
+    """Whether every transaction has a GTID. If False, this depends on a setting."""
     executed_variable: str
     """The global variable with the GTIDs of the transactions in the binlog."""
     wait_function: str
@@ -37,11 +37,11 @@ class Family:
     has_uuid: bool
     """Whether the server has an identity in `server_uuid`."""
     names_connections: bool
-    """Replication statements name a connection. Otherwise they use FOR CHANNEL."""
+    """Replication statements contain a connection name. If False, they use FOR CHANNEL."""
     finishes_ddl: bool
     """Crash recovery completes an interrupted DDL statement and writes it to the binlog."""
     upgrades_by_program: bool
-    """An upgrade needs a run of the upgrade program. Otherwise the newer server upgrades the data on startup."""
+    """An upgrade program must be run. If False, the newer server upgrades the data on startup."""
     redo_is_replaceable: bool
     """After a slow shutdown, redo and doublewrite files may be removed. Undo tablespaces can be recreated online."""
     knows_expiry_switch: bool
@@ -55,19 +55,22 @@ class Family:
     """
     removed_modes_from: tuple[int, ...]
     long_term_series: tuple[tuple[int, int], ...]
-    """The series that no upgrade may skip. If empty, a release can upgrade the files of every older release."""
+    """The series that no upgrade may skip. If there are none, a release can upgrade the files of every older release.
+    """
     relay_logs_from: tuple[int, ...]
-    """The first release that can replay relay logs that it did not receive itself (empty: no limit)."""
+    """The first release that can replay relay logs from another server (empty: no limit)."""
     ddl_xids_from: tuple[int, ...] | None
-    """The first release whose query events have an XID if their DDL is atomic (None: no event has it)."""
+    """The first release whose query events have an XID if their DDL is atomic (None: they never have an XID)."""
     gtids_are_sets: bool
-    """The executed transactions are a set of intervals. Otherwise they are the last GTID of each domain."""
+    """Executed transactions are recorded as a set of intervals. If False, as the last GTID of each domain."""
     gtids_carry_server_id: bool
     """GTIDs contain the server_id. So a server that skips transactions must not reuse its old server_id."""
     position_needs_replica_log: bool
     """A replica's position is known only if the replica writes the applied transactions to its own binlog."""
     applier_may_leave_gaps: bool
-    """Parallel workers may stop with gaps between applied transactions, unless they preserve the commit order."""
+    """Parallel workers may leave gaps between applied transactions when they stop, unless they preserve the commit
+    order.
+    """
     has_aria: bool
     """The server has the Aria engine, which has its own logs."""
     encrypts_each_event: bool
@@ -87,9 +90,7 @@ class Family:
     strict_variables: tuple[str, ...]
     """Variables without which a server reads the files differently from its source.
 
-    Every server program must know them.
-
-    An option file has all other variables with the prefix `loose_`.
+    Every server program must know these variables. In an option file, all other variables have the prefix `loose_`.
     """
     set_variables_query: str
     """The query for the variables that differ from the compiled default, and their origins.
@@ -99,7 +100,7 @@ class Family:
     has_event_table: bool
     """The table `mysql.event` contains the scheduled events in every release, and can be updated."""
     starts_without_keys: bool
-    """Without the keys of encrypted tables the server still starts, but cannot read these tables."""
+    """Without the keys of encrypted tables, the server still starts, but cannot read these tables."""
 
 
 _FILE_VARIABLES = (
@@ -236,7 +237,7 @@ def family(flavour: Flavour) -> Family:
 
 
 def flavour_in(*words: str) -> Flavour:
-    """Return the family of a server from its version texts: only those of MariaDB contain "MariaDB"."""
+    """Return the family of a server from its version texts: only version texts of MariaDB contain "MariaDB"."""
     return Flavour.MARIADB if "mariadb" in " ".join(words).lower() else Flavour.MYSQL
 
 

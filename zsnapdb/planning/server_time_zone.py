@@ -1,7 +1,7 @@
-"""The time zone of a server's process: the meaning of `SYSTEM`, the default of `time_zone`. Pure.
+"""The time zone of a server's process: the meaning of `SYSTEM`, which is the default of `time_zone`. Pure.
 
-The C library reads TZ from the environment of the process, else /etc/localtime (tzset(3)). So a copy with another zone
-shows other local times than its source, and replayed statements write other rows.
+The C library reads TZ from the environment of the process, else /etc/localtime (tzset(3)). So on a copy with another
+zone, local times differ from those on its source, and replayed statements write other rows.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ INSTANTS = tuple(
     for year in (1975, 1985, 1995, 2005, 2015, 2020, 2025, 2026, 2027, 2030, 2036)
     for month in ("01", "07")
 )
-"""The times (UTC) for which a zone's offsets are recorded. Manifests depend on the order: only append."""
+"""The times (UTC) for which a zone's offsets are recorded. Only append to this list, because manifests depend on its
+order.
+"""
 
 _FOLDERS = ("/usr/share/zoneinfo/", "/usr/lib/zoneinfo/", "/usr/share/lib/zoneinfo/", "/etc/zoneinfo/")
 _FILE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,31}(/[A-Za-z][A-Za-z0-9_+-]{0,31}){0,3}")
@@ -32,7 +34,7 @@ _RULE = re.compile(rf"{_ABBREVIATION}{_TIME}({_ABBREVIATION}({_TIME})?,{_DATE},{
 
 
 def is_file_name(text: str) -> bool:
-    """Return whether the text is the name of a zone, such as Europe/Berlin, that is the same on each host."""
+    """Return whether the text is the name of a zone, such as Europe/Berlin, that means the same on every host."""
     return _FILE.fullmatch(text) is not None and text not in _LOCAL
 
 
@@ -73,7 +75,7 @@ class ServerZone(BaseModel):
 
 @dataclass(frozen=True)
 class HostZones:
-    """The offsets of the server's zone on this host (None: unknown on this host), and of the host's own zone."""
+    """This host's offsets for the server's zone (None: unknown zone), and the offsets of the host's own zone."""
 
     named: tuple[int, ...] | None
     local: tuple[int, ...] | None
@@ -85,12 +87,12 @@ def given_zone(zone: ServerZone | None, here: HostZones) -> str | None:
 
 
 def expected_offsets(here: HostZones) -> tuple[int, ...]:
-    """Return the offsets of a server on this host that was started with the zone of `given_zone`."""
+    """Return the offsets that a server on this host uses if it is started with the zone of `given_zone`."""
     return here.named or here.local or ()
 
 
 def zone_objection(zone: ServerZone, here: HostZones) -> str | None:
-    """Return why a server on this host cannot have the zone; None if it can, or if the zone's name is unknown."""
+    """Return why a server on this host cannot use the zone; None if it can, or if the zone's name is unknown."""
     is_here = zone.name is None or here.named is not None or difference(zone.offsets, here.local or ()) is None
     if is_here or not zone.is_default:
         return None
@@ -98,7 +100,7 @@ def zone_objection(zone: ServerZone, here: HostZones) -> str | None:
 
 
 def zone_notes(zone: ServerZone, here: HostZones) -> tuple[str, ...]:
-    """Return the differences between local times of a copy on this host and its source, if any."""
+    """Return how local times on a copy on this host differ from those on its source, if they do."""
     when = difference(zone.offsets, expected_offsets(here))
     if when is None:
         return ()
@@ -112,7 +114,7 @@ def zone_notes(zone: ServerZone, here: HostZones) -> tuple[str, ...]:
 
 
 def difference(wanted: Sequence[int], seen: Sequence[int]) -> str | None:
-    """Return a text with the first instant at which two zones differ and both offsets; None if they do not differ."""
+    """Return a text with the first time at which two zones differ, and both offsets; None if they never differ."""
     if not seen:
         return "always: this host's zone cannot be read"
     for instant, one, other in zip(INSTANTS, wanted, seen, strict=False):
@@ -122,7 +124,7 @@ def difference(wanted: Sequence[int], seen: Sequence[int]) -> str | None:
 
 
 def unit_line(zone: ServerZone, here: HostZones) -> str | None:
-    """Return the line of a unit that gives a server the zone; None if this host already has it."""
+    """Return the line of a unit that sets the server's zone; None if this host already uses that zone."""
     if zone.name is None or difference(zone.offsets, here.local or ()) is None:
         return None
     return f"Environment=TZ={zone.name}"

@@ -42,7 +42,7 @@ class TableName:
 
 
 def parse_table(text: str) -> TableName:
-    """Return the table in `schema.table`. A part with a dot or a backtick must be in backticks.
+    """Return the table in `schema.table`. A name with a dot or a backtick must be in backticks.
 
     Raises UsageError if the text is not a table name.
     """
@@ -61,7 +61,7 @@ _FIRST = re.compile(r"\s*\(*\s*([A-Za-z]+)(?![\w$])")
 
 
 def refusal_of(statement: str) -> str:
-    """Return why a read-only user may not run the statement; "" if it is allowed.
+    """Return why a read-only user may not run the statement; "" if the user may.
 
     A comment before the first word is refused, because the server may execute it (`/*! … */`).
     """
@@ -79,7 +79,7 @@ _REFUSAL = "another_server_answered"
 
 
 def only_on_server(variables: Mapping[str, str], *settings: str) -> str:
-    """Return the option that refuses every server except the one with these values of `IDENTITY`.
+    """Return the option that makes a client refuse every server except the one with these values of `IDENTITY`.
 
     `settings` are assignments for the session of the client, such as `sql_log_bin = 0`.
     """
@@ -88,7 +88,7 @@ def only_on_server(variables: Mapping[str, str], *settings: str) -> str:
 
 
 def only_below(folder: str) -> str:
-    """Return the option that refuses every server whose data directory is not below the folder."""
+    """Return the option that makes a client refuse every server whose data directory is not below the folder."""
     inside = f"{folder.rstrip('/')}/"
     return _sections(_equals(f"LEFT(@@GLOBAL.datadir, {len(inside)})", inside))
 
@@ -99,7 +99,7 @@ def _equals(expression: str, value: str) -> str:
 
 
 def _sections(condition: str, settings: Sequence[str] = ()) -> str:
-    """Return sections that only the client reads; the dump program and others do not have this option."""
+    """Return option file sections that only the client reads, because the dump program and others lack this option."""
     check = f"sql_mode = IF({condition}, @@SESSION.sql_mode, '{_REFUSAL}')"
     statement = "SET " + ", ".join(f"SESSION {setting}" for setting in (check, *settings))
     return "".join(f"[{program}]\ninit-command={option_value(statement)}\n" for program in ("mysql", "mariadb"))

@@ -84,7 +84,7 @@ def _run_result(last: RunRecord | None) -> str:
 
 
 class NotifiedView(View, kind="notified", document=NotifiedDocument):
-    """The targets of a message, with the ones that it did not reach."""
+    """The targets of a message, and the targets that the message did not reach."""
 
     targets: Sequence[str]
     failed: Sequence[str]

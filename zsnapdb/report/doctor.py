@@ -73,7 +73,7 @@ def nagios_line(state: str, text: str) -> str:
 
 
 def _lines(findings: Sequence[FitnessFinding]) -> list[str]:
-    """Return the lines of the findings. A finding of a rule that is not OK also has the rule's reason."""
+    """Return the lines of the findings. If a finding of a rule is not OK, the rule's reason is added."""
     lines: list[str] = []
     for finding in findings:
         first, *rest = finding_lines([finding])
@@ -102,7 +102,7 @@ def _with_rule(finding: FitnessFinding) -> DoctorFindingFields:
 
 
 class LoadView(View, kind="load", document=LoadDocument, read_from="report"):
-    """A line for each topic, its figures, and the facts that no counter shows."""
+    """A line for each topic, with its figures and the facts that the counters do not show."""
 
     report: LoadReport
 

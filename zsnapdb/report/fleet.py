@@ -27,7 +27,7 @@ from zsnapdb.serve.roles import Role, sees_all
 from zsnapdb.verbs.requests import FleetQuery
 
 _OLD_SECONDS = 600.0
-"""The minimum age in seconds of a reading whose age the text shows."""
+"""Minimum age in seconds of a reading whose age the text shows."""
 _LABELS = {Verdict.MET: "met", Verdict.WARNING: "warning", Verdict.BROKEN: "BROKEN"}
 
 
@@ -145,7 +145,7 @@ class FleetSnapshot:
     def __call__(self, asked: FleetQuery, role: Role) -> ResultAnswer:
         """Return the requested rows.
 
-        The text of an error can name endpoint, bucket and folders, so only roles that see everything get it.
+        The text of an error can contain endpoint, bucket and folders, so only roles that see everything get this text.
 
         Raises:
             UnknownNameError: no fleet is configured
@@ -257,7 +257,7 @@ RUNS_GO_ON = "the runs go on: `zsnapdb fleet history` shows them, `zsnapdb fleet
 
 
 def run_line(run: JobRun) -> str:
-    """Return a line about a run for which a command waits."""
+    """Return a line about a run that a command waits for."""
     name = f"{run.job.verb} {run.job.instance}" if run.job is not None else run.workflow_id
     return f"{name} on {run.place or 'any host'}: {run.state}" + (f", {run.message}" if run.message else "")
 

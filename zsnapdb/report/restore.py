@@ -108,7 +108,7 @@ class RestoreView(View, kind="restore", document=documents.RestoreDocument, read
 
 
 class AbandonedView(View, kind="restore-abandoned", document=documents.AbandonedDocument):
-    """An abandoned restore. `left` is the state of the server to replace (empty if there was none)."""
+    """An abandoned restore. `left` is the state of the server that was to be replaced (empty if there was none)."""
 
     plan: RestorePlan
     left: str = ""
@@ -232,7 +232,7 @@ class RewindPlanView(View, kind="rewind-plan", document=documents.RewindPlanDocu
 
 
 class RewindView(View, kind="rewind", document=documents.RewindDocument, read_from="result"):
-    """A rewound server, or a prepared server that waits."""
+    """A rewound server, or a prepared server that waits for the exchange."""
 
     result: RewindResult
 

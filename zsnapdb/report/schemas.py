@@ -1,7 +1,7 @@
 """The JSON schemas of the documents that commands print with `--json`, from the types that their views declare.
 
-A field may be added to a document at any time, so the schemas allow others. A removed or changed field needs a new
-`version` of the document format.
+A field may be added to a document at any time, so the schemas allow other fields. A removed or changed field needs a
+new `version` of the document format.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ ERROR = DocumentType("error", ErrorDocument)
 
 
 def schema(title: str, types: tuple[DocumentType, ...]) -> dict[str, Any]:
-    """Return one schema for documents of several kinds. Its definitions are the kinds and their parts."""
+    """Return one schema for documents of several kinds. The definitions of the schema are the kinds and their parts."""
     kinds, parts = {}, {}
     for one in types:
         made = one.schema()

@@ -73,7 +73,7 @@ class SetupView(View, kind="setup", document=documents.SetupDocument):
 
     @property
     def proved(self) -> Sequence[Fields]:
-        """The documents of the proving steps, which are those of the corresponding commands."""
+        """The documents of the proving steps. They are the same as those of the corresponding commands."""
         return [{"kind": view.kind, **view.fields()} for view in map(proof_view, self.proof)]
 
 

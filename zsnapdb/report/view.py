@@ -102,7 +102,7 @@ class View(ABC):
 class Table:
     """Columns below their headings. Each row has a cell for each heading; `empty` is shown if there is no row.
 
-    `lines` is another form as plain text (empty: the columns are used).
+    `lines` is the table as other plain text (empty: the columns are used).
     """
 
     headings: tuple[str, ...]
@@ -119,12 +119,15 @@ T = TypeVar("T")
 
 
 def columns(items: Iterable[T], cells: Mapping[str, Callable[[T], str]], empty: str = "") -> Table:
-    """Return a table with a row for each item. `cells` has the function of each column by its heading."""
+    """Return a table with a row for each item.
+
+    `cells` maps the heading of each column to the function that returns the cells.
+    """
     return Table(tuple(cells), [tuple(cell(one) for cell in cells.values()) for one in items], empty)
 
 
 class Labelled(Table):
-    """Lines that begin with labels, or with blanks."""
+    """Lines that start with a label, or with spaces if they continue the line above."""
 
     @classmethod
     def at(cls, lines: Sequence[str], width: int) -> Labelled:

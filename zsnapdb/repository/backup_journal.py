@@ -1,8 +1,8 @@
 """The journal of a backup that is being stored: a file on this host, durable line by line, without secrets.
 
-Every line of the journal is true of the repository: a chunk's line is written after the chunk is stored, and is voided
-before the chunk is replaced. So a later run may trust every line. The repository may contain more chunks than the
-journal lists. Each line has a checksum. A torn last line is ignored.
+Every line of the journal matches the repository: a line is written after its chunk is stored, and voided before the
+chunk is replaced. So a later run may trust every line. The repository may contain more chunks than the journal lists.
+Each line has a checksum. A torn last line is ignored.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class StreamFormat(Part):
 class StartedBackup(Part):
     """A backup with verified snapshots.
 
-    `draft` is its manifest without keys and volumes. `volumes` are the streams to send. `base` is the id of the base of
-    an increment, or None.
+    `draft` is the manifest of the backup without keys and volumes. `volumes` are the streams to send. `base` is the id
+    of the base of an increment, or None.
     """
 
     format: Literal[1] = 1
@@ -94,7 +94,7 @@ class JournalDisk:
     """
 
     def append(self, out: BinaryIO, line: bytes) -> None:
-        """Write the whole line. It is durable on return."""
+        """Write the whole line. The line is durable on return."""
         while line:
             line = line[out.write(line) :]
         os.fsync(out.fileno())
@@ -132,7 +132,8 @@ class BackupJournal:
     ) -> BackupJournal:
         """Create the journal file of a backup.
 
-        If the file cannot be written, `on_failure` gets the error, no file is left, and the journal stays in memory.
+        If the file cannot be written, `on_failure` gets the error, no file is left, and the journal is kept in memory
+        only.
         """
         journal = cls(folder / started.backup_id, started, disk)
         try:
@@ -173,7 +174,7 @@ class BackupJournal:
         return journal
 
     def go_on(self) -> None:
-        """Open a journal after `read` to append to it. A torn last line is cut off first.
+        """Open a journal after `read` to append to it. First a torn last line is cut off.
 
         Raises: PreflightError if the file cannot be opened or written.
         """
@@ -220,7 +221,8 @@ class BackupJournal:
     def forget(self, role: str, index: int) -> None:
         """Void a chunk's line, if there is one. The change is durable on return.
 
-        Raises PreflightError if the journal can be neither written nor removed. Then the chunk must not be replaced.
+        Raises PreflightError if the journal can be neither written nor removed. In that case, the chunk must not be
+        replaced.
         """
         with self._writing:
             if self._known.pop((role, index), None) is None or self._out is None:
@@ -253,7 +255,7 @@ class BackupJournal:
             self._note("volume", volume.model_dump(mode="json"))
 
     def completed(self, draft: Manifest) -> Manifest | None:
-        """Return the draft with the volumes and their keys. None unless all volumes are done."""
+        """Return the draft with the volumes and their keys; None unless all volumes are done."""
         volumes = tuple(self.finished[one.role] for one in self.started.volumes if one.role in self.finished)
         used = {chunk.key_id for volume in volumes for chunk in volume.chunks}
         keys = tuple(part for key_id, part in self.keys.items() if key_id in used)
@@ -261,19 +263,19 @@ class BackupJournal:
         return draft.model_copy(update={"keys": keys, "volumes": volumes}) if is_done else None
 
     def close(self) -> None:
-        """Stop writing. The file stays for the next run."""
+        """Stop writing. The journal file stays for the next run."""
         with self._writing:
             if self._out is not None:
                 self._out.close()
             self._out = None
 
     def remove(self) -> None:
-        """Remove the journal: its backup is stored or abandoned."""
+        """Remove the journal, because its backup is stored or abandoned."""
         with self._writing:
             self._give_up()
 
     def _note(self, kind: str, value: object) -> None:
-        """Append a line. If that fails, continue without a journal file, so that the backup does not fail."""
+        """Append a line. If this fails, continue without a journal file, so that the backup does not fail."""
         if self._out is not None:
             try:
                 self._append(kind, value)

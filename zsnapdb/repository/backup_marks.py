@@ -37,7 +37,7 @@ class _PinPart(BaseModel):
 
 
 def pins(repository: Repository, instance: str) -> dict[str, Pin]:
-    """Return the pins of an instance by backup id. An unreadable pin protects its backup too."""
+    """Return the pins of an instance by backup id. An unreadable pin also protects its backup."""
     known = {}
     for listed in repository.list(layout.pins(instance)):
         backup_id = listed.key.backup_id
@@ -75,7 +75,7 @@ def pin(repository: Repository, instance: str, backup_id: str, reason: str) -> P
 
 
 def copy_pin(here: Repository, there: Repository, instance: str, backup_id: str) -> bool:
-    """Copy a backup's pin from `here` to `there`, unless the backup has a pin there.
+    """Copy a backup's pin from repository `here` to repository `there`, unless the backup is already pinned in `there`.
 
     Return whether a pin was copied.
     """
@@ -150,7 +150,7 @@ class Unfinished:
     def may_build_on(self, guids: Collection[int]) -> bool:
         """Whether the backup may be an increment of a backup with these snapshots.
 
-        For an unreadable mark: always True.
+        For an unreadable mark, the result is always True.
         """
         return not self.snapshots or any(mark.from_guid in guids for mark in self.snapshots.values())
 
@@ -163,9 +163,9 @@ def _parse(repository: Repository, line: bytes, instance: str, backup_id: str, m
 
 
 def _unreadable(instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
-    """Return a mark that is unreadable, of another backup, or without a signature of a trusted key.
+    """Return the mark for an object that is unreadable, of another backup, or without a trusted signature.
 
-    Its existence counts.
+    Such a mark shows that a backup was started.
     """
     return Unfinished(backup_id, instance, "an unknown host", "an unknown time", {}, modified)
 
@@ -189,7 +189,7 @@ def unfinished(repository: Repository, instance: str, stored: Collection[str] = 
 
 
 def remove_mark(repository: Repository, instance: str, backup_id: str) -> None:
-    """Remove the mark of a backup that is stored or abandoned. If the backup has a manifest, its mark has no meaning.
+    """Remove the mark of a backup that is stored or abandoned. The mark of a backup with a manifest has no meaning.
 
     Raises: RepositoryError if this host may not remove it.
     """

@@ -48,7 +48,7 @@ Load = Callable[[], Body]
 class ArchivedBytes(io.RawIOBase):
     """An archived binlog, open for reading. `parts` has each chunk's size and loader, which checks the hashes.
 
-    Two chunks are in memory, because readers go forward, and back by at most one event.
+    Two chunks are kept in memory, because readers move forward, and back by at most one event.
     """
 
     def __init__(self, name: str, parts: Sequence[tuple[int, Load]]) -> None:
@@ -69,13 +69,13 @@ class ArchivedBytes(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Set the offset of the next read, in bytes. Return it."""
+        """Set the offset of the next read, in bytes, and return it."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._ends[-1] if self._ends else 0}[whence]
         self._at = start + offset
         return self._at
 
     def readinto(self, target: Buffer, /) -> int:
-        """Read into the target, at most to the end of the present chunk.
+        """Read into the target, at most to the end of the current chunk.
 
         Raises: DamagedError if the chunk is damaged.
         """
@@ -154,23 +154,23 @@ class BinlogArchive:
     def load(self) -> Archive:
         """Return the contents of the archive.
 
-        A damaged description does not hide the others. RepositoryError if the store cannot be reached.
+        A damaged description does not hide other descriptions. Raises RepositoryError if the store cannot be reached.
         """
         return load(self.repository, self.instance, self.cache)
 
     def fetch(self, file: ArchivedFile, target: Path) -> None:
         """Write the file's archived bytes, up to the end of its last complete transaction, to a new file `target`.
 
-        The bytes are synced on return. Every chunk is decrypted and its hashes are checked before any of its bytes is
-        written. Raises ExistsError if `target` exists, and DamagedError with the missing or altered object. After any
-        other error no file is left at `target`.
+        The bytes are synced on return. Every chunk is decrypted, and its hashes are checked, before any byte of the
+        chunk is written. Raises ExistsError if `target` exists, and DamagedError with the missing or altered object.
+        After any other error no file is left at `target`.
         """
         with _new_file(target, file.end) as out:
             for plain in self.plain(file):
                 out.write(plain)
 
     def is_local(self, file: ArchivedFile, read: Callable[[int, int], Body]) -> bool:
-        """Whether a copy of the file on this host has the archived bytes, according to the hashes in its description.
+        """Whether a copy of the file on this host contains the archived bytes, according to the described hashes.
 
         `read` returns the bytes of the copy from one offset to another. Nothing is fetched, and no key is needed.
         """
@@ -183,7 +183,7 @@ class BinlogArchive:
         return file.is_rotated and at == file.end and stream_hash(file.chunks) == file.sha256
 
     def copy_local(self, file: ArchivedFile, read: Callable[[int, int], Body], target: Path) -> bool:
-        """Write the archived bytes to a new file `target` as `fetch` does, from a copy of the file on this host.
+        """Write the archived bytes to a new file `target`, like `fetch`, but from a copy of the file on this host.
 
         `read` returns the bytes of the copy from one offset to another. Every chunk is checked by the hash in the
         file's description; no chunk is fetched, and no key is needed. If the copy differs, the result is False and no
@@ -201,11 +201,11 @@ class BinlogArchive:
         return is_same
 
     def plain(self, file: ArchivedFile) -> Iterator[Body]:
-        """Yield the plain bytes of the file's chunks or segments in order. The hashes of each are checked."""
+        """Yield the plain bytes of the file's chunks or segments in order, after a check of their hashes."""
         return (load() for _, load in self._loads(file))
 
     def open(self, file: ArchivedFile) -> ArchivedBytes:
-        """Return the archived bytes of the file, for random access. Reads raise the errors of `plain`."""
+        """Return the archived bytes of the file, for random access. Reads raise the same errors as `plain`."""
         return ArchivedBytes(file.name, list(self._loads(file)))
 
     def _loads(self, file: ArchivedFile) -> Iterator[tuple[int, Load]]:
@@ -240,7 +240,7 @@ class BinlogArchive:
             yield chunk.plain_size, partial(self._open, key, chunk, segment.codec, opened[wrapped], associated)
 
     def begin(self, incarnation: Incarnation) -> None:
-        """Store the description of a new incarnation. Raises ExistsError if one with this id exists."""
+        """Store the description of a new incarnation. Raises ExistsError if an incarnation with this id exists."""
         place = document_digests.incarnation(incarnation.id)
         self._put(self.incarnation_key(incarnation.id), incarnation.encode(), place)
 
@@ -254,7 +254,7 @@ class BinlogArchive:
         self._put(self.segment_key(incarnation, segment), segment.encode(), place)
 
     def note_complete(self, complete: CompleteUntil) -> None:
-        """Store the end of an incarnation's complete part durably. The new record replaces the older record."""
+        """Store durably up to which point an incarnation is complete. The new record replaces the older record."""
         record = CompleteRecord(
             repository_id=self.repository.id,
             instance=self.instance,
@@ -276,9 +276,9 @@ class BinlogArchive:
         return self.repository.get(self.chunk_key(incarnation, name, attempt, index))
 
     def commit(self, file: ArchivedFile) -> None:
-        """Store the description of a rotated file, never over another description, and read it back.
+        """Store the description of a rotated file and read it back. Another description is never overwritten.
 
-        Raises: ConsistencyError if the repository then has another description of the file.
+        Raises: ConsistencyError if the repository then contains another description of the file.
         """
         key = self.file_key(file)
         with contextlib.suppress(ExistsError):
@@ -296,7 +296,7 @@ class BinlogArchive:
         return self.repository.get(self.segment_body_key(incarnation, segment))
 
     def confirm(self, incarnation: str, name: str, attempt: str, chunks: Sequence[Chunk]) -> None:
-        """Prove that the repository has every chunk of a file, with the right size. Call this before `commit`.
+        """Check that the repository contains every chunk of a file, with the right size. Call this before `commit`.
 
         Raises DamagedError with the first chunk that is missing or incomplete.
         """
@@ -347,7 +347,7 @@ class BinlogArchive:
     def associated(self, repository_id: str, incarnation: str, role: str, index: int, *, last: bool) -> bytes:
         """Return the associated data of an encrypted chunk: the place to which the chunk belongs.
 
-        `repository_id` is the id in the description of the file or segment, that is, of the repository to which it was
+        `repository_id` is the id in the description of the file or segment: the id of the repository to which it was
         written. `role` is `binlog/<file>` or `segment/<file>`. `index` is the number of the chunk from 1, or the
         segment's first byte.
         """
@@ -377,16 +377,16 @@ class BinlogArchive:
 
 
 ListedPart: TypeAlias = ListedObject[BinlogChunkKey] | ListedObject[SegmentBodyKey] | ListedObject[SegmentKey]
-"""An object with a part of a binlog."""
+"""A listed object that contains a part of a binlog."""
 
 
 def remove(archive: BinlogArchive, file: ArchivedFile) -> int:
     """Remove a binlog from the archive. Return the number of removed objects.
 
-    An interruption leaves either the complete file, or only garbage below its name. A killed run may have left segments
-    of a rotated file. They are removed before the file's description, because without the description they would count
-    as the file again. For an active file, the segment with the first byte is removed first. If the incarnation's record
-    of completeness names the file, the record is removed too.
+    After an interruption, either the file is complete, or only unusable objects are left below its name. A killed run
+    may have left segments of a rotated file. These are removed before the file's description, because without the
+    description readers would take the segments for the file. For an active file, the segment with the first byte is
+    removed first. If the incarnation's record of completeness is about this file, the record is removed too.
     """
     repository, place = archive.repository, (archive.instance, file.incarnation, file.name)
     _remove_complete_record(archive, file)
@@ -437,11 +437,11 @@ def remove_unneeded(archive: BinlogArchive, file: ArchivedFile) -> int:
 
 
 def undescribed(archive: BinlogArchive) -> dict[tuple[str, str], list[ListedPart]]:
-    """Return the objects below names of undescribed binlogs, by incarnation and name.
+    """Return the objects of undescribed binlogs, by incarnation and name.
 
-    A killed run left these objects, or a running archiver has not described them yet. A binlog is described if it has
-    the description of a rotated file, readable or not, or a segment with the first byte. Only described incarnations
-    are searched.
+    A killed run left these objects, or a running archiver has not described them yet. A binlog is described if there is
+    a description of it as a rotated file, readable or not, or a segment with its first byte. Only described
+    incarnations are searched.
     """
     described = archive.repository.list(layout.incarnations(archive.instance))
     return {
@@ -485,8 +485,7 @@ def sweep(archive: BinlogArchive, incarnation: str, name: str, keys: Collection[
     """Remove the objects that `undescribed` returned for a name. Return the number of removed objects.
 
     Nothing is removed if the name has a description now, or if there is any object that is not in `keys`. So an
-    archiver that starts with the file again is noticed by its objects: it gives each body a new name, and never
-    overwrites a description.
+    archiver that starts with the file again is noticed by its new objects: it gives each body a new name.
     """
     now: list[BinlogKey] = sorted(part.key for part in _parts(archive, incarnation, name))
     if not now or not set(now) <= set(keys) or name in _described(archive, incarnation):
@@ -514,7 +513,7 @@ def stored_sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[
 
 
 def listed_damage(archive: BinlogArchive, file: ArchivedFile, sizes: Mapping[BinlogKey, int]) -> tuple[str, ...]:
-    """Return the missing bodies and those with a wrong size, according to the result of `stored_sizes`."""
+    """Return the bodies that are missing or have a wrong size, according to the result of `stored_sizes`."""
     damage = []
     for key, chunk in archive.bodies(file):
         if key not in sizes:

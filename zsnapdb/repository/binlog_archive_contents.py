@@ -44,9 +44,9 @@ _READINGS = 5
 class Archive:
     """The contents of an instance's binlog archive: its incarnations, oldest first, and their files in order.
 
-    `damaged` has an error for each unreadable description, and for each missing part of an active binlog before a later
-    part. `state` has the places of the damage in the archive, and the end of the complete part. `lines` has the SHA-256
-    of each description's line, by key.
+    `damaged` contains an error for each unreadable description, and for each missing part of an active binlog before a
+    later part. `state` contains the places of the damage in the archive, and the end of the complete part. `lines` maps
+    each key to the SHA-256 of the description's line.
     """
 
     incarnations: tuple[Incarnation, ...]
@@ -63,8 +63,8 @@ class Archive:
 def load(repository: Repository, instance: str, cache: DescriptionCache | None = None) -> Archive:
     """Return the contents of the instance's archive.
 
-    With a cache, only descriptions that it lacks are read, and the chunks of rotated binlogs stay unread. A damaged
-    description does not hide the others. Raises RepositoryError if the store cannot be reached.
+    With a cache, only descriptions that the cache lacks are read, and the chunks of rotated binlogs stay unread. A
+    damaged description does not hide other descriptions. Raises RepositoryError if the store cannot be reached.
     """
     read_chunks = partial(_read_chunks, repository, instance)
     known = (
@@ -105,8 +105,8 @@ def load(repository: Repository, instance: str, cache: DescriptionCache | None =
 class _Reading:
     """A repository during a read, and the SHA-256 of each line so far, by key.
 
-    `known` are the descriptions of earlier readings that this one has not used, `found` those of this one. Both are
-    empty without a cache.
+    `known` are descriptions from earlier readings that this reading has not used, `found` the descriptions of this
+    reading. Both are empty without a cache.
     """
 
     repository: Repository
@@ -118,7 +118,7 @@ class _Reading:
     is_changed: bool = False
 
     def recall(self, listed: ListedObject[K]) -> ArchivedFile | Segment | None:
-        """Return the description of a listed object if this host knows it, and believes it now."""
+        """Return the description of a listed object if this host knows the description and trusts it now."""
         known = self.known.pop(listed.key, None) or self.found.get(listed.key)
         if known is None:
             return None
@@ -147,7 +147,7 @@ class _Reading:
 
 
 def _with_unread_chunks(read_chunks: ReadChunks, known: E) -> E:
-    """Return an entry of a rotated binlog with chunks that are read, with their signature, when they are used."""
+    """Return the entry of a rotated binlog. Its chunks, and the signature over them, are read at the first use."""
     if isinstance(known, KnownSegment):
         return known
     file = known.file
@@ -198,8 +198,8 @@ class _Damage:
 def _files(reading: _Reading, instance: str, incarnation: Incarnation) -> tuple[list[ArchivedFile], list[_Damage]]:
     """Return the files of an incarnation, in order.
 
-    The binlogs are read again if a listed description no longer exists or a segment seems to be missing, because the
-    archiver may have replaced it in between.
+    The binlogs are read again if a listed description or a segment is missing, because the archiver may have replaced
+    it in the meantime.
 
     Raises: ConsistencyError if this happens every time.
     """
@@ -272,7 +272,7 @@ def _active(
 def _at(kind: type[D], key_of: Callable[[D], str]) -> Callable[[bytes, str], D]:
     """Return a decoder of that kind of description.
 
-    It raises DamagedError for a description under another object's key.
+    The decoder raises DamagedError for a description that is stored under another object's key.
     """
 
     def decode(body: bytes, key: str) -> D:
@@ -308,7 +308,7 @@ def _check_place(key: str, described: str) -> None:
 
 
 def _check_origin(repository: Repository, description: Description, key: str) -> None:
-    """Raise DamagedError if a description is from another repository, or has plain bytes that this host refuses."""
+    """Raise DamagedError if a description is from another repository, or this host refuses its unencrypted bytes."""
     if description.repository_id != repository.id:
         raise DamagedError(
             f"{key} belongs to repository {description.repository_id}, this is repository {repository.id}",
@@ -323,7 +323,7 @@ def _check_origin(repository: Repository, description: Description, key: str) ->
 def _recall_or_read(
     reading: _Reading, listed: Iterable[ListedObject[K]], incarnation: str, decode: Callable[[bytes, K], F]
 ) -> dict[K, F | DamagedError | None]:
-    """Return the listed descriptions in order: those that this host knows, and the others as `_read_all` does.
+    """Return the listed descriptions in order. Those that this host does not know are read like by `_read_all`.
 
     None: the object was removed after the listing.
     """

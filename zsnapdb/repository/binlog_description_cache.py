@@ -1,9 +1,9 @@
 """The descriptions of archived binlogs that this host has read, in a file.
 
-A description never changes, so it stays true as long as its object exists. Every reading lists the existing
-descriptions in the store, and does not rely on the cache for this. A description is read again if its object has
-another version (size and tag) than in the cache, or if this host no longer trusts it. The cache has no chunks. So to
-read the bytes of a rotated binlog, this host reads the description and its signature again.
+A description never changes, so a cached description is valid as long as its object exists. Every reading lists the
+existing descriptions in the store, and does not rely on the cache for this. A description is read again if its object
+has another version (size and tag) than in the cache, or if this host no longer trusts it. The cache contains no chunks.
+So to read the bytes of a rotated binlog, this host reads the description and its signature again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _VERSION = 2
 
 
 class KnownFile(NamedTuple):
-    """The description of a rotated binlog; the cache has its `file` without chunks.
+    """The description of a rotated binlog. In the cache, its `file` has no chunks.
 
     `version` identifies the description's object, `signer` is the key of its signature, `line` the SHA-256 of its line.
     `digest` and `stored_size` are those of the file.
@@ -84,14 +84,14 @@ def _line(known: Known) -> bytes:
 class DescriptionCache:
     """The descriptions of one instance's archived binlogs, in a file on this host.
 
-    Its first line is the SHA-256 of the rest. Then it has a line for the version and the trust, and one line for each
-    description, because a year has 100,000 of them.
+    The first line of the file is the SHA-256 of the rest. The next line contains the version and the trust. Each
+    further line is one description, because a year can have 100,000 of them.
     """
 
     file: Path
     instance: str
     trust: tuple[str, ...]
-    """The rules of trust at the time of reading. If they have changed, the descriptions are read again."""
+    """The rules of trust at the time of reading. If the rules have changed, the descriptions are read again."""
 
     @classmethod
     def of(cls, folder: Path, repository: Repository, instance: str) -> DescriptionCache:
@@ -104,7 +104,7 @@ class DescriptionCache:
         return json.dumps([_VERSION, *self.trust]).encode() + b"\n"
 
     def read(self) -> Iterator[Known]:
-        """Yield the entries; none if the file is missing, has another form, or is from other rules of trust."""
+        """Yield the entries; none if the file is missing, has another format, or has other rules of trust."""
         with contextlib.suppress(OSError, ValidationError), self.file.open("rb") as lines:
             proof = lines.readline()
             start = lines.tell()

@@ -8,10 +8,10 @@
                                                             written after the segment's body
     <incarnation>/segments/<name>/<start>-<end>-<attempt>   the body of a segment: one chunk
 
-A rotated binlog has its own description. Its segments are then ignored and later removed, descriptions first. Readers
-start at byte 0, and always continue with the longest segment that starts where the last one ended. So one longer
-segment may replace several shorter ones at any time. An attempt is four random hexadecimal digits, so that no body ever
-overwrites another.
+A rotated binlog has its own description. From then on its segments are ignored, and later removed, descriptions first.
+Readers start at byte 0, and always continue with the longest segment that starts where the last segment ended. So one
+longer segment may replace several shorter segments at any time. An attempt is four random hexadecimal digits, so that
+no body ever overwrites another.
 
 `repository_id` is the repository to which a description was written. The associated data of encrypted chunks contains
 this id. So the chunks can be read without the marker, and also in a copy of the repository.
@@ -56,7 +56,8 @@ from zsnapdb.stream.chunks import Chunk, Codec
 class Incarnation(Part):
     """One unbroken binlog history of one server. `reason` is the reason why it was begun.
 
-    `sequence` is its place among the histories of the instance. Histories of earlier versions have none.
+    `sequence` is its place among the histories of the instance. Histories that earlier versions stored have no
+    sequence.
     """
 
     format: Literal[1] = 1
@@ -89,7 +90,7 @@ class HeadPart(Part):
 
 
 class UndatedPart(Part):
-    """Transactions of a binlog, from byte `start` to `end`, whose events do not show their commit time.
+    """Transactions of a binlog, from byte `start` to `end`, whose commit times are not in their events.
 
     The archiver observed that they were committed between `earliest` (None: unknown) and `latest`, in microseconds UTC.
     """
@@ -112,7 +113,10 @@ class UndatedPart(Part):
 
 
 class CreatedTablePart(Part):
-    """A table whose engine no event names, and the server's answer. The event at byte `offset` created the table."""
+    """A table whose engine is in no event, and the server's answer about it.
+
+    The event at `offset` created the table.
+    """
 
     offset: Count
     engine: ServerWord
@@ -132,10 +136,10 @@ class SpanPart(Part):
     - `gtids`: GTIDs of the stretch's own transactions, as a set (MySQL) or the last GTID of each domain (MariaDB); None
       if there are none.
     - `first_commit`, `last_commit`: earliest and latest commit time in microseconds UTC, rounded to seconds if
-      `is_exact` is False. For transactions in `undated`, the bounds of their commit times are used.
+      `is_exact` is False. For transactions in `undated`, the bounds of the commit times are used.
     - `made`: tables that were created without ENGINE, if the server described them to the archiver.
-    - `without_engine`: offsets of such statements whose tables, judged by the transactions of the stretch, have no
-      transactional engine, or whose options the binlog lacks.
+    - `without_engine`: offsets of statements without ENGINE whose tables, judged by their transactions, have no
+      transactional engine, or whose options are not in the binlog.
     """
 
     start: Count
@@ -153,13 +157,13 @@ class SpanPart(Part):
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
-        """The stretches whose events do not show the commit times."""
+        """The stretches whose commit times are not in the events."""
         return tuple(part.stretch for part in self.undated)
 
     def has_unknown_engine(self, start: int, stop: int | None) -> bool:
         """Whether the options of a table created between these offsets are unknown.
 
-        The options can be the engine of a table without transactions, or options that the server omitted from the
+        Such options can be the engine of a table without transactions, or options that the server omitted from the
         logged statement.
         """
         known = {part.offset for part in self.made if part.collation or not fits(part.engine, is_transactional=True)}
@@ -201,7 +205,7 @@ class Segment(Part):
     """A segment of an active binlog: its bytes from `start` to `end`, as one chunk.
 
     - `span`: ends with the last complete transaction in the segment. A segment ends inside a transaction only if the
-      transaction is longer than a chunk. Then `span` ends at or after its start, before the segment's end.
+      transaction is longer than a chunk. In that case, `span` ends at or after its start, before the segment's end.
     - `attempt`: part of the name of the body.
     - `head`: head of the file, in its first segment.
     - `gap`: text about the missing part before the file, in its first segment.
@@ -226,7 +230,7 @@ class Segment(Part):
     seen: CommitTime | None = None
 
     def check_gtids(self, flavour: Flavour) -> None:
-        """Raise ValueError if GTIDs in the description do not have the form of this flavour."""
+        """Raise ValueError if GTIDs in the description do not have the format of this flavour."""
         _parsed(self.span.gtids, flavour)
         _parsed(self.head.previous_gtids if self.head is not None else None, flavour)
 
@@ -240,10 +244,12 @@ DamagedError if the description is missing or has changed.
 
 
 class UnreadChunks(Sequence[Chunk]):
-    """The chunks of a rotated binlog whose description this host knows without them. The first use reads them.
+    """The chunks of a rotated binlog, if this host knows its description without chunks.
 
-    `digest` is that of the file, `stored_size` the size of the chunks in the store, in bytes. `place` has the arguments
-    of `read`.
+    The first use reads the chunks.
+
+    `digest` is the digest of the file, `stored_size` the size of the chunks in the store, in bytes. `place` are the
+    arguments of `read`.
     """
 
     __slots__ = ("_known", "_place", "_read", "digest", "stored_size")
@@ -284,8 +290,8 @@ class UnreadChunks(Sequence[Chunk]):
 class ArchivedFile(Part):
     """An archived binlog file: its contents and the place of its bytes.
 
-    The archived bytes end at `span.end`, the end of the file's last complete transaction. Their in-use flag is cleared.
-    A rotated file is complete and has chunks; an active file has segments.
+    The archived bytes end at `span.end`, the end of the file's last complete transaction. In these bytes, the in-use
+    flag is cleared. A rotated file is complete and has chunks; an active file has segments.
 
     - `size`: size of the server's file in bytes, for a rotated file.
     - `sha256`: hash over the plain hashes of the chunks, as for a volume's stream.
@@ -324,7 +330,7 @@ class ArchivedFile(Part):
 
     @property
     def previous(self) -> Gtids | None:
-        """The GTIDs before the file; None if the head has none."""
+        """The GTIDs before the file; None if the head contains none."""
         return _parsed(self.head.previous_gtids, self.flavour)
 
     @property
@@ -334,7 +340,7 @@ class ArchivedFile(Part):
 
     @property
     def reached(self) -> Gtids | None:
-        """The GTIDs at the end of the archived bytes: `previous` and the file's own."""
+        """The GTIDs at the end of the archived bytes: those before the file and those of its transactions."""
         return joined(self.previous, self.gtids)
 
     @property
@@ -381,7 +387,7 @@ class ArchivedFile(Part):
     def digest(self) -> str:
         """The SHA-256 of the place, the bytes and the times of a rotated file.
 
-        It is the same in every version of the program.
+        The digest is the same in every version of zsnapdb.
         """
         if isinstance(self.chunks, UnreadChunks):
             return self.chunks.digest
@@ -404,7 +410,7 @@ class CompleteRecord(Part):
     """The end of an incarnation's complete part. The archiver replaces the record as often as the objectives require.
 
     Every transaction that the server committed up to `until` (microseconds UTC, by the server's clock) is before byte
-    `end` of the binlog `name`. The record has no meaning if the archive does not reach that byte.
+    `end` of the binlog `name`. If the archive does not reach that byte, the record has no meaning.
     """
 
     format: Literal[1] = 1
@@ -430,7 +436,7 @@ def covering(spans: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     """Return the spans that cover the file from byte 0 without a gap.
 
     `spans` are the start and end offsets of segments. The next span is always the longest that starts at the end of the
-    last one.
+    previous span.
     """
     longest: dict[int, int] = {}
     for start, end in spans:

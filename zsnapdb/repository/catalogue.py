@@ -2,7 +2,7 @@
 
 A manifest never changes, so its summary is valid as long as the manifest exists. Every call lists the existing
 manifests in the store, and does not rely on the cache for this. A manifest is read again if its version (size and tag)
-differs from that in the cache. An unreadable or unwritable cache is ignored.
+differs from the version in the cache. An unreadable or unwritable cache is ignored.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ class _Described(BaseModel):
 
 
 class _Line(NamedTuple):
-    """A summary in the form of the cache. A named tuple is created in a fifth of the time of a model."""
+    """A summary in the format of the cache.
+
+    It is a named tuple, because creating a model would take five times as long.
+    """
 
     backup_id: str
     instance: str
@@ -73,7 +76,7 @@ class _Line(NamedTuple):
     createtxg: int
     sequence: int | None
     writer: str
-    """Identity of the source, for example of the server."""
+    """The identity of the source, for example of the server."""
     described: str
     """Source and objectives as JSON, which is parsed on demand."""
     digest: str
@@ -133,7 +136,7 @@ class Summary(_Line):
 
     @classmethod
     def read(cls, repository: Repository, instance: str, backup_id: str) -> Summary:
-        """Return the summary of a manifest in the repository. The errors are those of `digested_manifest`."""
+        """Return the summary of a manifest in the repository. It raises the errors of `digested_manifest`."""
         return cls.of(*repository.digested_manifest(instance, backup_id, ChunkTotals))
 
     @classmethod
@@ -149,7 +152,7 @@ class Summary(_Line):
 class Summaries:
     """The backups of an instance, oldest first, and an error for each unreadable backup, by id.
 
-    `foreign` has the errors of intact backups without a trusted writer.
+    `foreign` contains the errors of intact backups that no trusted host wrote.
     """
 
     backups: tuple[Summary, ...]
@@ -209,7 +212,7 @@ class Cache:
 
     file: Path
     trust: tuple[str, ...]
-    """The keyring's rules of trust for these entries. After a change of the rules the manifests are read again."""
+    """The keyring's rules of trust for these entries. If the rules change, the manifests are read again."""
 
     @classmethod
     def of(cls, folder: Path, repository: Repository, instance: str) -> Cache:
@@ -241,7 +244,7 @@ class Cache:
 
 
 def sealed(body: bytes) -> bytes:
-    """Return the content of a cache's file with this body."""
+    """Return the content of the cache file for this body."""
     return _digest(body) + b"\n" + body
 
 
@@ -262,7 +265,7 @@ def _summary(line: _Cached) -> Summary:
 def summaries(repository: Repository, instance: str, cache: Cache | None) -> Summaries:
     """Return the backups that the store lists now.
 
-    A damaged manifest does not hide the others. RepositoryError if the store cannot be reached.
+    A damaged manifest does not hide other backups. Raises RepositoryError if the store cannot be reached.
     """
     known = cache.read() if cache is not None else {}
     listed = _manifest_versions(repository, instance)
@@ -300,9 +303,8 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
 def manifest_of(repository: Repository, backup: Summary) -> Manifest:
     """Return the manifest of a backup.
 
-    Raises:
-        NotFound: it was removed since it was listed
-        DamagedError: it cannot be read, or is not the manifest that was listed
+    Raises: NotFound: the manifest was removed after it had been listed DamagedError: the manifest cannot be read, or is
+    not the one that was listed
     """
     manifest, digest = repository.digested_manifest(backup.instance, backup.backup_id)
     if digest != backup.digest:

@@ -1,6 +1,6 @@
 """Keys of the repository: data keys wrapped to age recipients, and Ed25519 signatures.
 
-Only this module imports pyrage. The library for signatures is imported only when a signature is made or checked.
+Only this module imports pyrage. The signature library is imported only when a signature is made or checked.
 
 A data key is 32 random bytes for AES-256-GCM. Only its wrapped form, an armoured age file (age-encryption.org/v1), is
 ever stored.
@@ -49,7 +49,7 @@ class AgeIdentity:
         return cls.parse(str(pyrage.x25519.Identity.generate()))
 
     def file(self) -> bytes:
-        """Return the content of the identity's file, in the form of age-keygen(1)."""
+        """Return the content of the identity's file, in the format of age-keygen(1)."""
         return f"# public key: {self.recipient}\n{self.secret}\n".encode()
 
 
@@ -69,7 +69,7 @@ def _recipient(text: str) -> Any:
 
 
 def check_recipients(recipients: Sequence[str]) -> None:
-    """Raise ConfigError, with the first invalid text, if a text is not an age recipient."""
+    """Raise ConfigError if a text is not an age recipient. The error contains the first invalid text."""
     for text in recipients:
         _recipient(text)
 
@@ -90,8 +90,8 @@ def wrap(key: bytes, recipients: Sequence[str]) -> str:
 def unwrap(text: str, identities: Sequence[AgeIdentity], what: str) -> bytes:
     """Return the data key.
 
-    ConfigError if no identity opens it. DamagedError if the text is not a wrapped data key. `what` names the key in
-    errors.
+    Raises ConfigError if no identity can open the data key, DamagedError if the text is not a wrapped data key. `what`
+    is the key's name in errors.
     """
     try:
         key: bytes = pyrage.decrypt(
@@ -117,9 +117,9 @@ def unwrap(text: str, identities: Sequence[AgeIdentity], what: str) -> bytes:
 
 
 def read_identities(file: Path) -> tuple[AgeIdentity, ...]:
-    """Return the identities of an age identity file, which has a secret key per line. `#` starts a comment.
+    """Return the identities in an age identity file, which contains a secret key per line. `#` starts a comment.
 
-    Raises: ConfigError if the file has no identity, or a line that is not an identity.
+    Raises: ConfigError if the file contains no identity, or a line that is not an identity.
     """
     identities = []
     for number, line in enumerate(_read(file, "identity_file").decode(errors="replace").splitlines(), 1):
@@ -161,7 +161,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class SigningKey:
-    """An Ed25519 private key. Its file is PEM, PKCS 8, as from `openssl genpkey -algorithm ed25519`."""
+    """An Ed25519 private key. The file of the key is PEM, PKCS 8, as from `openssl genpkey -algorithm ed25519`."""
 
     private: Ed25519PrivateKey
 
@@ -193,7 +193,7 @@ class SigningKey:
 
     @property
     def public(self) -> str:
-        """The public key, 32 bytes in base64, in the form of an entry under signers."""
+        """The public key, 32 bytes in base64, as it is written in `signers`."""
         return base64.b64encode(self.private.public_key().public_bytes_raw()).decode("ascii")
 
     def sign(self, body: bytes) -> Signature:

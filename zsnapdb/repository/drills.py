@@ -1,6 +1,6 @@
 """The evidence of drills in the repository. Each object is written once and never overwritten.
 
-A host that signs trusts evidence, like manifests, only if a known key signed it.
+Like manifests, evidence is trusted by a host that signs only if a known key signed the evidence.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ALL_PAGES = "all pages"
 class Outcome(StrEnum):
     """The result of a drill or one of its checks.
 
-    DAMAGED: stored bytes, in the repository or in a page, are not the bytes that were written.
+    DAMAGED: stored bytes, in the repository or in a page, differ from the bytes that were written.
     """
 
     PASSED = "passed"
@@ -50,7 +50,7 @@ class Outcome(StrEnum):
 
 
 class StepPart(Part):
-    """A completed step: its kind, its object, its duration in seconds, and the number of moved bytes."""
+    """A completed step: its kind, its object, its duration in seconds, and the number of transferred bytes."""
 
     kind: Words
     what: Words
@@ -71,8 +71,8 @@ class Evidence(Part):
     """A drill: the backup, the host and the versions, the duration of each step, and the finding of each check.
 
     `requested` is the requested target, such as `latest`. `has_read_all_pages`: the drill has read every page of every
-    file of the backup, so files that no check names are not in the backup. `sequence` is the drill's place among the
-    drills of the instance; drills of earlier versions have none.
+    file, so a file without a check is not in the backup. `sequence` is the drill's place among the drills of the
+    instance; drills that earlier versions stored have none.
     """
 
     format: Literal[1] = 1
@@ -100,7 +100,7 @@ class Evidence(Part):
 
     @property
     def outcome(self) -> Outcome:
-        """The worst outcome of the checks. A drill without checks proves nothing, so it counts as failed."""
+        """The worst outcome of the checks. A drill without checks proves nothing, so its outcome is a failure."""
         outcomes = {check.outcome for check in self.checks}
         if Outcome.DAMAGED in outcomes:
             return Outcome.DAMAGED
@@ -183,7 +183,7 @@ def newest(repository: Repository, instance: str, count: int) -> list[Evidence]:
 
 @dataclass(frozen=True)
 class PastDrills:
-    """The newest readable drills, oldest first. `unreadable` has the ids of the other drills of that time.
+    """The newest readable drills, oldest first. `unreadable` contains the ids of the unreadable drills of that time.
 
     `missing` are drills that this host stored and the repository lacks.
     """
@@ -194,7 +194,7 @@ class PastDrills:
 
 
 def past(repository: Repository, instance: str, count: int, own: Sequence[str] = ()) -> PastDrills:
-    """Return the newest drills as `newest` does, and the later drills that are unreadable or untrusted.
+    """Return the newest drills, like `newest`, and the later drills that are unreadable or untrusted.
 
     `own` are the drills whose evidence this host stored. Other writers can add any number of untrusted drills, but
     these do not displace trusted drills: reading ends after `count` trusted drills or at the oldest drill.
@@ -219,6 +219,6 @@ def past(repository: Repository, instance: str, count: int, own: Sequence[str] =
 def timings(evidence: Sequence[Evidence]) -> list[Timing]:
     """Return the durations of the steps of past drills.
 
-    A step counts even if a later check failed, because the step itself was completed.
+    A step is included even if a later check failed, because the step itself was completed.
     """
     return [Timing(step.kind, step.seconds, step.size) for drill in evidence for step in drill.steps]

@@ -1,7 +1,7 @@
 """The log of actions: records that are numbered, chained by hashes, written once and never changed.
 
-Record N has the SHA-256 of the complete stored object of record N - 1, with its signature. So the next records show if
-a record was altered, removed or moved.
+Record N contains the SHA-256 of record N - 1 exactly as stored, including its signature. So the following records
+reveal if a record was altered, removed or moved.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
 _ATTEMPTS = 100
-"""Maximum number of other writers' records that may precede a record while it is being written."""
+"""Maximum number of attempts to write a record while other writers add records."""
 _STEPS = 50
-"""Number of records that are requested one by one before the log is listed."""
+"""The number of records that are requested one by one before the log is listed."""
 _GAP = 1000
 """Largest accepted gap between a number and the next smaller number. Removed records leave a gap."""
 
@@ -46,10 +46,10 @@ class AuthorPart(BaseModel):
 
 
 class EvidenceRecord(BaseModel):
-    """The actions of a run. `command` has its arguments as typed, `exit_code` its result.
+    """The actions of a run. `command` contains the arguments as typed, `exit_code` is the result.
 
-    `about` is the object of the command if it is not the whole instance: a clone, with the reason for an automatic
-    removal. `changes` are the changed keys, or for the job POLICY the changes in the policy of its host.
+    `about` is the object of the command if that is not the whole instance: a clone, with the reason for an automatic
+    removal. `changes` are the changed keys, or for the job POLICY the changes in the policy of the host.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -82,14 +82,19 @@ class EvidenceRecord(BaseModel):
 
 @dataclass(frozen=True)
 class StoredRecord:
-    """A record and its place in the chain. `record` is None if it is not trusted; `link` has the reason."""
+    """A record and its place in the chain.
+
+    If the record is not trusted, `record` is None and `link` contains the reason.
+    """
 
     link: StoredLink
     record: EvidenceRecord | None
 
 
 def append(repository: Repository, draft: EvidenceRecord, newest: RememberedLink | None) -> RememberedLink:
-    """Write the record at the end of the chain, and return its place. Number and `previous` of the draft are replaced.
+    """Write the record at the end of the chain, and return its place.
+
+    The number and `previous` of the draft are replaced.
 
     If `newest` is still the end, no listing is needed.
 
@@ -119,8 +124,8 @@ def read(
 ) -> tuple[StoredRecord, ...]:
     """Return the records after number `after`, in order, at most `most` (None: all).
 
-    A record that this host wrote (`owns`) is trusted without a signature if a hash names its object. That hash is in
-    the next trusted record, or is the hash of the `newest` record that this host remembers.
+    A record that this host wrote (`owns`) is trusted without a signature if its hash is in the next trusted record, or
+    is the remembered hash of the `newest` record.
     """
     keys = sorted(listed.key.number for listed in repository.list(layout.evidence_log(instance)))
     found: list[StoredRecord] = []

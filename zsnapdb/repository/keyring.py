@@ -1,4 +1,4 @@
-"""The keys of a repository on this host, for encryption, decryption, signatures and trust. Files are read on demand."""
+"""The keys that this host has for a repository: for encryption, signatures and trust. Files are read on demand."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class KnownDocuments(Protocol):
         """Whether the host stored or adopted a document with this SHA-256."""
 
     def note(self, place: str, digest: str) -> None:
-        """Record a document of a place, before the document is stored."""
+        """Record a document of a place. Call this before the document is stored."""
 
     def forget(self, place: str) -> None:
         """Forget the documents of a place."""
@@ -101,7 +101,7 @@ class Keyring:
     def open_keys(self, parts: Sequence[KeyPart], what: str) -> Mapping[str, bytes]:
         """Return the data keys by id. `what` names the backup in errors.
 
-        Raises: ConfigError if this host has no identity for them.
+        Raises: ConfigError if this host has no identity that opens them.
         """
         return {
             part.id: crypto_keys.unwrap(part.wrapped, self._identities, f"data key {part.id} of {what}")
@@ -131,7 +131,7 @@ class Keyring:
 
     @cached_property
     def trusted(self) -> tuple[str, ...]:
-        """The trusted public keys: the signers, or the host's own key. Empty: any manifest is trusted."""
+        """The trusted public keys: the signers, or the host's own key. If there are none, any manifest is trusted."""
         if self.signers or self._signing_key is None:
             return self.signers
         return (self._signing_key.public,)
@@ -145,14 +145,14 @@ class Keyring:
     def cache_trust(self) -> tuple[str, ...]:
         """The rules of trust on which this host's caches depend.
 
-        After a change of the rules the documents are read again.
+        If the rules change, the documents are read again.
         """
         return (*self.trusted, *(("encrypted",) if self.refuses_plain else ()))
 
     def check_encrypted(self, key_ids: Iterable[str | None], name: str) -> None:
-        """Raise DamagedError if an object has a plain chunk, and this host refuses plain chunks.
+        """Raise DamagedError if an object has an unencrypted chunk and this host refuses unencrypted chunks.
 
-        `key_ids` are the key ids of the chunks; None stands for a plain chunk. `name` is the name of the object.
+        `key_ids` are the key ids of the chunks; None stands for an unencrypted chunk. `name` is the name of the object.
         """
         if self.refuses_plain and any(key_id is None for key_id in key_ids):
             raise DamagedError(
@@ -174,7 +174,7 @@ class Keyring:
         return self.signing_key_file is not None or not self.signers
 
     def signed_if_able(self, line: bytes, place: str = "") -> bytes:
-        """Return the stored object for the line of a document that any host may write, signed if this host signs."""
+        """Return the stored object for a document that any host may write. It is signed if this host signs."""
         return self.signed(line, place) if self.is_believed else self._digested(line, place)
 
     def _digested(self, line: bytes, place: str) -> bytes:
@@ -185,8 +185,8 @@ class Keyring:
     def signed(self, line: bytes, place: str = "") -> bytes:
         """Return the stored object for a document's line.
 
-        Its second line is the signature of this host. A host that does not sign adds the digest of the line instead,
-        and records the new document under the `place`.
+        The second line of the object is the signature of this host. A host that does not sign adds the digest of the
+        line instead, and records the new document under the `place`.
         """
         if self._signing_key is None:
             return self._digested(line, place)
@@ -200,16 +200,14 @@ class Keyring:
             return None
 
     def verified(self, body: bytes, name: str) -> bytes:
-        """Return the document's line from the stored object, as `opened` does."""
+        """Return the document's line from the stored object, with the checks of `opened`."""
         return self.opened(body, name).line
 
     def opened(self, body: bytes, name: str) -> StoredDocument:
         """Return the document in the stored object. `name` is the name of the object for errors.
 
-        Raises:
-            DamagedError: the line does not match its signature or digest.
-            UntrustedRecord: it matches, but this host trusts only certain keys, none of them signed the line, and the
-            host does not know it as its own.
+        Raises: DamagedError: the line does not match its signature or digest. UntrustedRecord: the line matches, but no
+        trusted key signed it, and the host does not know the document as its own.
         """
         document = stored_document.open_document(body, name)
         signer = document.signer
@@ -226,13 +224,13 @@ class Keyring:
         )
 
     def believes(self, signer: str | None, digest: str) -> bool:
-        """Whether this host believes a line with this SHA-256 and a valid signature of this key (None: not signed)."""
+        """Whether this host trusts a line with this SHA-256 and a valid signature of this key (None: not signed)."""
         return not self.trusted or signer in self.trusted or (self.own is not None and self.own.knows(digest))
 
     def known(self, body: bytes, name: str) -> bytes:
-        """Return the document's line, as `verified` does.
+        """Return the document's line, with the checks of `verified`.
 
-        Raises: UntrustedRecord also if this host trusts any document and its records lack this one.
+        Raises: UntrustedRecord also if this host trusts any document but has no record of this document.
         """
         line = self.verified(body, name)
         if not self.is_known(line):

@@ -1,11 +1,12 @@
-"""The keys of objects below the repository's prefix. Only this module builds and parses them.
+"""The keys of objects below the repository's prefix. Only this module builds and parses keys.
 
-Each kind of key has a form, which defines its keys, their pattern, and the prefixes of listings. A backup exists if its
-manifest exists. Manifests are separate from chunks, so one short listing names all backups for any number of chunks.
+Each kind of key has a template, which defines the keys, their pattern, and the prefixes of listings. A backup exists if
+its manifest exists. Manifests are separate from chunks, so one short listing finds all backups, whatever the number of
+chunks.
 
-A key is a string with the form of its kind. Text from a manifest, a binlog's description or a listing becomes a key
-only if it has that form. No part of a key is empty, starts with a dot or contains a slash, so no key leads outside the
-prefix.
+A key is a string that matches the pattern of its kind. Text from a manifest, a binlog's description or a listing
+becomes a key only if it matches. No part of a key is empty, starts with a dot or contains a slash, so no key leads
+outside the prefix.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ _FIELDS = {
     "time": ("[0-9]{8}T[0-9]{6}Z", "%Y%m%dT%H%M%SZ"),
     "random": ("[0-9a-f]{8}", "08x"),
 }
-"""The fields of keys: the regular expression of each, and the format specification of its value."""
+"""The fields of keys: for each field, the regular expression and the format specification of the value."""
 _PREFIX = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)+")
 _HINT = "a document in the repository was altered, or a newer zsnapdb wrote it"
 
 
 class Key(str):
-    """The place of one object below the repository's prefix. Each kind has its own form, with fields in braces."""
+    """The place of one object below the repository's prefix. Each kind has its own template, with fields in braces."""
 
     __slots__ = ()
     _PIECES: ClassVar[tuple[str, ...]] = ("",)
-    """The form, split into texts and fields in turn; the first and the last are texts."""
+    """The template, split into alternating texts and fields; the first and the last piece are texts."""
     _REGEX: ClassVar[re.Pattern[str]] = re.compile(r"(?!)")
 
     def __init_subclass__(cls, form: str = "") -> None:
@@ -54,27 +55,27 @@ class Key(str):
             cls._REGEX = re.compile("".join(map("".join, zip(map(re.escape, texts), (*named, ""), strict=True))))
 
     def __new__(cls, path: str) -> Self:
-        """Return the key. DamagedError if the path does not have the form of this kind."""
+        """Return the key. Raises DamagedError if the path does not match the pattern of this kind."""
         if cls._REGEX.fullmatch(path) is None:
             raise DamagedError(f"{path!r} is not a valid {cls.__name__} of a repository", hint=_HINT)
         return super().__new__(cls, path)
 
     @classmethod
     def parse(cls, path: str) -> Self | None:
-        """Return the key, or None if the path does not have the form of this kind."""
+        """Return the key, or None if the path does not match the pattern of this kind."""
         return super().__new__(cls, path) if cls._REGEX.fullmatch(path) is not None else None
 
     @classmethod
     def of(cls, *values: str | int | datetime) -> Self:
         """Return the key with these values of its fields.
 
-        Raises: DamagedError if one does not have the form of its field.
+        Raises: DamagedError if a value does not match the pattern of its field.
         """
         return cls(cls._filled(values))
 
     @classmethod
     def below(cls, *values: str) -> KeyPrefix[Self]:
-        """Return the prefix of the keys whose first fields have these values: their text up to the next field."""
+        """Return the prefix of the keys whose first fields have these values: the text up to the next field."""
         return KeyPrefix(cls._filled(values), cls)
 
     @classmethod
@@ -95,7 +96,7 @@ K = TypeVar("K", bound=Key)
 
 @dataclass(frozen=True)
 class KeyPrefix(Generic[K]):
-    """The common start of keys of one kind. It ends with a slash."""
+    """The common start of keys of one kind. A prefix ends with a slash."""
 
     path: str
     kind: type[K]
@@ -105,7 +106,7 @@ class KeyPrefix(Generic[K]):
             raise DamagedError(f"{self.path!r} is not a valid folder of a repository", hint=_HINT)
 
     def parse(self, path: str) -> K | None:
-        """Return the key if the path starts with this prefix and has the form of its kind, otherwise None."""
+        """Return the key if the path starts with this prefix and matches the pattern of its kind, otherwise None."""
         return self.kind.parse(path) if path.startswith(self.path) else None
 
 
@@ -116,7 +117,7 @@ class MarkerKey(Key, form="zsnapdb.json"):
 
 
 class ProbeKey(Key, form="init.lock"):
-    """The place of the object by which a new repository tests its store."""
+    """The place of the object with which a new repository tests its store."""
 
     __slots__ = ()
 
@@ -182,7 +183,10 @@ class EvidenceKey(Key, form="{instance}/evidence/{number}.json"):
 
 
 class VerificationKey(Key, form="{instance}/checks/{time}-{random}.json"):
-    """The place of the findings of one verification. The key has its time (UTC) and 32 random bits."""
+    """The place of the findings of one verification.
+
+    The key contains the time of the verification (UTC) and 32 random bits.
+    """
 
     __slots__ = ()
 

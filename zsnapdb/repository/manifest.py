@@ -1,4 +1,4 @@
-"""The manifest of a backup with all facts for a restore. It is written last and never changed."""
+"""The manifest of a backup, with all facts for a restore. A manifest is written last and never changed."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ from zsnapdb.stream.send_stream_checks import DatasetKind, ExpectedStream
 
 _HASH = 32
 _PIECE = 256 << 10
-"""Bytes of JSON that are parsed at once. Until the table has them, parsed rows take several times their memory."""
+"""Bytes of JSON that are parsed at once. Parsed rows take several times the memory of the table."""
 _ROWS = 4096
 _NEXT_ROW = re.compile(rb"\],(?=\[)")
 
@@ -179,7 +179,7 @@ class ChunkTotals(ChunkTable):
 class ObjectivesPart(ObjectiveSettings):
     """The configured objectives of the host at the time of a backup. Unknown objectives are ignored.
 
-    Objectives for copies are omitted, because they name repositories in that host's configuration.
+    Objectives for copies are omitted, because they contain names of repositories in that host's configuration.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
@@ -198,7 +198,8 @@ class ObjectivesPart(ObjectiveSettings):
 class OtherSourcePart(Part):
     """A source of an unknown kind.
 
-    Its backups are listed, retained, verified, copied and removed like others. All its fields are kept unchanged.
+    Backups of such a source are listed, retained, verified, copied and removed like others. All fields are kept
+    unchanged.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", defer_build=False)
@@ -228,7 +229,7 @@ MOST_RIGHTS = 1000
 
 
 class RightPart(Part):
-    """One right that root granted on a dataset (zfs-allow(8)): its scope, its holder and its permission.
+    """One right that root granted on a dataset (zfs-allow(8)): the scope, the holder and the permission.
 
     `name` is the name or number of the account, or the name of the permission set.
     """
@@ -242,7 +243,7 @@ class RightPart(Part):
 class SitePart(Part):
     """The site's settings on a dataset: locally set properties and granted rights.
 
-    A restore prints them for a person, but does not set them.
+    A restore prints these settings for a person, but does not apply them.
     """
 
     properties: dict[PropertyName, PropertyValue] = Field(default_factory=dict)
@@ -252,7 +253,8 @@ class SitePart(Part):
 class FilesystemType(Part):
     """The facts about a volume that is a filesystem: its mount point, and the ZFS properties that a restore sets.
 
-    `encryption` is its ZFS cipher at the backup, None without encryption. `site` None: the backup does not record it.
+    `encryption` is the ZFS cipher at the time of the backup (None: not encrypted). `site` None: not recorded by the
+    backup.
     """
 
     kind: Literal["filesystem"] = "filesystem"
@@ -291,8 +293,8 @@ class KeyPart(Part):
 class VolumePart(Part):
     """One volume's stream. `from_guid` is None for a full stream. Sizes are in bytes, chunks in order.
 
-    `dataset` is the volume of the source. `sent_from` is the dataset from which the stream was sent, if it is another:
-    the scratch dataset of a consolidation.
+    `dataset` is the volume of the source. `sent_from` is the dataset from which the stream was sent, if it was another
+    dataset: the scratch dataset of a consolidation.
     """
 
     role: RoleName
@@ -311,7 +313,7 @@ class VolumePart(Part):
 
     @property
     def filesystem(self) -> FilesystemType:
-        """The volume's filesystem properties. PreflightError if the volume is another kind of dataset."""
+        """The volume's filesystem properties. Raises PreflightError if the volume is not a filesystem."""
         if isinstance(self.type, FilesystemType):
             return self.type
         raise PreflightError(
@@ -361,7 +363,7 @@ class SentVolume(Protocol):
 
 
 def expected_stream(volume: SentVolume, features: int | None = None) -> ExpectedStream:
-    """Return the expected BEGIN record of the volume's stream. `features` is None if the stream is not sent yet."""
+    """Return the expected BEGIN record of the volume's stream. `features` is None if the stream was not sent yet."""
     kind = DatasetKind.FILESYSTEM if isinstance(volume.type, FilesystemType) else DatasetKind.ZVOL
     is_raw = form_of(volume.send_flags) is SendForm.RAW
     return ExpectedStream(volume.full_name, kind, volume.guid, volume.from_guid or 0, features, is_raw)
@@ -394,7 +396,7 @@ class Manifest(Part):
 
     @property
     def encrypted(self) -> tuple[str, ...]:
-        """The datasets with ZFS encryption at the backup whose streams ZFS decrypted."""
+        """The datasets that were encrypted by ZFS at the time of the backup, but whose streams were sent decrypted."""
         return tuple(v.dataset for v in self.volumes if v.type.encryption is not None and not v.is_raw)
 
     @property
@@ -420,7 +422,7 @@ class Manifest(Part):
 
     @property
     def writer(self) -> str:
-        """Identity of the source, for example of the server."""
+        """The identity of the source, for example of the server."""
         return writer_of(self.source, self.pool_guid)
 
     def guids(self) -> dict[str, int]:
@@ -472,7 +474,7 @@ _STAND_IN = secrets.token_hex(32)
 def _without_tables(line: memoryview, kind: type[ChunkTable]) -> tuple[bytes, list[ChunkTable]]:
     """Return the line with each chunk table replaced by one row, and the tables.
 
-    The row has the number of the table. Only tables in the form that every version of zsnapdb stores are replaced.
+    The row has the number of the table. Only tables in the format that every version of zsnapdb stores are replaced.
 
     Raises: ValidationError if the rows of a table are not chunks.
     """
@@ -487,7 +489,9 @@ def _without_tables(line: memoryview, kind: type[ChunkTable]) -> tuple[bytes, li
 
 
 def _parse(line: memoryview, name: str, kind: type[ChunkTable]) -> Manifest:
-    """Return the manifest in the line. Its tables are parsed separately to avoid ten times the memory for their rows.
+    """Return the manifest in the line.
+
+    The tables are parsed separately, because their rows would otherwise need ten times the memory.
 
     Raises: DamagedError if the line is not a manifest.
     """

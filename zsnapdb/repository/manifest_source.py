@@ -30,7 +30,7 @@ from zsnapdb.repository.objects import Part
 
 
 class PositionPart(Part):
-    """A stored position: binlog file and offset, GTIDs in the server's form, and their source.
+    """A stored position: binlog file and offset, GTIDs in the server's format, and their source.
 
     `binlog_fingerprint` is the SHA-256 of the binlog's head, as in the archive. `last_gtid` is the GTID of the last
     transaction before the offset in that binlog. Both are None if unknown.
@@ -71,7 +71,7 @@ class PositionPart(Part):
 class LockPart(Part):
     """The lock of the server: its strategy, the reason for it, and its duration in milliseconds.
 
-    `waited` names the sessions that waited for the lock (None: not recorded).
+    `waited` are the sessions that waited for the lock (None: not recorded).
     """
 
     strategy: ShortLine
@@ -121,8 +121,8 @@ class ServerPart(Part):
 
     - `absolute_tablespaces`: paths of tablespaces outside the data directory.
     - `engines`: number of user tables of each storage engine.
-    - `key_files`: files with the keys of encrypted tables. Possibly no backup contains these files.
-    - `origins`: origin of each set variable, as reported by the server.
+    - `key_files`: files with the keys of encrypted tables. These files may be in no backup.
+    - `origins`: origin of each variable that was set, as reported by the server.
     - `binlog_key`: name of the key of the newest encrypted binlog.
     - `plugins`: the plugins of the server (None: not recorded).
     - `file_owner`: owner of the server's files.
@@ -182,11 +182,11 @@ def _domain_xml(text: str) -> str:
 
 
 DomainXml = Annotated[str, StringConstraints(max_length=1 << 18), AfterValidator(_domain_xml)]
-"""The XML of a libvirt domain. No domain is defined from it unchanged: see `planning/vm/restored_domain.py`."""
+"""The XML of a libvirt domain. No domain is defined from this XML unchanged; see `planning/vm/restored_domain.py`."""
 
 
 class FreezePart(Part):
-    """A freeze by the guest agent: number of file systems, milliseconds, and the agent's list."""
+    """A freeze by the guest agent: number of file systems, duration in milliseconds, and the agent's list."""
 
     count: Count
     held_ms: Seconds
@@ -205,7 +205,7 @@ class BoundPart(Part):
 class ServerInsidePart(Part):
     """A server in the machine that was locked during the snapshot, for `held_ms` milliseconds.
 
-    Its position in the snapshot is between `before` and `after`. `after` None: the lock was lost.
+    The server's position in the snapshot is between `before` and `after`. `after` None: the lock was lost.
     """
 
     flavour: Flavour

@@ -1,4 +1,4 @@
-"""The marker, which identifies a repository. Every fact in the marker is also in the manifests."""
+"""The marker, which identifies a repository. All facts in the marker are also in the manifests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OTHER_DIGITS = str.maketrans("0123456789abcdefABCDEF", "123456789abcdef0BCDEFA"
 
 
 def impossible_version(tag: str) -> str:
-    """Return a tag of the same form that no version has."""
+    """Return a tag in the same format that no version has."""
     return tag.translate(_OTHER_DIGITS)
 
 
@@ -34,7 +34,7 @@ def prove_absence(objects: RepositoryObjects, key: Key, body: bytes) -> None:
 
 
 def prove_version(objects: RepositoryObjects, key: Key, body: bytes, tag: str) -> None:
-    """Raise PreflightError if the store overwrites a version that the tag does not name (If-Match).
+    """Raise PreflightError if the store overwrites a version although it has another tag (If-Match).
 
     `tag` is not the tag of the object.
     """
@@ -48,10 +48,10 @@ def prove_version(objects: RepositoryObjects, key: Key, body: bytes, tag: str) -
 
 
 def prove_replacements(objects: RepositoryObjects) -> None:
-    """Raise PreflightError unless the store replaces the version that a tag names, and no other.
+    """Raise PreflightError unless the store replaces exactly the version with the given tag, and no other version.
 
-    The test uses its own object, which every role with write access may write. The object is removed if that is
-    allowed.
+    The test uses its own object, which every role with write access may write. The object is removed if the account may
+    do so.
     """
     key = layout.PROBE
     try:
@@ -74,7 +74,7 @@ def prove_replacements(objects: RepositoryObjects) -> None:
 def note_of_removed(objects: RepositoryObjects) -> str:
     """Return a note if the store refuses a new object under the key of a removed object.
 
-    The result is "" if the store accepts it, or if this account may not remove objects.
+    The result is "" if the store accepts the object, or if this account may not remove objects.
     """
     key = layout.PROBE
     try:
@@ -144,15 +144,14 @@ class Marker(BaseModel):
         return cls.parse(objects.get(layout.MARKER), objects.place(layout.MARKER))
 
     def encode(self) -> bytes:
-        """Return the stored form: JSON, UTF-8, and its digest."""
+        """Return the stored form: JSON in UTF-8, and the digest."""
         return stored_document.with_digest(self.model_dump_json().encode())
 
     def write(self, objects: RepositoryObjects) -> None:
         """Write the marker.
 
-        Raises:
-            ExistsError: the repository has a marker.
-            PreflightError: the store ignores conditional writes. In this case the marker is removed again.
+        Raises: ExistsError: the repository has a marker. PreflightError: the store ignores conditional writes; then the
+        marker is removed again.
         """
         objects.put_alone(layout.MARKER, self.encode())
         try:
@@ -176,6 +175,6 @@ def has_digest(body: bytes) -> bool:
 def prove_conditional_writes(objects: RepositoryObjects) -> None:
     """Raise PreflightError if the store overwrites the marker despite a conditional write (If-None-Match).
 
-    If so, the marker then has an additional line end. Raises NotFound if there is no marker.
+    In that case, the marker then ends with an additional line feed. Raises NotFound if there is no marker.
     """
     prove_absence(objects, layout.MARKER, objects.get(layout.MARKER) + b"\n")

@@ -32,7 +32,7 @@ class ListedObject(Generic[K]):
 
     @property
     def version(self) -> str:
-        """Identity of this version of the object; "" if the store reports nothing that distinguishes versions."""
+        """The identity of this version of the object; "" if the store reports nothing that distinguishes versions."""
         told = self.tag or (str(self.modified) if self.modified is not None else "")
         return f"{self.size} {told}" if told else ""
 
@@ -49,7 +49,7 @@ class RepositoryObjects:
         return replace(self, _store=layer(self._store))
 
     def check(self) -> None:
-        """Prove that the store can be reached and listed.
+        """Check that the store can be reached and listed.
 
         Raises: NotFound if the bucket or folder is missing.
         """
@@ -85,8 +85,8 @@ class RepositoryObjects:
     def put_alone(self, key: Key, body: Body) -> None:
         """Store a new object durably. No other process may write the object at the same time.
 
-        Some stores that keep versions refuse a new object under the key of a removed object. Then the object is written
-        without the condition.
+        Some stores that keep versions refuse a new object under the key of a removed object. In such a store, the
+        object is written without the condition.
 
         Raises: ExistsError if the object exists.
         """
@@ -100,7 +100,7 @@ class RepositoryObjects:
     def put_same(self, key: Key, body: bytes, *, is_alone: bool = False) -> bool:
         """Store the object unless it exists. Return whether the object now has exactly these bytes.
 
-        `is_alone`: no other process writes it now.
+        `is_alone`: no other process writes the object now.
         """
         # A request that is repeated after a lost answer finds its own object. The comparison below detects this.
         with contextlib.suppress(ExistsError):
@@ -119,17 +119,20 @@ class RepositoryObjects:
         return self._store.read_version(self._prefix + key)
 
     def replace(self, key: Key, body: Body, *, tag: str) -> None:
-        """Replace the version with the tag. Raises ChangedError if the object has another version or does not exist."""
+        """Replace the version with this tag.
+
+        Raises ChangedError if the object has another version or does not exist.
+        """
         self._store.replace(self._prefix + key, body, tag=tag)
 
     def delete(self, key: Key) -> None:
-        """Remove the object. If the object is missing, it counts as removed."""
+        """Remove the object. A missing object is no error."""
         self._store.delete(self._prefix + key)
 
     def delete_many(self, keys: Sequence[Key]) -> None:
         """Remove the objects. Raises RepositoryError if the store refuses to remove one.
 
-        Others may be removed in this case.
+        Other objects may be removed in this case.
         """
         self._store.delete_many([self._prefix + key for key in keys])
 
@@ -145,7 +148,7 @@ class RepositoryObjects:
     def list_all(self, prefix: KeyPrefix[K]) -> Iterator[ListedObject[K] | None]:
         """Yield every object below the prefix, in the order of their keys. A foreign object is yielded as None.
 
-        The key of a foreign object does not have the form of the prefix's kind.
+        The key of a foreign object does not match the pattern of the prefix's kind.
         """
         skipped = len(self._prefix)
         for item in self._store.list(self._prefix + prefix.path):
@@ -165,7 +168,7 @@ class RepositoryObjects:
         return self._store.folders(self._prefix)
 
     def hold(self, key: Key) -> ObjectHold | None:
-        """Return the lock or legal hold that protects the object from removal. None if there is none."""
+        """Return the lock or legal hold that protects the object from removal; None if it is unprotected."""
         return self._store.hold(self._prefix + key)
 
     def extend_lock(self, key: Key, until: datetime) -> None:
@@ -176,7 +179,7 @@ class RepositoryObjects:
         self._store.extend_lock(self._prefix + key, until)
 
     def afterlife(self) -> DeletionPolicy:
-        """Return the store's treatment of removed objects."""
+        """Return how the store treats removed objects."""
         return self._store.afterlife()
 
     def give_up(self) -> None:
@@ -186,16 +189,17 @@ class RepositoryObjects:
 
 _NO_FIELDS: set[str] = set()
 _SHORT = 36
-"""Characters of a text that probably occurs in many parts: the id of a server or repository, a name, a version."""
+"""Maximum length of a text that probably occurs in many parts: the id of a server or repository, a name, a version.
+"""
 _BUILDING = threading.Lock()
-"""Some versions of pydantic do not guard the build of a schema against two threads."""
+"""In some versions of pydantic, two threads must not build a schema at the same time."""
 
 
 class Part(BaseModel):
     """A part of a stored document. Unknown fields are ignored.
 
-    The schema of a part is built at its first use. Most parts are read only inside a document, whose schema contains
-    theirs, and some commands read no document. In a thread, the first use must be `decode`.
+    The schema of a part is built at the first use. Most parts are read only inside a document, whose schema contains
+    the schemas of its parts, and some commands read no document. In a thread, the first use must be `decode`.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -206,9 +210,9 @@ class Part(BaseModel):
 
     @classmethod
     def decode(cls, body: bytes, name: str) -> Self:
-        """Return the document in `body`. `name` is the object in errors.
+        """Return the document in `body`. `name` is the name of the object in errors.
 
-        Raises: DamagedError if `body` is no such document.
+        Raises: DamagedError if `body` is not such a document.
         """
         if not cls.__pydantic_complete__:
             with _BUILDING:
@@ -222,10 +226,10 @@ class Part(BaseModel):
             ) from error
 
     def compact(self) -> Self:
-        """Return the same part in a third less memory, for a host that keeps thousands of them.
+        """Return the same part, using a third less memory, for a host that keeps thousands of parts.
 
-        Its values are set one by one, so all parts of the class share the table of their names. The list of fields
-        that the document had is dropped. Short texts are shared with equal ones.
+        The values are set one by one, so that all parts of the class share the table of names. The list of fields that
+        the document had is dropped. Equal short texts are shared.
         """
         part = type(self).__new__(type(self))
         for name, value in self.__dict__.items():

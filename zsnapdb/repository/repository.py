@@ -1,4 +1,4 @@
-"""A repository in a store: opening it, reading and committing manifests, and access to the chunks of volumes."""
+"""A repository in a store: how to open it, read and commit manifests, and access the chunks of volumes."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ class Repository(RepositoryObjects):
         """Return the repository in the store.
 
         A repository without a marker is opened if one of `instances` has a readable manifest in it; `note` reports
-        this. Raises NotFound if there is neither a marker nor a manifest, or no bucket. Raises RepositoryError if the
-        store cannot be reached.
+        this. Raises NotFound if there is neither a marker nor a manifest, or if the bucket is missing. Raises
+        RepositoryError if the store cannot be reached.
         """
         return cls.among(RepositoryObjects(store, prefix), keyring, instances=instances)
 
@@ -99,7 +99,7 @@ class Repository(RepositoryObjects):
     def among(
         cls, objects: RepositoryObjects, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()
     ) -> Repository:
-        """Return the repository that consists of these objects. Otherwise like `open`."""
+        """Return the repository that consists of these objects. In all other respects like `open`."""
         unknown = cls(objects._store, objects._prefix, "", keyring or Keyring())
         objects.check()
         try:
@@ -121,9 +121,9 @@ class Repository(RepositoryObjects):
 
     @staticmethod
     def _newest_manifest(unknown: Repository, instances: tuple[str, ...]) -> Manifest | None:
-        """Return the newest readable manifest that this host stored, of the first instance that has one.
+        """Return the newest readable manifest that this host stored, from the first instance that has such a manifest.
 
-        If the host stored none, return the newest readable manifest; None if there is no manifest.
+        If this host stored none, return the newest readable manifest; None if there is no manifest.
 
         Raises: DamagedError if no manifest is readable.
         """
@@ -150,7 +150,7 @@ class Repository(RepositoryObjects):
     def open_or_create(
         cls, store: Store, prefix: str, new_id: str, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()
     ) -> Repository:
-        """Return the repository for writing. If the marker is missing, write it, with `new_id` if there is no manifest.
+        """Return the repository for writing. Write a missing marker, with `new_id` if there is no manifest.
 
         Raises: ConfigError if this host would store unencrypted backups next to encrypted ones, or cannot sign as
         configured.
@@ -172,7 +172,7 @@ class Repository(RepositoryObjects):
     def check_writable(self) -> None:
         """Raise ConfigError if this host must not write here.
 
-        It would store unencrypted backups next to encrypted ones, or cannot sign as configured.
+        Then this host would store unencrypted backups next to encrypted ones, or cannot sign as configured.
         """
         self.keyring.check_signing()
         if self.recipients and not self.keyring.is_encrypting:
@@ -199,7 +199,7 @@ class Repository(RepositoryObjects):
         return sorted(listed.key.backup_id for listed in self.list(layout.manifests(instance)))
 
     def manifest(self, instance: str, backup_id: str) -> Manifest:
-        """Return one backup's manifest. The errors are those of `digested_manifest`."""
+        """Return one backup's manifest. It raises the errors of `digested_manifest`."""
         return self.digested_manifest(instance, backup_id)[0]
 
     def digested_manifest(
@@ -238,25 +238,23 @@ class Repository(RepositoryObjects):
     def verified(self, key: Key) -> bytes:
         """Return the line of the document under the key.
 
-        Raises:
-            NotFound: there is no document.
-            DamagedError: it has no signature of a trusted key.
+        Raises: NotFound: there is no document. DamagedError: the document has no signature of a trusted key.
         """
         return self.keyring.verified(self.get(key), key)
 
     def believed(self, key: Key) -> bytes:
-        """Return the line as `verified` does.
+        """Return the line, with the checks of `verified`.
 
-        Raises: UntrustedRecord also if this host's records show that another writer stored it.
+        Raises: UntrustedRecord also if, according to this host's records, another writer stored the document.
         """
         return self.keyring.known(self.get(key), key)
 
     def commit(self, manifest: Manifest) -> str:
-        """Store the manifest, never over another manifest, and read it back. From then on the backup exists.
+        """Store the manifest and read it back. Another manifest is never overwritten. From then on the backup exists.
 
-        Return the SHA-256 of its stored line.
+        Return the SHA-256 of the stored line.
 
-        Raises: ConsistencyError if the repository then has another manifest.
+        Raises: ConsistencyError if the repository then contains another manifest.
         """
         key = layout.manifest(manifest.instance, manifest.backup_id)
         body = self.keyring.signed(manifest.encode())
@@ -278,7 +276,7 @@ class Repository(RepositoryObjects):
 
 
 def confirm(chunks: VolumeChunks, stored: Sequence[Chunk]) -> None:
-    """Check that every chunk is in the store with its size.
+    """Check that the store has every chunk, each with the recorded size.
 
     Listings of some stores lag, so the check reads each chunk that the listing lacks.
 

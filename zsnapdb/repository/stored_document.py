@@ -1,7 +1,7 @@
-"""The stored form of a document: its line, and a second line that shows changes of the first.
+"""The stored form of a document: its line, and a second line by which changes of the first are detected.
 
 The second line is a signature if the host signs, otherwise the SHA-256 of the first line. A document that an earlier
-version stored without signing has only one line, so accidental damage may stay undetected.
+version stored without a signature has only one line, so accidental damage may stay undetected.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from zsnapdb.base.untrusted_text import exact_fields_of
 from zsnapdb.repository import crypto_keys
 
 _LONGEST_TEXT = 200
-"""Characters of the longest key or signature: Ed25519 has 44 and 88 in base64."""
+"""Maximum length of a key or signature. An Ed25519 key has 44 characters in base64, a signature 88."""
 _ALTERED = "the object was altered; look for it in older versions or in a copy of the bucket"
 
 
 @dataclass(frozen=True)
 class StoredDocument:
-    """A stored document. `view` is its line, without a copy: a manifest has up to 128 MiB.
+    """A stored document. `view` is its line; it is not copied, because a manifest can have 128 MiB.
 
-    `has_digest`: its second line shows whether the first is unchanged.
+    `has_digest`: a second line shows whether the first line is unchanged.
     """
 
     view: memoryview
@@ -65,7 +65,7 @@ def with_signature(line: bytes, signature: crypto_keys.Signature) -> bytes:
 def open_document(body: bytes, name: str) -> StoredDocument:
     """Return the document in a stored object. `name` is the name of the object for errors.
 
-    The caller decides about trust in the signer.
+    The caller decides whether to trust the signer.
 
     Raises: DamagedError if the second line does not match the first.
     """
@@ -94,7 +94,7 @@ def _second_line(fields: dict[str, object]) -> bytes:
 def _signature(fields: dict[str, object]) -> crypto_keys.Signature:
     """Return the signature in the second line of an object.
 
-    Raises: ValueError if the line has none.
+    Raises: ValueError if the line contains no signature.
     """
     found = fields.get("signature")
     key, value = (found.get("key"), found.get("value")) if isinstance(found, dict) else (None, None)

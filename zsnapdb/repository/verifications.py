@@ -4,8 +4,8 @@ Each run of verify writes one object. Readers merge all objects. A successful ru
 own object and removes the objects that it read, so that few objects exist. Overlapping runs lose nothing: each run
 removes only objects that it has read.
 
-A host that signs trusts findings, like manifests, only with the signature of a known key. A finding decides whether the
-next backup is full, and whether an archived binlog may be removed from the server.
+Like manifests, findings are trusted by a host that signs only if a known key signed them. Findings determine whether
+the next backup is full, and whether an archived binlog may be removed from the server.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from zsnapdb.repository.repository import Repository
 
 
 class Depth(StrEnum):
-    """Depth of a check: a listing checks presence and size of the objects, a read checks every byte."""
+    """The depth of a check: a listing checks presence and size of the objects, a read checks every byte."""
 
     LISTED = "listed"
     READ = "read"
@@ -41,9 +41,9 @@ class Depth(StrEnum):
 class VerificationRecord(BaseModel):
     """The finding of one check at a time (UTC). An empty `damage` means that the backup is good.
 
-    `since` is the time of the first finding of the damage (None: this check). `by` names the check. `sequence` is the
-    check's place among the checks of the same object. `digest` is the SHA-256 of the checked manifest or description.
-    Findings of earlier versions have neither.
+    `since` is the time when the damage was first found (None: by this check). `by` is the name of the check. `sequence`
+    is the check's place among the checks of the same object. `digest` is the SHA-256 of the checked manifest or
+    description. Findings that earlier versions stored have neither sequence nor digest.
     """
 
     model_config = ConfigDict(frozen=True, defer_build=True)
@@ -79,7 +79,8 @@ class Checks:
     def damaging(self) -> dict[str, VerificationRecord]:
         """Return the record of the known damage, by backup id.
 
-        Only a read clears damage that a read found. A later check of either depth clears damage that a listing found.
+        Damage found by a read is cleared only by a later read. Damage found by a listing is cleared by any later check,
+        listing or read.
         """
         records = ((name, _damaging(by_depth)) for name, by_depth in self.findings.items())
         return {name: record for name, record in records if record is not None}
@@ -89,7 +90,7 @@ class Checks:
         return {name: record.damage for name, record in self.damaging().items()}
 
     def whole_since(self, name: str, depth: Depth) -> datetime | None:
-        """Return the time of the last good check of at least this depth. None if there is none, or damage is known."""
+        """Return the time of the last good check of at least this depth; None if there is none or damage is known."""
         by_depth = self.findings.get(name, {})
         if _damaging(by_depth) is not None:
             return None
@@ -98,9 +99,9 @@ class Checks:
         return good.when if good is not None else None
 
     def about(self, digests: Mapping[str, str]) -> Checks:
-        """Return only the checks of these objects, by their names and present digests.
+        """Return only the checks of these objects, identified by name and current digest.
 
-        A replaced object has no good check. Damage stays known until a check finds none.
+        Good checks of a replaced object are dropped. Damage stays known until a check finds no damage.
         """
         return Checks(
             {
@@ -135,7 +136,7 @@ def finding(
 ) -> VerificationRecord:
     """Return the record of a check. Known damage keeps the time of its first finding.
 
-    `by` names the check (empty: verify). `digest` is that of the checked object, if known.
+    `by` is the name of the check (empty: verify). `digest` is the digest of the checked object, if known.
     """
     known = _damaging(before)
     since = (known.since or known.when) if damage and known is not None else None
@@ -156,9 +157,9 @@ def _merged(
 
 
 def read(repository: Repository, instance: str) -> Checks:
-    """Return all findings. An unreadable or untrusted object is ignored; its backups are checked again.
+    """Return all findings. An unreadable or untrusted object is ignored, so its backups will be checked again.
 
-    If the host checks no signatures, a foreign object may report damage, but no good check.
+    On a host that checks no signatures, damage in a foreign object is used, but good checks in it are ignored.
     """
     findings: dict[str, dict[Depth, VerificationRecord]] = {}
     keys = []
@@ -198,7 +199,7 @@ def write(repository: Repository, instance: str, key: VerificationKey, checks: C
 
 
 def remove_merged(repository: Repository, key: VerificationKey, checks: Checks) -> None:
-    """Remove the objects that `checks` was read from. The object under the key now has their findings."""
+    """Remove the objects from which `checks` was read. The object under the key now contains their findings."""
     repository.delete_many([other for other in checks.keys if other != key])
 
 
@@ -229,11 +230,11 @@ def add(
 
 
 _DRILLS = 10
-"""Number of newest drills to read. Each is a separate object."""
+"""The number of newest drills to read. Each drill is a separate object."""
 
 
 def known_damage(repository: Repository, instance: str) -> DamageRegister:
-    """Return the presently known damage, including that of removed backups.
+    """Return the damage that is known now, including that of removed backups.
 
     Raises: RepositoryError if the store is unreachable.
     """

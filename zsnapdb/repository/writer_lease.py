@@ -1,19 +1,20 @@
 """Leases: at most one owner of a name at a time, on all hosts.
 
-The store decides by conditional writes. Clocks of different hosts are not compared.
+Conditional writes to the store decide who is the owner. Clocks of different hosts are not compared.
 
 Invariants:
 - A lease is taken only by a conditional write, which succeeds if no lease exists, or replaces exactly the version that
   was read.
-- Before its owner does anything, a write that the store must refuse proves that the store checks these conditions.
+- Before an owner uses its lease, it attempts a write that the store must refuse. This proves that the store checks
+  these conditions.
 - A lease of another owner is taken if the owner gave it back, or if the owner's process is known to have ended.
 - A lease is also taken if it did not change for its full duration while the taker watched it. The taker uses its
   monotonic clock, so a step of the wall clock on either host has no effect.
-- An owner renews its lease by replacing its own version. Once another owner's version has replaced it, the lease is
+- An owner renews its lease by replacing its own version. Once another owner has replaced that version, the lease is
   lost for good.
-- `confirm` renews the lease at once. So the next action starts while its process owns the lease.
+- `confirm` renews the lease at once, so that the process owns the lease when it starts its next action.
 - A lease has an unknown owner if no trusted key signed it, or if it is from another repository or place. Such a lease
-  does not prove that its owner gave it back or has ended, and is taken only after the usual time.
+  is no proof that the owner gave it back or has ended, and is taken only after the usual time.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.store.base import Version
 
 SECONDS = 30.0
-"""Seconds that a lease stays valid without a renewal by its owner."""
+"""Seconds for which a lease stays valid without a renewal by its owner."""
 
 _BEATS = 3
-"""Number of renewals within that time."""
+"""The number of renewals within SECONDS."""
 
 _LONGEST = 1024
 """Maximum number of characters of a text in a lease."""
@@ -66,7 +67,7 @@ _REFUSALS, _PAUSE = 10, 0.5
 
 @dataclass(frozen=True)
 class Holder:
-    """The content of a lease: its owner, start, purpose, and its length in seconds without a renewal.
+    """The content of a lease: its owner, start and purpose, and the seconds for which it is valid without a renewal.
 
     `beat` counts the renewals. `expires` is only for people. `repository_id` and `name` are the place of the lease.
     """
@@ -111,7 +112,7 @@ class Holder:
     def believed(cls, repository: Repository, key: LeaseKey, version: Version) -> Holder:
         """Return the holder like `parse`.
 
-        The owner is also unknown if no trusted key signed the lease, or if it belongs to another place.
+        The owner is also unknown if no trusted key signed the lease, or if the lease belongs to another place.
         """
         try:
             line = repository.keyring.verified(version.body, key)
@@ -159,7 +160,10 @@ def _started(pid: int) -> str:
 
 
 def has_ended(holder: Holder) -> bool:
-    """Whether the holder was a process of this kernel and has ended. False for a process of any other kernel."""
+    """Whether the holder was a process under this kernel and has ended.
+
+    Always False for a process under another kernel.
+    """
     kernel = _kernel()
     return (
         bool(kernel)
@@ -169,7 +173,7 @@ def has_ended(holder: Holder) -> bool:
 
 
 class WriterLease:
-    """A lease of this process. A thread renews it until it is given back or lost."""
+    """A lease of this process. A thread renews the lease until it is given back or lost."""
 
     def __init__(self, repository: Repository, key: LeaseKey, me: Holder, tag: str) -> None:
         self._repository, self._key, self._me, self._tag = repository, key, me, tag
@@ -307,7 +311,7 @@ def _take(
 def _prove_exclusive(repository: Repository, key: LeaseKey, me: Holder, taken: _LeaseTags) -> None:
     """Raise RepositoryError if the store would admit a second writer because it ignores the conditions of writes.
 
-    In such a store, a lease that was given back is left.
+    In such a store, the lease is left in the state "given back".
     """
     body = _body(repository, replace(me, beat=me.beat + 1, state=FREE))
     try:
@@ -321,7 +325,7 @@ def _prove_exclusive(repository: Repository, key: LeaseKey, me: Holder, taken: _
 
 
 def prove_exclusive(repository: Repository, name: str) -> None:
-    """Raise PreflightError if the store would let two owners have the lease. Raises NotFound if it was never taken."""
+    """Raise PreflightError if the store would let two owners take the lease. Raises NotFound if it was never taken."""
     key = layout.lease(name)
     version = repository.read_version(key)
     marker.prove_version(repository, key, version.body + b"\n", marker.impossible_version(version.tag))
@@ -379,7 +383,7 @@ def lease(
 
 
 def holder(repository: Repository, name: str) -> Holder | None:
-    """Return the holder that the lease names; None if the lease is free. The holder may have ended in the meantime."""
+    """Return the holder in the lease; None if the lease is free. The holder may have ended in the meantime."""
     key = layout.lease(name)
     try:
         current = Holder.believed(repository, key, repository.read_version(key))

@@ -39,15 +39,15 @@ _RETRY_MILLISECONDS = 2000
 _COMMENT_SECONDS = 15.0
 """Seconds between comments. Proxies close connections that are silent for long."""
 _PASSES = (BusyError.code, UnreachableError.code)
-"""Errors that prove nothing about the operation: the helper is busy, or is being restarted."""
+"""Errors that say nothing about the operation: the helper is busy, or is being restarted."""
 
 IsGone = Callable[[float], Awaitable[bool]]
-"""Waits that many seconds for the client to disconnect, and returns whether it did."""
+"""Waits that many seconds for the client to disconnect, and returns whether the client did."""
 
 
 @dataclass(frozen=True)
 class OpenedEvents:
-    """A stream that may start if a place is free. `seen` is the number of the last event that the client got."""
+    """A stream of events that starts if a place is free. `seen` is the number of the last event that the client got."""
 
     request: HelperRequest
     first: WatchedOperation
@@ -56,7 +56,7 @@ class OpenedEvents:
 
 @dataclass
 class OperationEvents:
-    """Streams of one helper's operations. Their number is limited per subject and in total, their duration in seconds.
+    """Event streams about the operations of one helper. They are limited in number (per subject and in total) and time.
 
     A stream occupies no thread while it waits. A client that reads slowly delays only its own stream, and is
     disconnected at the stream's end. `pause` returns the seconds until the next check, from the duration of the stream
@@ -71,7 +71,7 @@ class OperationEvents:
     _open: Counter[str] = field(init=False, default_factory=Counter)
 
     async def open(self, request: HelperRequest, last_event: str) -> OpenedEvents | FailureAnswer | None:
-        """Return the stream, or the failure; None if the client already has the last event."""
+        """Return the stream, or a failure; None if the client already has the last event."""
         first = await self._look(request)
         if isinstance(first, FailureAnswer):
             return first
@@ -98,9 +98,9 @@ class OperationEvents:
     async def events(self, opened: OpenedEvents, is_gone: IsGone) -> AsyncIterator[bytes]:
         """Yield the events that the client has not seen.
 
-        This lasts until the operation ends, the client disconnects or the time is over.
+        The stream lasts until the operation ends, the client disconnects or the time is over.
 
-        A line that starts with a colon is a comment. It only shows that the stream is alive.
+        A line that starts with a colon is a comment. Comments only show that the stream is alive.
         """
         began = told = time.monotonic()
         yield f"retry: {_RETRY_MILLISECONDS}\n\n".encode()
@@ -140,7 +140,7 @@ def _of_another_release() -> FailureAnswer:
 
 
 def _end_document(ending: ResultAnswer | FailureAnswer) -> dict[str, object]:
-    """Return the answer that `GET` of the operation would have: its status and its body."""
+    """Return what `GET` would answer for the operation: status and body."""
     if isinstance(ending, FailureAnswer):
         problem = problem_of(ending)
         return {"status": problem.status, "body": problem.model_dump(exclude_none=True)}
@@ -156,7 +156,7 @@ def _event(name: str, data: dict[str, object], number: str = "") -> bytes:
 ROOT = "/api/v1"
 _TOO_LARGE, _TOO_SLOW = 413, 408
 _BODY_SECONDS = 10.0
-"""Seconds that a client has to send a body."""
+"""Seconds that a client gets to send a body."""
 CLOSES = {"Connection": "close"}
 """Headers of an answer that is sent before the request has ended: a client that keeps sending loses the connection."""
 _ACCEPTED = 202
@@ -173,7 +173,7 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class BodyLimit:
-    """Refuses a body that is slow, or larger than the helper accepts, before any of it is parsed."""
+    """Refuses a body that is slow, or larger than the helper accepts, before any part of the body is parsed."""
 
     def __init__(self, app: AsgiApp, seconds: float = _BODY_SECONDS) -> None:
         self._app, self._seconds = app, seconds
@@ -217,9 +217,9 @@ async def _body(receive: Receive) -> bytes | None:
 
 
 class EventsResponse(Response):
-    """Sends a stream of events until the operation or its time ends, or the client disconnects.
+    """Sends a stream of events until the operation ends, the time is over, or the client disconnects.
 
-    A client that does not read is then disconnected.
+    At the end, a client that does not read is disconnected.
     """
 
     media_type = EVENTS_TYPE
@@ -260,7 +260,7 @@ def answer(ending: Ending, done: int) -> JSONResponse:
 
 
 def problem_answer(problem: ProblemDetails, more: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return the answer for a problem, with the headers that it needs."""
+    """Return the HTTP answer for a problem, with the required headers."""
     headers = {**_PRIVATE, **headers_of(problem.status), **(more or {})}
     return JSONResponse(problem.model_dump(exclude_none=True), problem.status, headers, media_type=MEDIA_TYPE)
 
@@ -268,5 +268,5 @@ def problem_answer(problem: ProblemDetails, more: Mapping[str, str] | None = Non
 def refusal(
     status: int, code: str, detail: str, hint: str = "", headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """Return the answer to a request that is not passed to the helper."""
+    """Return the answer to a request that is refused without asking the helper."""
     return problem_answer(ProblemDetails(title=code, status=status, detail=detail, code=code, hint=hint), headers)

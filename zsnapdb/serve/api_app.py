@@ -51,9 +51,9 @@ Bearer = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto
 
 
 class CloneApi:
-    """The paths of the API. Each sends one request to the helper.
+    """The paths of the API. Each path sends one request to the helper.
 
-    FastAPI runs them in threads, because the helper can take seconds.
+    FastAPI runs the handlers in threads, because the helper can take seconds.
     """
 
     def __init__(self, helper: HelperClient, events: OperationEvents) -> None:
@@ -81,7 +81,7 @@ class CloneApi:
         """Stream the progress of an operation as server-sent events: `begun`, and `ended` with status and body.
 
         A stream ends after five minutes. A client that reconnects with the number of its last event gets the remaining
-        ones, or 204 if there are none.
+        events, or 204 if there are none.
         """
         request = _request(bearer, WatchOperationVerb(id=operation))
         opened = await self._events.open(request, last)
@@ -135,9 +135,9 @@ def _route_description(route: VerbRoute) -> dict[str, Any]:
 
 
 def create_app(helper: HelperClient, events: OperationEvents | None = None) -> FastAPI:
-    """Return the application, with these streams of events (None: the usual ones).
+    """Return the application, with these streams of events (None: the default).
 
-    Its schema is at /api/v1/openapi.json. None of its pages loads anything from elsewhere.
+    The schema is at /api/v1/openapi.json. Its pages load nothing from other sites.
     """
     app = FastAPI(
         title="zsnapdb",

@@ -1,4 +1,4 @@
-"""The pages for browsers, except those of clones and fleets. Each sends requests to the API's helper."""
+"""The pages for browsers, except those of clones and fleets. Each page sends requests to the helper of the API."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class RestoreQuery(Facts):
 
 @dataclass(frozen=True)
 class ProtectionPages:
-    """The pages of protection. They are read-only."""
+    """The pages about the protection of instances. They are read-only."""
 
     visits: Visits
 
@@ -184,7 +184,7 @@ class ProtectionPages:
         return visit.shows("evidence.html", instances=instances, chosen=chosen, card=card, after=after)
 
     def restore(self, request: PageRequest) -> PageAnswer:
-        """Show the commands for a restore, which a person with root runs. The page runs none of them."""
+        """Show the commands for a restore, which a person with root runs. The page itself runs no command."""
         visit = self.visits.visit(request)
         instances, chosen = self._chosen(visit, request)
         fields = {"at": "latest", **filled(request.query), "instance": chosen}

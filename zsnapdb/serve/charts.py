@@ -1,4 +1,4 @@
-"""Geometry of charts. Pure. The unit is that of a picture of WIDTH times HEIGHT."""
+"""Geometry of charts. Pure. Coordinates are those of a picture of WIDTH times HEIGHT."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clones of this host as the helper reads them from the document of `zsnapdb clone list --json`."""
+"""The clones of this host, as the helper reads them from `zsnapdb clone list --json`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class OwnedCommit:
 
 
 class PublicClone(ListedClone):
-    """A clone in the list. `set` is the set of clones that it belongs to. `fields` has all its fields in the list."""
+    """A clone in the list. `set` is the set of clones to which it belongs.
+
+    `fields` contains all its fields in the list.
+    """
 
     owner: str
     guid: str
@@ -49,7 +52,7 @@ class PublicClone(ListedClone):
 
     @property
     def meant(self) -> ExpectedClone:
-        """The identity that a command gets, so that it cannot change another clone of the same name."""
+        """The identity that is passed to a command, so that it cannot change another clone with the same name."""
         return ExpectedClone(owner=self.owner, id=self.id, guid=self.guid)
 
     def is_same_as(self, other: PublicClone) -> bool:
@@ -60,7 +63,7 @@ class PublicClone(ListedClone):
 def seen_in(result: ResultAnswer) -> tuple[PublicClone, ...]:
     """Return the clones in a list. Waiting pool clones are left out, because they have no owner yet.
 
-    Raises ConsistencyError if the list has another form.
+    Raises ConsistencyError if the list has another format.
     """
     rows = result.document.get("clones")
     if not isinstance(rows, list):
@@ -75,7 +78,7 @@ def seen_in(result: ResultAnswer) -> tuple[PublicClone, ...]:
 def the_clone(clones: Sequence[PublicClone], name: str) -> PublicClone | None:
     """Return the only clone with this name or id; None if there is none, or more than one.
 
-    A command gets the clone's id. That id must match nothing else, such as another subject's set of clones.
+    Commands are called with the clone's id. That id must match nothing else, such as another subject's set of clones.
     """
     found = [clone for clone in clones if name in (clone.name, clone.id)]
     if len(found) != 1:

@@ -64,7 +64,10 @@ class ClonePages:
         return page
 
     def logs(self, request: PageRequest) -> PageAnswer:
-        """Show the end of the log of a clone's server. This is a separate page, because a command must read the log."""
+        """Show the end of the log of a clone's server.
+
+        It is a separate page, because it needs a command that reads the log.
+        """
         visit = self.visits.visit(request)
         clone = self._one_clone(visit, request)
         lines = page_rows.log_lines_of(self.visits.ask(visit.session, verbs.CloneLogsVerb(name=clone.facts.id)))
@@ -93,7 +96,7 @@ class ClonePages:
         return page_rows.clone_of(document, visit.person, visit.now)
 
     def _confirmed(self, visit: Visit, request: PageRequest) -> CloneRow:
-        """Return the clone that the person confirmed. Raises RefusedPage if a later clone now has its name."""
+        """Return the clone that the person confirmed. Raises RefusedPage if a later clone now has that name."""
         clone = self._one_clone(visit, request)
         if request.form.get("guid") != clone.facts.guid:
             raise RefusedPage(helper_messages.no_such("clone", f"{clone.facts.name} of the page").failure)
@@ -101,12 +104,12 @@ class ClonePages:
 
 
 def named(clone: CloneRow) -> Mapping[str, object]:
-    """Return the fields of a verb that name exactly this clone."""
+    """Return the fields of a verb that identify exactly this clone."""
     return {"name": clone.facts.id, "guid": clone.facts.guid}
 
 
 def clone_name(request: PageRequest) -> str:
-    """Return the clone name in the path. If it is no valid name, raises RefusedPage as for an unknown clone."""
+    """Return the clone name in the path. If the name is invalid, raises RefusedPage as for an unknown clone."""
     name = request.path.get("name", "")
     try:
         return parsed(verbs.GetCloneVerb, {"name": name}).name
@@ -119,7 +122,7 @@ _KEY_BYTES = 18
 
 @dataclass(frozen=True)
 class NewClonePages:
-    """The form of a new clone, and its start."""
+    """The form for a new clone, and the start of its creation."""
 
     visits: Visits
 
@@ -165,7 +168,7 @@ _PATIENT = 60.0
 
 @dataclass(frozen=True)
 class OperationPages:
-    """The result of a request, and the cancellation of a running one."""
+    """The pages that show the result of a request, and cancel a running request."""
 
     visits: Visits
 
@@ -190,7 +193,10 @@ class OperationPages:
         return visit.shows("operation.html", id=asked, doing=doing, result=result, login=login, seconds=0.0)
 
     def cancel(self, request: PageRequest) -> Redirect:
-        """Cancel a running operation. Its page then shows how it ended, even if it ended before the request."""
+        """Cancel a running operation.
+
+        Its page then shows how the operation ended, even if that was before the request.
+        """
         visit = self.visits.changing_visit(request)
         asked = _operation_id(request)
         ending = self.visits.ending(visit.session, verbs.CancelOperationVerb(id=asked))
@@ -200,7 +206,7 @@ class OperationPages:
 
 
 def _operation_id(request: PageRequest) -> str:
-    """Return the operation id in the path. If it is no valid id, raises RefusedPage as for an unknown operation."""
+    """Return the operation id in the path. If the id is invalid, raises RefusedPage as for an unknown operation."""
     asked = request.path.get("id", "")
     try:
         return parsed(verbs.GetOperationVerb, {"id": asked}).id
@@ -209,7 +215,7 @@ def _operation_id(request: PageRequest) -> str:
 
 
 class BranchRow(Facts):
-    """A branch with its newest commit (None: it has no commit yet)."""
+    """A branch with its newest commit (None: no commit yet)."""
 
     name: str
     head: str | None = None
@@ -258,7 +264,7 @@ class BranchPages:
     visits: Visits
 
     def branches(self, request: PageRequest) -> PageAnswer:
-        """Show the branches of a clone, and the commits of its current branch. Two commands read them."""
+        """Show the branches of a clone, and the commits of its current branch. Two commands read this data."""
         visit = self.visits.visit(request)
         document = self.visits.ask(visit.session, verbs.GetCloneVerb(name=clone_name(request)))
         clone = page_rows.clone_of(document, visit.person, visit.now)

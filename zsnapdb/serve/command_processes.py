@@ -32,20 +32,20 @@ _MOST_BYTES = 16 << 20
 _TAIL = 2000
 _TURN_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
-"""Seconds that a stopped command has to undo its work."""
+"""Seconds that a stopped command gets to undo its work."""
 
 
 @dataclass(frozen=True)
 class CommandCall:
     """A command: its arguments, subject, run id, and timeout in seconds.
 
-    - `objection` is called when it is the command's turn. It returns why the command may no longer run.
+    - `objection` is called when it is the command's turn. It returns the reason if the command may no longer run.
     - `cancelled` ends the command early.
     - `judges`: an exit code other than 0 is a verdict, and the document is still the answer.
     - `issuer` authenticated the subject ("": zsnapdb itself).
     - `meant` is the only clone that the command may use, even if another clone has its name (None: no existing clone).
-    - `given` is the command's stdin, at most 16 KiB. Other accounts cannot read it.
-    - `audience` is the owner whose clones the answer may name ("": all owners).
+    - `given` is the command's stdin, at most 16 KiB. Other accounts cannot read the stdin.
+    - `audience` is the owner whose clones the answer may mention ("": all owners).
     """
 
     words: Sequence[str]
@@ -83,8 +83,8 @@ class StartCommand(Protocol):
 class ChildRunner:
     """Runs at most `most` commands at once as processes. Others wait at most `patience` seconds for their turn.
 
-    A child gets only a clean environment, `environment`, its run id, and the subject for its evidence. A stopped child
-    has `grace` seconds to undo its work.
+    The environment of a child contains only CLEAN, `environment`, its run id, and the subject for its evidence. A
+    stopped child has `grace` seconds to undo its work.
     """
 
     start: StartCommand
@@ -138,7 +138,10 @@ class ChildRunner:
             return why if why is not None and code != 0 else _read(call, code, out, errors)
 
     def _wait(self, process: Process, call: CommandCall) -> tuple[FailureAnswer | None, int]:
-        """Wait until the process ends. Return the reason of a stop (None: it ended by itself) and the exit code."""
+        """Wait until the process ends.
+
+        Return the reason if it was stopped (None: it ended by itself), and the exit code.
+        """
         deadline = time.monotonic() + call.seconds
         while (code := process.poll()) is None:
             why = self._end_of(call, deadline)
@@ -150,7 +153,7 @@ class ChildRunner:
 
 @contextlib.contextmanager
 def _stdin_of(given: bytes) -> Iterator[int]:
-    """Yield a descriptor for a child's stdin: /dev/null, or a pipe that gets the given bytes after the block.
+    """Yield a descriptor for a child's stdin: /dev/null, or a pipe to which `given` is written after the block.
 
     The bytes fit into a pipe, so the write does not block, even if the process has ended.
     """
@@ -179,8 +182,7 @@ def _until_end(process: Process, seconds: float) -> None:
 def _end_group(process: Process, grace: float) -> int:
     """Stop the process by SIGTERM, and after `grace` seconds by SIGKILL. Return its exit code.
 
-    The rest of its group is killed. The process is reaped last, so that its number cannot belong to another process
-    yet.
+    The rest of its group is killed. The process is reaped last, so that its number is not reused before.
     """
     os.kill(process.pid, signal.SIGTERM)
     _until_end(process, grace)
@@ -227,7 +229,10 @@ def _read(call: CommandCall, code: int, out: IO[bytes], errors: IO[bytes]) -> Re
 
 
 def _failure(call: CommandCall, code: int, said: _ErrorFields) -> FailureAnswer:
-    """Return the failure in the form that its audience may read. A text for another audience goes only to the log."""
+    """Return the failure with only the texts that the audience may read.
+
+    A text for another audience goes only to the log.
+    """
     if not call.audience or said.audience == owner_text(call.audience):
         return FailureAnswer(code=said.code, message=said.message, hint=said.hint, exit_code=code)
     print(printed(f"run {call.run_id} of {call.subject}: {said.message}; {said.hint}"), file=sys.stderr, flush=True)

@@ -1,4 +1,7 @@
-"""The page of all instances of all hosts, and its exports. The helper answers from its last reading of the fleet."""
+"""The page of all instances of all hosts, and its exports.
+
+The helper answers with the data of its last reading of the fleet.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ from zsnapdb.verbs.requests import FleetQuery, ListFleetVerb
 _STALE_SECONDS = 3600.0
 """Age in seconds from which the page shows a reading as stale."""
 _FORMULA = re.compile(r"(^|;)(?=\s*[=+@\uff1d\uff0b\uff0d\uff20-]|[\t\r\n])")
-"""Beginnings with which a spreadsheet takes a cell's text for a formula (OWASP, CSV injection).
+"""The beginnings of a cell's text that make a spreadsheet treat the text as a formula (OWASP, CSV injection).
 
 Some spreadsheets also split lines at semicolons.
 """
@@ -35,7 +38,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class FleetInstanceRow:
-    """An instance of the fleet at a moment."""
+    """An instance of the fleet at a given time."""
 
     told: documents.FleetInstanceFields
     now: datetime
@@ -71,7 +74,7 @@ class FleetInstanceRow:
 
 @dataclass(frozen=True)
 class FleetCard:
-    """The fleet at a moment: the rows to show, and the counts of all rows."""
+    """The fleet at a given time: the rows to show, and the counts of all rows."""
 
     rows: tuple[FleetInstanceRow, ...]
     silent: tuple[documents.FleetHostFields, ...]
@@ -99,12 +102,12 @@ class FleetCard:
 
     @property
     def before(self) -> str | None:
-        """The address of the page with the previous rows (None: these are the first)."""
+        """The address of the page with the previous rows (None: this is the first page)."""
         return self.path(after=max(0, self.asked.after - self.asked.most)) if self.asked.after else None
 
     @property
     def following(self) -> str | None:
-        """The address of the page with the next rows (None: these are the last)."""
+        """The address of the page with the next rows (None: this is the last page)."""
         end = self.asked.after + len(self.rows)
         return self.path(after=end) if self.rows and end < self.chosen else None
 
@@ -130,7 +133,7 @@ def fleet_of(document: Document, asked: FleetQuery, now: datetime) -> FleetCard:
 
 
 def csv_of(card: FleetCard) -> str:
-    """Return the rows as a table for spreadsheets (RFC 4180). No text in it can be taken for a formula."""
+    """Return the rows as a table for spreadsheets (RFC 4180). No text in the table can be treated as a formula."""
     out = io.StringIO()
     writer = csv.writer(out, quoting=csv.QUOTE_ALL)
     writer.writerow(COLUMNS)

@@ -1,7 +1,7 @@
 """The helper: a Unix socket with one request per connection. It answers only root and the web process's account.
 
-A client has a fixed time to send its request, and again to read the answer. If there are too many clients, a new one is
-refused at once.
+A client gets a fixed time to send its request, and again to read the answer. If there are too many clients, a new
+client is refused at once.
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ class HelperServer:
             )
 
     def _line(self, client: socket.socket) -> bytes:
-        """Return the only line that the client sends. Raises UsageError if it is too long, or more data follows."""
+        """Return the only line that the client sends.
+
+        Raises UsageError if the line is too long, or more data follows.
+        """
         deadline, received = time.monotonic() + self.seconds, bytearray()
         while b"\n" not in received:
             left = deadline - time.monotonic()
@@ -132,9 +135,9 @@ def answered_uids(account: str) -> frozenset[int]:
 
 
 def listening(path: Path, account: str, environment: Mapping[str, str]) -> socket.socket:
-    """Return the socket that systemd passes; else a new one at this path, which the account's group may use.
+    """Return the socket that systemd passes; else a new socket at this path, which the account's group may use.
 
-    Raises PreflightError if it cannot be created, or if the path exists and is no socket.
+    Raises PreflightError if the socket cannot be created, or if the path exists and is not a socket.
     """
     if environment.get("LISTEN_PID") == str(os.getpid()) and environment.get("LISTEN_FDS") == "1":
         return socket.socket(fileno=_FIRST_PASSED)
@@ -150,8 +153,8 @@ def listening(path: Path, account: str, environment: Mapping[str, str]) -> socke
 def bound(path: Path, give: Callable[[Path], None]) -> socket.socket:
     """Return a new listening socket at the path, with mode 0660. It replaces a previous socket.
 
-    A missing folder is created with mode 0750; an existing folder is not changed. `give` gives a new path to the group
-    that may use it. Raises OSError if a step fails.
+    A missing folder is created with mode 0750; an existing folder is not changed. `give` changes the group of a new
+    path to the group that may use it. Raises OSError if a step fails.
     """
     with contextlib.suppress(FileExistsError):
         path.parent.mkdir(mode=0o750, parents=True)

@@ -53,12 +53,12 @@ _LOGINS_WAITING = 8
 _FOR_STRANGERS = frozenset(
     error.code for error in (BusyError, CommandTimeout, NotAllowedError, UnknownNameError, UnreachableError)
 )
-"""The errors that a person without a session may read: those from the issuer, and that no place is free."""
+"""The errors that a person without a session may read: errors from the issuer, and the error that no place is free."""
 
 
 @dataclass(frozen=True)
 class LiveTokens:
-    """The tokens of this host. A session is valid only while its issuer is configured for log-ins."""
+    """The tokens of this host. A session is valid only while its issuer is configured for logins."""
 
     tokens: TokenBook
     issuers: Callable[[], Mapping[str, IssuerSettings]]
@@ -123,7 +123,7 @@ class LoginHandler:
         return ResultAnswer(document=KnownLogins(logins=known).model_dump(mode="json"))
 
     def _told_to_strangers(self, verb: OpenSessionVerb) -> ResultAnswer:
-        """Open a session. Raises RefusedRequest. Details of an error of this host go only to the log."""
+        """Open a session, or raise RefusedRequest. Details of an error on this host go only to the log."""
         try:
             return self._open(verb)
         except RefusedRequest as refused:
@@ -160,7 +160,7 @@ class LoginHandler:
     ) -> IdTokenHolder:
         """Return the person whom the issuer authenticated.
 
-        Raises NotAllowedError if there is none; the log has the reason.
+        Raises NotAllowedError if there is none; the reason is in the log.
         """
         grant = CodeGrant(
             issuer=verb.issuer,
@@ -184,7 +184,10 @@ class LoginHandler:
         return holder
 
     def _wait_for_turn(self) -> None:
-        """Wait for a place to exchange a code, and take it. Raises RefusedRequest if no place becomes free in time."""
+        """Wait for a place to exchange a code, and occupy it.
+
+        Raises RefusedRequest if no place becomes free in time.
+        """
         if self._places.acquire(blocking=False):
             return
         if not self._waiting.acquire(blocking=False):
@@ -197,5 +200,5 @@ class LoginHandler:
 
 
 def _redirect_uri(limits: ServeSettings, name: str) -> str:
-    """Return the address to which the browser returns. It is from the configuration, never from a request's host."""
+    """Return the address to which the browser returns. It comes from the configuration, never from a request header."""
     return f"{limits.url}/login/{name}/callback"

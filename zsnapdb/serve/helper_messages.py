@@ -49,7 +49,7 @@ class ListLoginsVerb(_Model):
 
 
 class OpenSessionVerb(_Model):
-    """The request for a session of the person whom the issuer names when the code is exchanged.
+    """The request for a session of the person whom the issuer identifies when the code is exchanged.
 
     The id token must contain `nonce`. `issuer` is the issuer to which the browser was sent.
     """
@@ -63,7 +63,7 @@ class OpenSessionVerb(_Model):
 
 
 class CloseSessionVerb(_Model):
-    """The request to end the session whose token it contains. Other tokens are not changed."""
+    """The request to end the session with the token in it. Other tokens are not changed."""
 
     kind: Literal[LoginVerbKind.CLOSE] = LoginVerbKind.CLOSE
 
@@ -124,7 +124,7 @@ _REQUEST: TypeAdapter[HelperRequest] = TypeAdapter(HelperRequest)
 
 
 def parse_request(line: bytes) -> HelperRequest:
-    """Return the request in a line. If it is invalid, raises UsageError, which repeats none of its values."""
+    """Return the request in a line. An invalid request raises UsageError without the values of the request."""
     try:
         return _REQUEST.validate_json(line)
     except ValidationError as error:
@@ -157,14 +157,14 @@ class _Message(BaseModel):
 
 
 class BegunAnswer(_Message):
-    """The operation has started. The caller may disconnect, and find the operation again by its id."""
+    """The operation has started. The caller may disconnect, and later find the operation by its id."""
 
     kind: Literal["begun"] = "begun"
     operation: str
 
 
 class PendingAnswer(_Message):
-    """The operation is still running. The caller can request it again later."""
+    """The operation is still running. The caller can ask for it again later."""
 
     kind: Literal["pending"] = "pending"
     operation: str
@@ -178,7 +178,7 @@ class ResultAnswer(_Message):
 
 
 class FailureAnswer(_Message):
-    """The request failed: message, hint and code are those of the command line."""
+    """The request failed. Message, hint and code are those that the command prints."""
 
     kind: Literal["error"] = "error"
     code: str
@@ -206,7 +206,7 @@ ANSWER: TypeAdapter[BegunAnswer | PendingAnswer | ResultAnswer | FailureAnswer] 
 
 
 class RefusedRequest(Exception):
-    """A request is refused with this failure. Nothing was started."""
+    """A refused request, with this failure. Nothing was started."""
 
     def __init__(self, failure: FailureAnswer) -> None:
         super().__init__(failure.message)
@@ -214,7 +214,7 @@ class RefusedRequest(Exception):
 
     @classmethod
     def because(cls, error: errors.ZsnapdbError, code: str = "") -> RefusedRequest:
-        """Return the refusal for an error, with this code ("": the error's own)."""
+        """Return the refusal for an error, with this code ("": the code of the error)."""
         failure = failure_of(error)
         return cls(failure.model_copy(update={"code": code}) if code else failure)
 
@@ -260,7 +260,7 @@ def no_tokens() -> RefusedRequest:
 
 
 def no_log_in() -> RefusedRequest:
-    """Return the refusal if an error of this host prevents a login. It contains no facts about the host."""
+    """Return the refusal if an error on this host prevents a login. The refusal contains no facts about the host."""
     error = errors.ZsnapdbError("a session cannot be opened now", hint="the log of the helper says why")
     return RefusedRequest.because(error)
 
@@ -280,7 +280,7 @@ def unmasked(instance: str) -> RefusedRequest:
 
 
 def unmasked_words(clone: str) -> RefusedRequest:
-    """Return the refusal for a role that may not read texts of this unmasked clone: its instance has masking."""
+    """Return the refusal for a role that may not read texts of this unmasked clone of an instance with masking."""
     reason = f"clone {clone} is not masked, and the answer can have words of its data: only an operator may read it"
     return RefusedRequest.because(errors.NotAllowedError(reason, hint="use the token with which the clone was created"))
 
@@ -291,7 +291,7 @@ def no_such(what: str, name: str) -> RefusedRequest:
 
 
 def over_limit(refused: LimitRefusal) -> RefusedRequest:
-    """Return the refusal of a request beyond a limit. It names the limit and its current use."""
+    """Return the refusal of a request beyond a limit. The text contains the limit and its current use."""
     return RefusedRequest.because(errors.PreflightError(refused.message, hint=refused.hint), QUOTA)
 
 
@@ -302,7 +302,7 @@ def key_reused() -> RefusedRequest:
 
 
 def too_busy(what: str) -> RefusedRequest:
-    """Return the refusal of a request because too many are being answered."""
+    """Return the refusal of a request because too many requests are being answered."""
     return RefusedRequest.because(errors.BusyError(what, hint="try again in some seconds"))
 
 
@@ -343,7 +343,7 @@ class HelperClient:
         return PendingAnswer(operation=begun.operation) if begun is not None else _unreachable()
 
     def begin(self, request: HelperRequest) -> BegunAnswer | Ending:
-        """Return the operation as soon as it has started; it continues.
+        """Return the operation as soon as it has started. The operation continues.
 
         If nothing was started, return the final answer.
         """
@@ -396,7 +396,10 @@ _RETRY_SECONDS = "5"
 
 
 class ProblemDetails(BaseModel):
-    """A problem as RFC 9457 defines it. `detail`, `hint` and `code` are message, hint and code of the command line."""
+    """A problem as RFC 9457 defines it.
+
+    `detail`, `hint` and `code` are the message, hint and code that the command prints.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -427,7 +430,7 @@ def problem_of(failure: FailureAnswer) -> ProblemDetails:
 
 
 def headers_of(status: int) -> dict[str, str]:
-    """Return the headers that an answer with this status needs in addition to the problem."""
+    """Return the additional headers of an answer with this status."""
     if status == 401:
         return {"WWW-Authenticate": "Bearer"}
     return {"Retry-After": _RETRY_SECONDS} if status == 503 else {}

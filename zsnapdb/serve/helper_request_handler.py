@@ -96,7 +96,7 @@ def query_arguments(verb: CloneQuery, clone: str, subject: str) -> Sequence[str]
 
 
 def _sent_fields(model: BaseModel) -> Iterator[tuple[str, object]]:
-    """Yield the fields that were sent with a verb, named like arguments and options."""
+    """Yield the fields that were sent with a verb, under the names of arguments and options."""
     for name, declared in type(model).model_fields.items():
         value = getattr(model, name)
         if isinstance(value, BaseModel):
@@ -131,7 +131,7 @@ class SubjectTurns:
 
     @contextlib.contextmanager
     def of(self, subject: str) -> Iterator[None]:
-        """Count one more request of the subject during the block. Raises RefusedRequest if there are too many."""
+        """Count one more request of the subject during the block. Raises RefusedRequest if the subject has too many."""
         key = subject.casefold()
         with self._counting:
             if self._answering[key] >= self.most:
@@ -147,7 +147,10 @@ class SubjectTurns:
 
 
 def refusal(role: Role, settings: Settings, name: str) -> RefusedRequest | None:
-    """Return why the role may have no clones of the instance, or None. Raises UsageError if the instance is unknown."""
+    """Return why the role may not have clones of the instance; None if it may.
+
+    Raises UsageError if the instance is unknown.
+    """
     decision = decide(role, VerbKind.CLONE_CREATE, CloneOwnership.NOBODY)
     if decision.verdict is not RoleVerdict.ALLOWED:
         return helper_messages.forbidden(decision.reason)
@@ -175,7 +178,7 @@ def instances_shown(role: Role, settings: Settings) -> Iterator[dict[str, JsonVa
 
 
 _CHANGE_SECONDS = 3600.0
-"""Timeout in seconds of a change. A clone of a backup that must be received first can take that long."""
+"""Timeout in seconds of a change. A clone can take that long if its backup must be received first."""
 _DIFFERENCE_SECONDS = 600.0
 """Timeout in seconds of a comparison of two states, during which two servers run."""
 PATIENCE = 10.0
@@ -186,11 +189,11 @@ PATIENCE = 10.0
 class RequestHandler:
     """The parts that answer a request. `settings` reads the configuration, so that changes apply at once.
 
-    - `look` lists the clones, as the document of `zsnapdb clone list --json`; `commits` lists their commits.
+    - `look` returns the document of `zsnapdb clone list --json`; `commits` lists the commits of the clones.
     - `run` runs the commands that change clones; `protection` runs the commands that change nothing.
-    - `beat` records a heartbeat of the clone with this id.
+    - `beat` records a heartbeat for the clone with this id.
     - `logins` answers requests about logins to the pages (None: not configured).
-    - `fleet` answers requests about all instances of all hosts (None: this host has no view of a fleet).
+    - `fleet` answers requests about all instances of all hosts (None: no fleet is configured on this host).
     """
 
     settings: Callable[[], Settings]
@@ -216,8 +219,8 @@ class RequestHandler:
     def answer(self, request: HelperRequest, tell: Callable[[BegunAnswer], None]) -> Ending:
         """Execute the request if its token permits this, and return the last line of the answer.
 
-        `tell` gets the operation once it has started. If `tell` fails, the operation continues. Raises RefusedRequest
-        or ZsnapdbError if nothing was done.
+        `tell` is called with the operation once it has started. If `tell` fails, the operation continues. Raises
+        RefusedRequest or ZsnapdbError if nothing was done.
         """
         if isinstance(request.verb, LoginVerb):
             return self._login(request.token, request.verb)
@@ -364,7 +367,7 @@ class RequestHandler:
         return ResultAnswer(document={"clone": clone.name, "heartbeat": every})
 
     def _begun(self, asks: CredentialHolder, verb: VerbKind, operation: str) -> OperationRecord:
-        """Return the operation if the subject started it with a role that sees no more than the present role.
+        """Return the operation if the subject started it with a role that sees no more than the current role.
 
         If another subject started it, raises RefusedRequest as for an unknown operation.
         """
@@ -379,7 +382,10 @@ class RequestHandler:
         return found
 
     def _cancel(self, begun: OperationRecord) -> Ending:
-        """Cancel the operation, and answer when it has ended. Raises RefusedRequest if it ended in another way."""
+        """Cancel the operation, and answer when it has ended.
+
+        Raises RefusedRequest if the operation ended in another way.
+        """
         self.operations.cancel(begun.id)
         ended = self.operations.wait(begun.id, self.patience)
         if ended is None:
@@ -393,7 +399,8 @@ class RequestHandler:
     def _permitted(self, asks: CredentialHolder, verb: VerbKind, name: str, guid: str | None = None) -> PublicClone:
         """Return the clone of that name, if the verb may be used on it. Raises RefusedRequest otherwise.
 
-        A clone that the role does not see, or that has another GUID, has the answer of an unknown clone.
+        If the role may not see the clone, or the clone has another GUID, the answer is the same as for an unknown
+        clone.
         """
         clone = the_clone(seen_in(self.look()), name)
         if clone is None or guid not in (None, clone.guid):
@@ -434,8 +441,8 @@ class RequestHandler:
     ) -> OperationRecord | None:
         """Return the subject's operation with the verb's key, even if its clone was destroyed.
 
-        Return None if there is none. Raises RefusedRequest if the key belongs to a different request. It may also
-        belong to an operation of the subject's other role, which is then refused.
+        Return None if there is none. Raises RefusedRequest if the key belongs to a different request, or to an
+        operation of the subject's other role.
         """
         before = self.operations.of_key(asks.subject, _digest(verb.key)) if verb.key is not None else None
         if before is None:
@@ -448,7 +455,7 @@ class RequestHandler:
     def _objection(self, asks: CredentialHolder, verb: VerbKind, clone: PublicClone) -> FailureAnswer | None:
         """Return why the clone can no longer be changed: it was destroyed while the command waited for its turn.
 
-        A later clone with the same name is a different clone, and is not changed.
+        A later clone with the same name is a different clone, which must not be changed.
         """
         try:
             now = self._permitted(asks, verb, clone.id)

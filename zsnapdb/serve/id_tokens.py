@@ -1,7 +1,7 @@
 """Id tokens of configured issuers as bearer credentials: JSON web tokens that a key of the issuer has signed.
 
-A token names the issuer and the key to try. Nothing else in it is trusted before the signature is checked. Keys,
-addresses and certificates in a token are never used. Source: RFC 7515, RFC 7519, RFC 8725.
+A token contains the names of its issuer and key. Nothing else in the token is trusted before the signature is checked.
+Keys, addresses and certificates in a token are never used. Source: RFC 7515, RFC 7519, RFC 8725.
 """
 
 from __future__ import annotations
@@ -121,7 +121,10 @@ def _of_time(claims: Mapping[str, object], longest_age: float, now: float) -> Id
 
 
 def _seconds(given: object) -> float | None:
-    """Return the time in a claim in seconds since 1970; None if the claim is no number. A huge number is infinite."""
+    """Return the time in a claim in seconds since 1970; None if the claim is not a number.
+
+    A huge number is treated as infinite.
+    """
     if isinstance(given, bool) or not isinstance(given, int | float):
         return None
     try:
@@ -161,7 +164,8 @@ def judged_login(
 ) -> IdTokenHolder | IdTokenRefusal:
     """Return the holder of a new session at the time `now` (seconds since 1970), or why the token is refused.
 
-    The audience must be the client id. Bearer credentials have another audience, so a program's token opens no session.
+    The audience must be the client id. Bearer credentials have another audience, so the token of a program cannot open
+    a session.
     """
     of_login = {"audience": client_id, "longest_age": min(issuer.longest_age, LONGEST_AGE)}
     judgement = judge_claims(claims, issuer.model_copy(update=of_login), now)
@@ -176,7 +180,10 @@ def judged_login(
 
 
 def _is_for_client_alone(claims: Mapping[str, object], client_id: str) -> bool:
-    """Return whether the token was issued to this client. A token for several audiences must name the client."""
+    """Return whether the token was issued to this client.
+
+    A token for several audiences must contain the client in `azp`.
+    """
     audience = claims.get("aud")
     is_for_several = isinstance(audience, list) and len(audience) > 1
     return claims.get("azp") == client_id if is_for_several or "azp" in claims else True
@@ -185,13 +192,13 @@ def _is_for_client_alone(claims: Mapping[str, object], client_id: str) -> bool:
 _FORM = re.compile(r"([A-Za-z0-9_-]{1,4096})\.([A-Za-z0-9_-]{1,8192})\.([A-Za-z0-9_-]{1,1400})")
 _MOST_HEADER = 4096
 _QUIET = timedelta(minutes=1)
-"""Time during which the same reason is not logged again."""
+"""Seconds during which the same reason is not logged again."""
 
 
 class _TokenHeader(BaseModel):
     """The fields of a token's header that are read.
 
-    A header is refused if it has another type, or an extension that must be understood (`crit`).
+    A header is refused if it has another type, or an extension that readers must understand (`crit`).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
@@ -277,7 +284,7 @@ class IdTokens:
             return IdTokenRefusal.FORM
 
     def _say(self, name: str, refusal: IdTokenRefusal, now: datetime) -> None:
-        """Log the reason without any text of the token, because its sender chooses that text."""
+        """Log the reason, but no text of the token, because the sender of the token chooses that text."""
         last = self._told.get((name, refusal))
         if last is None or not timedelta(0) <= now - last < _QUIET:
             self._told[name, refusal] = now
@@ -297,7 +304,7 @@ def signed_payload(text: str, key: IssuerKey, algorithm: str) -> bytes | None:
 
 
 def _issuer_named_in(text: str) -> str | None:
-    """Return the issuer that a token names, without any check; None if the text is no token."""
+    """Return the issuer in a token, without any check; None if the text is not a token."""
     parts = _FORM.fullmatch(text)
     if parts is None:
         return None

@@ -1,7 +1,7 @@
 """The issuers' public keys: fetched by an unprivileged process, and stored in one file of root per issuer.
 
-They are fetched at the start, each hour, and when a token names an unknown key, but at most once a minute. If an issuer
-does not answer, its stored keys stay valid for a day.
+Keys are fetched at the start, each hour, and when a token refers to an unknown key, but at most once a minute. If an
+issuer does not answer, its stored keys stay valid for a day.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ class LoginPlaces(BaseModel):
 
 
 class FetchedKeys(BaseModel):
-    """The keys of an issuer, and the address of the keys. `login`: the issuer's login addresses, if people use them."""
+    """The keys of an issuer, and the address of the keys.
+
+    `login`: the issuer's login addresses, if people log in through the issuer.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -71,7 +74,7 @@ class StoredKeys(BaseModel):
 
 
 def is_due(fetched: datetime | None, tried: datetime | None, now: datetime, *, wanted: bool) -> bool:
-    """Return whether keys must be fetched now. `fetched`: time of the last success; `tried`: of the last attempt."""
+    """Return whether keys must be fetched now. `fetched`, `tried`: times of the last success and the last attempt."""
     # If the clock was set back, the fetch is not delayed.
     if tried is not None and timedelta(0) <= now - tried < _MINUTE:
         return False
@@ -128,7 +131,7 @@ class IssuerKeys:
         return known.found.login if is_known and known is not None else None
 
     def ask_again(self, name: str) -> None:
-        """Request a fetch of this issuer's keys and wait for it, unless one was tried within the last minute.
+        """Request a fetch of this issuer's keys and wait for it, unless a fetch was tried within the last minute.
 
         Only one caller waits. Others continue with the known keys, so tokens with unknown keys cannot occupy the
         helper.

@@ -38,7 +38,7 @@ _OK, _FAILED = b"+", b"-"
 
 @dataclass(frozen=True)
 class HttpsRequest:
-    """A request that reads an address or, if it has a form, sends the form there."""
+    """A request that reads an address or, with a form, sends the form to the address."""
 
     url: str
     form: bytes | None = field(default=None, repr=False)
@@ -47,7 +47,7 @@ class HttpsRequest:
 
 @dataclass(frozen=True)
 class HttpsAnswer:
-    """The answer to a request. It came directly from the address: no redirect, no proxy, no cache."""
+    """The answer to a request. It came directly from the address, without redirect, proxy or cache."""
 
     url: str
     status: int
@@ -65,7 +65,7 @@ AskHttps = Callable[[HttpsRequest], HttpsAnswer]
 
 
 def https_ask(request: HttpsRequest, context: ssl.SSLContext) -> HttpsAnswer:
-    """Return the answer of the address. Raises UnreachableError if there is none, or the answer is too long."""
+    """Return the answer of the address. Raises UnreachableError if there is no answer, or if it is too long."""
     url = request.url
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -154,7 +154,7 @@ class UnprivilegedHttps:
 
 
 def _end_with(work: Callable[[], bytes], writing: int) -> None:
-    """Write the result of `work`, or why it failed, and end this process. No other code of the parent runs in it."""
+    """Write the result of `work`, or why it failed, and end this process, so that no other code of the parent runs."""
     said = _FAILED
     try:
         said = _OK + work()
@@ -169,7 +169,7 @@ def _end_with(work: Callable[[], bytes], writing: int) -> None:
 
 
 def _read(reading: int, seconds: float) -> bytes:
-    """Return the bytes of the pipe up to its end; empty if it takes longer than `seconds`.
+    """Return the bytes of the pipe up to its end; empty if this takes longer than `seconds`.
 
     The length of an answer is limited.
     """
@@ -191,7 +191,7 @@ _HINT = "start again at /login"
 
 
 class CodeGrant(BaseModel):
-    """A code, and the values needed to exchange it. The issuer itself named `token_endpoint`.
+    """A code, and the values needed to exchange it. `token_endpoint` comes from the issuer itself.
 
     The code was issued for `issuer` and `client_id`. The configuration may have changed since then.
     """
@@ -207,9 +207,7 @@ class CodeGrant(BaseModel):
 
 
 ExchangeCode = Callable[[str, CodeGrant], str]
-"""Returns the id token that this issuer gives for a code.
-
-Raises RefusedRequest with the reason if the issuer gives none.
+"""Returns the id token that this issuer returns for a code. Raises RefusedRequest with the reason if it returns none.
 """
 
 
@@ -230,7 +228,7 @@ def exchange_with(run: RunCommand) -> ExchangeCode:
 
 
 def grant_in(text: bytes) -> CodeGrant:
-    """Return the grant that the helper sent. If it is invalid, raises UsageError, which repeats no part of it."""
+    """Return the grant that the helper sent. An invalid grant raises UsageError without any part of the grant."""
     try:
         return CodeGrant.model_validate_json(text)
     except ValidationError:
@@ -240,12 +238,10 @@ def grant_in(text: bytes) -> CodeGrant:
 def exchanged(issuer: IssuerSettings, grant: CodeGrant, ask: AskHttps) -> str:
     """Return the id token for the code. Its signature is not checked yet.
 
-    If the issuer or client in the configuration differs from that in the grant, neither the code nor the secret is
-    sent.
+    If the configured issuer or client differs from the one in the grant, neither the code nor the secret is sent.
 
-    Raises:
-        NotAllowedError: the issuer refuses, or the configuration names another issuer or client
-        UnreachableError: the issuer does not answer as OpenID Connect requires
+    Raises: NotAllowedError: the issuer refuses, or another issuer or client is configured UnreachableError: the issuer
+    does not answer as OpenID Connect requires
     """
     login = issuer.login
     if login is None or (issuer.issuer, login.client_id) != (grant.issuer, grant.client_id):
@@ -290,7 +286,7 @@ def _authorization(login: LoginSettings) -> Mapping[str, str]:
 
 
 def _reason(answer: HttpsAnswer) -> str:
-    """Return the reason that the issuer gives for a refusal, in its own words, made printable."""
+    """Return the issuer's reason for a refusal, in the issuer's words, in printable characters."""
     try:
         said = exact_fields_of(answer.body).get("error")
     except ValueError:
@@ -305,7 +301,7 @@ DISCOVERY = "/.well-known/openid-configuration"
 def fetched(issuer: IssuerSettings, ask: AskHttps) -> FetchedKeys:
     """Return the keys of the issuer and, if people log in through it, its login addresses.
 
-    Raises UnreachableError if the issuer does not publish them, or if no key is usable.
+    Raises UnreachableError if the issuer does not publish these, or if no key is usable.
     """
     is_told = issuer.jwks_url is not None and issuer.login is None
     said = {} if is_told else _request_description(issuer.issuer, ask)
@@ -331,7 +327,7 @@ def _login(said: Mapping[str, object], issuer: IssuerSettings) -> LoginPlaces | 
 
 
 def _request_description(issuer: str, ask: AskHttps) -> Mapping[str, object]:
-    """Return the issuer's published description. Raises UnreachableError if the description names another issuer."""
+    """Return the issuer's published description. Raises UnreachableError if the description is about another issuer."""
     place = issuer.rstrip("/") + DISCOVERY
     try:
         said = exact_fields_of(ask(HttpsRequest(place)).good())
@@ -355,7 +351,7 @@ def _place(said: Mapping[str, object], issuer: str, name: str) -> str:
 
 
 def tls_context(issuer: IssuerSettings) -> ssl.SSLContext:
-    """Return the context that verifies the issuer's certificate, only with the issuer's `tls_ca` if that is set.
+    """Return the context that verifies the issuer's certificate. If `tls_ca` is set, only that authority is trusted.
 
     Raises ConfigError if the authority cannot be read.
     """

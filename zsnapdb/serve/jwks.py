@@ -13,13 +13,13 @@ from zsnapdb.base.untrusted_text import exact_fields_of
 _MOST_KEYS = 100
 _BITS = range(2048, 8193)
 CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
-"""The elliptic curve that an algorithm needs. The other algorithms need an RSA key (RFC 7518, section 3.1)."""
+"""The elliptic curve that an algorithm requires. The other algorithms require an RSA key (RFC 7518, section 3.1)."""
 _Number = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,1400}$")]
 KeyName = Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]
 
 
 class IssuerKey(BaseModel):
-    """A public signature key, RSA (`n`, `e`) or elliptic curve (`crv`, `x`, `y`). `kid` is its name."""
+    """A public signature key, RSA (`n`, `e`) or elliptic curve (`crv`, `x`, `y`). `kid` is the name of the key."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -51,7 +51,7 @@ class IssuerKey(BaseModel):
 
 
 def keys_in(body: bytes) -> tuple[IssuerKey, ...]:
-    """Return the keys of a key set that can check signatures. Raises ValueError if the body is no key set."""
+    """Return the keys of a key set that can check signatures. Raises ValueError if the body is not a key set."""
     listed = exact_fields_of(body).get("keys")
     if not isinstance(listed, list) or len(listed) > _MOST_KEYS:
         raise ValueError(f"there is no list of at most {_MOST_KEYS} keys")

@@ -1,7 +1,7 @@
 """The operations of subjects and their results: one file per operation, in a folder of root.
 
 An operation continues when its caller disconnects. The caller can find it again by its id. If the helper dies, its
-running operations count as interrupted, because their outcome is unknown.
+running operations are recorded as interrupted, because their outcome is unknown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_OF_SUBJECT = 100
 _MOST_RUNNING = 50
 """Maximum number of running operations of a subject."""
 _MOST_RUNNING_OF_ALL = 200
-"""Maximum number of running operations of all subjects: each has a thread that waits for its turn."""
+"""Maximum number of running operations of all subjects. Each operation has a thread, which waits for its turn."""
 
 
 class OperationRecord(BaseModel):
@@ -66,10 +66,10 @@ class OperationRecord(BaseModel):
 
 @dataclass
 class Operations:
-    """The operations of this host. Only one helper uses them at a time.
+    """The operations of this host. Only one helper uses these at a time.
 
     `removal_time` returns the clock that decides which old operations are forgotten (None: `now`). A repeated request
-    with the key of a forgotten operation would start it again.
+    with the key of a forgotten operation would start the operation again.
     """
 
     folder: Path
@@ -120,7 +120,7 @@ class Operations:
         self.end(operation, ending)
 
     def end(self, operation: str, ending: ResultAnswer | FailureAnswer) -> None:
-        """Keep the result of the operation. Callers that wait get it even if it cannot be written."""
+        """Keep the result of the operation. Waiting callers get the result even if it cannot be written."""
         with self._changed:
             changed = self._known[operation].model_copy(update={"ending": ending, "finished": self.now()})
             self._known[operation] = changed
@@ -130,7 +130,7 @@ class Operations:
             self._changed.notify_all()
 
     def cancel(self, operation: str) -> None:
-        """Ask the operation to end, if it is running. Its result is kept as usual."""
+        """Ask a running operation to end. Its result is kept as usual."""
         with self._changed:
             asked = self._cancels.get(operation)
             if asked is not None:
@@ -160,8 +160,8 @@ class Operations:
     def of_key(self, subject: str, key: str) -> OperationRecord | None:
         """Return the operation that the subject started with the idempotency key that has this hash;
 
-        None if there is none. A failed operation is left out, because its key may be used again. An interrupted one is
-        returned, because its outcome is unknown.
+        None if there is none. A failed operation is left out, because its key may be used again. An interrupted
+        operation is returned, because its outcome is unknown.
         """
         with self._changed:
             self._forget_old()
@@ -206,12 +206,12 @@ class Operations:
 
 
 def audience_of(begun: OperationRecord | CredentialHolder) -> str:
-    """Return the owner whose clones an answer may name; "" if the role sees all clones."""
+    """Return the owner whose clones an answer may mention; "" if the role sees all clones."""
     return "" if sees_all(begun.role) else owner_text(begun.subject)
 
 
 def new_id() -> str:
-    """Return the id of a new operation. Its run and its evidence get the same id."""
+    """Return the id of a new operation. The run and the evidence of the operation get the same id."""
     return run_context.new_run_id()
 
 

@@ -35,7 +35,7 @@ from zsnapdb.verbs import requests as verbs
 
 
 class PageTemplates:
-    """Renders pages. A missing value raises an error; it is never rendered as an empty text."""
+    """Renders pages. A missing value raises an error, and is never rendered as empty text."""
 
     def __init__(self) -> None:
         self._environment = Environment(
@@ -81,7 +81,7 @@ _CODE = re.compile(r"`([^`\n]+)`")
 
 
 _FORM_SECONDS = 10.0
-"""Seconds that a browser has to send a form."""
+"""Seconds that a browser gets to send a form."""
 _SEE_OTHER = 303
 _UNREAD = (408, 413)
 """HTTP statuses of requests whose form was not read to its end."""
@@ -96,7 +96,7 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""The headers of every answer. They forbid content from elsewhere, scripts, frames and caching."""
+"""The headers of every answer. They forbid content from other sites, scripts, frames and caching."""
 
 
 def create_site(helper: HelperClient, pages: BrowserPages | None = None) -> AsgiApp:
@@ -114,7 +114,7 @@ def create_site(helper: HelperClient, pages: BrowserPages | None = None) -> Asgi
 def create_pages(pages: BrowserPages, pre_logins: PreLogins | None = None) -> AsgiApp:
     """Return the application of the pages. `pre_logins`: the logins that browsers have started.
 
-    Every answer has `_HEADERS`, even one to an unexpected error.
+    Every answer has `_HEADERS`, even after an unexpected error.
     """
     http = _PagesHttp(pages)
     logins = LoginPages(pages.helper, pages.sessions, pre_logins or PreLogins())
@@ -217,7 +217,7 @@ class _PagesHttp:
         return Response(text, answer.status, headers, media_type="text/html")
 
     async def no_page(self, request: Request, error: Exception) -> Response:
-        """Answer an unknown path, or a method that the page does not have."""
+        """Answer a request for an unknown path, or with a method that the page does not accept."""
         assert isinstance(error, HTTPException)
         refused = RefusedPage.because(
             UnknownNameError("there is no such page", hint="the overview is at /"), error.status_code
@@ -225,7 +225,7 @@ class _PagesHttp:
         return self._response(self._pages.problem(refused, _page_request(request)))
 
     async def unexpected(self, request: Request, _error: Exception) -> Response:
-        """Answer an error of this program. uvicorn writes it to the log."""
+        """Answer a request that failed because of an error in this program. uvicorn logs the error."""
         refused = RefusedPage.because(ZsnapdbError("an unexpected error", hint="the log of zsnapdb-serve has it"))
         return self._response(self._pages.problem(refused, _page_request(request)))
 

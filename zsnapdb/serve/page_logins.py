@@ -55,7 +55,7 @@ class PreLogin:
 
     @property
     def challenge(self) -> str:
-        """The SHA-256 of the verifier, which the issuer gets (RFC 7636, section 4.2)."""
+        """The SHA-256 of the verifier, which is sent to the issuer (RFC 7636, section 4.2)."""
         return base64.urlsafe_b64encode(hashlib.sha256(self.verifier.encode()).digest()).rstrip(b"=").decode()
 
     def is_state(self, given: str) -> bool:
@@ -108,14 +108,16 @@ class PreLogins:
 _HINT = "start again at /login"
 _MOST_OF_REASON = 300
 _MOST_OF_ADDRESS = 3
-"""Maximum number of code exchanges for one client address, running or waiting. The helper has four places."""
+"""Maximum number of code exchanges for one client address, running or waiting. The helper has four places for
+exchanges.
+"""
 _OF_THIS_SITE = (None, "same-origin", "none")
 """The values of Sec-Fetch-Site for a request from this site or for a typed address (Fetch Metadata, W3C)."""
 
 
 @dataclass(frozen=True)
 class LoginPages:
-    """The two pages of a login. `sessions` are those of all pages."""
+    """The two pages of a login. `sessions` are the sessions of all pages."""
 
     helper: HelperClient
     sessions: BrowserSessions
@@ -124,7 +126,7 @@ class LoginPages:
     _counting: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, request: PageRequest) -> Redirect:
-        """Send the browser to the issuer, with a cookie that it needs for its return."""
+        """Send the browser to the issuer, with a cookie that the browser needs when it returns."""
         # No other site may start a login here: a person would be logged in without having asked for it.
         if request.headers.get("sec-fetch-site") not in _OF_THIS_SITE:
             return Redirect("/login")
@@ -145,7 +147,7 @@ class LoginPages:
         """Open a session with a new id for the person whom the issuer authenticated.
 
         The answer is a page that redirects by itself. After a redirect from another site, a browser sends the session
-        cookie (SameSite=Strict) only from a page of this site on.
+        cookie (SameSite=Strict) only with the next request from a page of this site.
         """
         begun = self._begun(request)
         _require_answer_to(begun, request)
@@ -186,7 +188,7 @@ class LoginPages:
                     del self._finishing[address]
 
     def _begun(self, request: PageRequest) -> PreLogin:
-        """Return the login that this browser started. It is forgotten, so that it cannot be finished twice."""
+        """Return the login that this browser started, and forget it, so that it cannot be finished twice."""
         for is_https in (True, False):
             login_id = request.cookie(_COOKIE, is_https=is_https)
             begun = self.pre_logins.take(login_id) if login_id else None
@@ -198,8 +200,8 @@ class LoginPages:
 def _require_answer_to(begun: PreLogin, request: PageRequest) -> None:
     """Raise RefusedPage unless this is the issuer's answer to this login, and the issuer permits the login.
 
-    If an answer names its issuer (RFC 9207), it must be the one to which the browser was sent. If it names none, the
-    return address identifies the issuer, because each issuer has its own.
+    If an answer contains its issuer (RFC 9207), that must be the issuer to which the browser was sent. Otherwise the
+    return address identifies the issuer, because each issuer has its own return address.
     """
     query = request.query
     is_from_it = query.get("iss", begun.login.issuer) == begun.login.issuer
@@ -225,7 +227,7 @@ def _address(begun: PreLogin) -> str:
 
 
 def _is_https(login: KnownLogin) -> bool:
-    """Return whether browsers return over HTTPS. The configuration decides this, not a request's header."""
+    """Return whether browsers return over HTTPS, according to the configuration, not to a request header."""
     return login.redirect_uri.startswith("https:")
 
 

@@ -1,6 +1,6 @@
 """A browser's request to a page: its cookie, its form, and a check that a page of this site sent it.
 
-All is untrusted.
+All parts of a request are untrusted.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PageRequest:
 
     @property
     def session_id(self) -> str:
-        """The session id in the browser's cookie ("": none). It may be invalid."""
+        """The session id in the browser's cookie ("": none). The id may be invalid."""
         return self.cookie(COOKIE, is_https=self.is_https)
 
     def cookie(self, base: str, *, is_https: bool) -> str:
@@ -76,21 +76,21 @@ def cookie_name(base: str, is_https: bool) -> str:
 
 
 def set_cookie(value: str, seconds: int, *, is_https: bool, base: str = COOKIE, same_site: str = "Strict") -> str:
-    """Return the header that stores an id, such as a session's, in the browser for that many seconds (0: delete it)."""
+    """Return the header that stores an id, such as a session id, in the browser for these seconds (0: delete it)."""
     secure = "; Secure" if is_https else ""
     name = cookie_name(base, is_https)
     return f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
 
 
 def hashed(given: str) -> str:
-    """Return the digest under which this process stores an id of a browser."""
+    """Return the digest under which this process stores an id that only the browser knows."""
     return hashlib.sha256(given.encode(errors="replace")).hexdigest()
 
 
 def came_by_https(scheme: str, headers: Mapping[str, str]) -> bool:
     """Return whether the browser uses TLS, either to this process or to a proxy.
 
-    A client that forges the header only makes its own cookie secure.
+    A client that forges the header only gets a `Secure` cookie itself.
     """
     return scheme == "https" or headers.get("x-forwarded-proto", "").strip().lower() == "https"
 
@@ -98,7 +98,7 @@ def came_by_https(scheme: str, headers: Mapping[str, str]) -> bool:
 def address_of(peer: str, headers: Mapping[str, str]) -> str:
     """Return the client's address: the peer, or the address that a proxy on this host reports.
 
-    A proxy appends the address that it sees to the header. Everything before it may come from the client.
+    A proxy appends the address that it sees to the header. Everything before that address may come from the client.
     """
     said = headers.get("x-forwarded-for", "").rpartition(",")[2].strip()
     return said[:100] if said and peer in _LOOPBACK else peer
@@ -125,7 +125,7 @@ def require_same_origin(is_https: bool, headers: Mapping[str, str]) -> None:
 
 
 def form_of(content_type: str, body: bytes) -> dict[str, str]:
-    """Return the fields of a form. Raises RefusedPage if it is too long, invalid, or has another content type."""
+    """Return the fields of a form. Raises RefusedPage if the form is too long, invalid, or has another content type."""
     if len(body) > MOST_BYTES:
         raise _refusal(f"the form is longer than {MOST_BYTES} bytes", "send less", _TOO_LARGE)
     if content_type.partition(";")[0].strip().lower() != FORM:
@@ -146,7 +146,7 @@ def form_of(content_type: str, body: bytes) -> dict[str, str]:
 
 
 def parsed(model: type[Model], fields: Mapping[str, object]) -> Model:
-    """Return the fields as this model. If they are invalid, raises RefusedPage, which repeats no value."""
+    """Return the fields as this model. Invalid fields raise RefusedPage without their values."""
     try:
         return model.model_validate(dict(fields))
     except ValidationError as error:

@@ -28,13 +28,13 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class Facts(BaseModel):
-    """The fields that are read from an answer, which may have more."""
+    """The fields that are read from an answer. The answer may contain more fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
 
 class CloneLimits(Facts):
-    """The limits of the subject: its number of clones, and their usual and longest lease in seconds."""
+    """The limits of the subject: the number of clones, and their usual and longest lease in seconds."""
 
     most: int
     ttl: float
@@ -72,12 +72,12 @@ class Person(Facts):
 
     @property
     def usual_lease(self) -> str:
-        """The lease of a clone if none is requested, in the form of a request."""
+        """The lease of a clone if none is requested, as it is written in a request."""
         return format_setting(self.clones.ttl)
 
     @property
     def longest_lease(self) -> str:
-        """The longest lease, in the form of a request."""
+        """The longest lease, as it is written in a request."""
         return format_setting(self.clones.longest_lease)
 
     def owns(self, owner: str) -> bool:
@@ -95,7 +95,7 @@ class InstanceRow(Facts):
 
 @dataclass(frozen=True)
 class CloneRow:
-    """A clone at a moment, as a page shows it."""
+    """A clone at a given time, as a page shows it."""
 
     facts: ListedClone
     now: datetime
@@ -116,12 +116,12 @@ class CloneRow:
 
     @property
     def can_stop(self) -> bool:
-        """Whether the clone's server runs where this host can stop it."""
+        """Whether the clone's server runs and this host can stop it."""
         return self.state == "running" and not self.facts.elsewhere
 
     @property
     def asked_for(self) -> str:
-        """The requested point in time ("": the newest one, or the backup that the data comes from)."""
+        """The requested point in time ("": the newest point, or the backup from which the data comes)."""
         return "" if self.facts.requested in (*_NEWEST, self.facts.backup_id) else self.facts.requested
 
     @property
@@ -153,7 +153,7 @@ class CloneRow:
 
     @property
     def tunnel(self) -> str:
-        """The command with which clients on other hosts reach the clone; "" if they need none."""
+        """The command with which clients on other hosts reach the clone; "" if they can reach it directly."""
         return _tunnel(self.facts.name) if self.facts.local_only else ""
 
     @property
@@ -191,7 +191,10 @@ class ClonesQuery(BaseModel):
 
 @dataclass(frozen=True)
 class ClonesCard:
-    """A page of the clones that a search found. `chosen` is the number of clones found, `total` that of all clones."""
+    """A page of the clones that a search found.
+
+    `chosen` is the number of clones found, `total` the number of all clones.
+    """
 
     rows: tuple[CloneRow, ...]
     asked: ClonesQuery
@@ -244,7 +247,7 @@ class LoginCard:
     def command(self) -> str:
         """A command line for a shell.
 
-        It passes the password in a variable, because other users can see arguments in the process list.
+        It passes the password in an environment variable, because other users can see arguments in the process list.
         """
         words = ("mysql", f"--host={self.host}", f"--port={self.port}", f"--user={self.user}")
         return f"MYSQL_PWD={shlex.quote(self.shown_password)} {shlex.join(words)}"
@@ -340,7 +343,7 @@ def concerns_of(clones: Sequence[CloneRow]) -> tuple[str, ...]:
 
 
 def moment(text: str) -> datetime | None:
-    """Return the time in a document in UTC; None if it is no time, has no zone, or is outside Python's years."""
+    """Return the time in a document in UTC; None if it is not a time, has no zone, or is outside Python's years."""
     try:
         found = datetime.fromisoformat(text)
         return found.astimezone(UTC) if found.tzinfo is not None else None
@@ -349,7 +352,7 @@ def moment(text: str) -> datetime | None:
 
 
 def clock_time(text: str) -> str:
-    """Return the time in a document as text for people, in UTC. A text that is no time is returned unchanged."""
+    """Return the time in a document as text for people, in UTC. Text that is not a time is returned unchanged."""
     found = moment(text)
     return found.strftime("%Y-%m-%d %H:%M UTC") if found is not None else text
 
@@ -379,7 +382,7 @@ def _rows(document: Document, name: str) -> Sequence[JsonValue]:
 
 
 def read(model: type[Model], fields: object) -> Model:
-    """Return the answer as this model. Raises RefusedPage if the answer has another form."""
+    """Return the answer as this model. Raises RefusedPage if the answer has another format."""
     try:
         return model.model_validate(fields)
     except ValidationError:

@@ -1,4 +1,6 @@
-"""The person who visits a page, and the helper's answers for that person. Every page uses it; it makes no decisions.
+"""The person who visits a page, and the helper's answers for that person.
+
+Every page uses this module; it makes no decisions.
 
 The result of a page is a template with its values, or another address. `page_app.py` turns it into HTTP.
 """
@@ -46,7 +48,7 @@ _RANDOM_BYTES = 32
 
 @dataclass(frozen=True)
 class SessionOperations:
-    """An operation that a session started: its description for people, and its start by the sessions' clock."""
+    """An operation that a session started: its description for people, and its start on the clock of the sessions."""
 
     doing: str
     started: float
@@ -54,7 +56,7 @@ class SessionOperations:
 
 @dataclass
 class BrowserSession:
-    """A logged-in browser. Each form of the session contains `csrf`, which no page of another site can know."""
+    """A logged-in browser. Each form of the session contains `csrf`, a text that pages of other sites cannot know."""
 
     token: SecretStr
     subject: str
@@ -96,7 +98,7 @@ class BrowserSession:
 class OpenedSession:
     """A session that was just opened. From now on, only the browser knows `id`.
 
-    `evicted` has the tokens of the subject's older sessions that ended because of this one.
+    `evicted` contains the tokens of the subject's older sessions that ended because of this session.
     """
 
     id: SecretStr
@@ -117,7 +119,7 @@ class BrowserSessions:
         """Open a session with a new id for at most that many seconds. Return None if there are too many sessions.
 
         If a subject has too many sessions, its oldest session ends. Otherwise one subject could use up all places,
-        because an issuer gives a person any number of tokens.
+        because a person can get any number of tokens from an issuer.
         """
         session_id = secrets.token_urlsafe(_RANDOM_BYTES)
         with self._lock:
@@ -211,14 +213,14 @@ PageHandler = Callable[[PageRequest], SiteAnswer]
 
 @dataclass(frozen=True)
 class Visits:
-    """Finds out who sends a request, and sends requests to the helper for that person. `now` is the time of day."""
+    """Finds out who sends a request, and asks the helper on behalf of that person. `now` is the time of day."""
 
     helper: HelperClient
     now: Callable[[], datetime]
     sessions: BrowserSessions
 
     def session(self, request: PageRequest) -> BrowserSession | None:
-        """Return the session of the browser; None if it has none."""
+        """Return the session of the browser; None if the browser has none."""
         return self.sessions.find(request.session_id) if request.session_id else None
 
     def visit(self, request: PageRequest) -> Visit:
@@ -258,7 +260,7 @@ class Visits:
         return _of_valid_token(self.helper.ask(_request(session, verb)))
 
     def ask(self, session: BrowserSession, verb: Verb) -> Document:
-        """Return the document in the answer to the request. Raises RefusedPage if there is none."""
+        """Return the document in the answer to the request. Raises RefusedPage if the answer contains no document."""
         return document_of(self.ending(session, verb))
 
     def instances(self, session: BrowserSession) -> tuple[InstanceRow, ...]:
@@ -296,7 +298,7 @@ def _request(session: BrowserSession, verb: Verb) -> HelperRequest:
 
 
 def _of_valid_token(ending: Ending) -> Ending:
-    """Return the answer. Raises EndedSession if it says that the token is not valid."""
+    """Return the answer. Raises EndedSession if, according to the answer, the token is not valid."""
     if isinstance(ending, FailureAnswer) and ending.code == UNAUTHENTICATED:
         raise EndedSession
     return ending
@@ -314,7 +316,7 @@ def known_logins(helper: HelperClient) -> tuple[helper_messages.KnownLogin, ...]
 
 
 def opened_login(helper: HelperClient, verb: helper_messages.OpenSessionVerb) -> helper_messages.OpenedLogin:
-    """Return the session that the helper opened. If it opened none, raises RefusedPage with the reason."""
+    """Return the session that the helper opened. If the helper opened none, raises RefusedPage with the reason."""
     ending = helper.ask(HelperRequest(token="", verb=verb))
     if isinstance(ending, FailureAnswer):
         raise RefusedPage(ending)
@@ -328,11 +330,11 @@ def opened_login(helper: HelperClient, verb: helper_messages.OpenSessionVerb) ->
 
 
 def end_evicted(helper: HelperClient, opened: OpenedSession) -> None:
-    """End the tokens of the sessions that ended because of this one. No browser has these tokens any more."""
+    """Revoke the tokens of the sessions that ended because of this one. Browsers no longer use these tokens."""
     for token in opened.evicted:
         end_credential(helper, token.get_secret_value())
 
 
 def end_credential(helper: HelperClient, token: str) -> None:
-    """End the token of a session that a login created. A token that an administrator created is not changed."""
+    """Revoke the token of a session that a login created. A token that an administrator created is not changed."""
     helper.ask(HelperRequest(token=token, verb=helper_messages.CloseSessionVerb()))

@@ -1,7 +1,7 @@
 """Limits of a subject and of its projects, and their current use. Pure.
 
-A clone counts with its quota, the maximum number of bytes that it may write. The file system enforces each quota, so
-the sum stays below the limit.
+For the limit of bytes, each clone is counted with its quota: the maximum that it may write. The file system enforces
+each quota, so the sum stays below the limit.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ class LimitKind(StrEnum):
 
 @dataclass(frozen=True)
 class CountedClone:
-    """A clone as limits count it: its owner as in its properties, and the maximum bytes that it may write.
+    """The facts about a clone that limits use: its owner (from its properties) and the maximum bytes it may write.
 
-    `servers` is the number of running servers for it: its own, and those that compare two of its states.
+    `servers` is the number of running servers for the clone: its own server, and servers that compare two of its
+    states.
     """
 
     name: str
@@ -41,7 +42,7 @@ class CountedClone:
 
 @dataclass(frozen=True)
 class CloneLimit:
-    """The maximum of something that a subject, or all subjects of a project together, may have at once.
+    """Maximum of a quantity that a subject, or all subjects of a project together, may use at once.
 
     The limit applies to `who`; `subject` makes the request.
     """
@@ -54,12 +55,12 @@ class CloneLimit:
     is_project: bool = False
 
     def used_by(self, clones: Sequence[CountedClone]) -> list[CountedClone]:
-        """Return the clones that count for the limit."""
+        """Return the clones to which the limit applies."""
         mine = [one for one in clones if self._is_of(one.owner)]
         return [one for one in mine if one.servers] if self.thing is LimitKind.RUNNING else mine
 
     def count(self, clones: Sequence[CountedClone]) -> int:
-        """Return how much of the limit these clones use."""
+        """Return how much of the limit these clones use up."""
         match self.thing:
             case LimitKind.CLONES:
                 return len(clones)
@@ -82,7 +83,7 @@ class LongestLease:
 
 @dataclass(frozen=True)
 class LimitRefusal:
-    """A refusal because a limit is reached. It names the limit and its current use."""
+    """A refusal because a limit is reached, with the limit and its current use."""
 
     message: str
     hint: str
@@ -101,7 +102,7 @@ def is_in_project(subject: str, project: str) -> bool:
 
 
 def limits_of(subject: str, settings: ServeSettings) -> tuple[CloneLimit, ...]:
-    """Return every limit for which the subject's clones count."""
+    """Return every limit that applies to the subject's clones."""
     thing = LimitKind
     own = (
         (thing.CLONES, settings.per_subject, "serve.per_subject"),
@@ -182,7 +183,10 @@ def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings)
 
 
 def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
-    """Return the refusal. It names the subject's own clones, but no clones of other subjects in its project."""
+    """Return the refusal.
+
+    Its text contains the subject's own clones, but not those of other subjects in the project.
+    """
     own = [one for one in used if is_same(one.owner, owner_text(limit.subject))]
     has, most = _amount(limit, own), size(limit.most) if limit.thing is LimitKind.BYTES else str(limit.most)
     names = ", ".join(_clone_names(limit, own)[:_MOST_NAMED])

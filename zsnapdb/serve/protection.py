@@ -47,10 +47,10 @@ class _Recent:
 class RecentAnswers:
     """Answers by request. Times are in seconds.
 
-    - An answer older than `oldest` is never returned: requests wait for a reading, which all of them share.
-    - An answer older than `fresh` is returned, and read again in the background.
+    - An answer older than `oldest` is never returned: all requests wait for the same new reading.
+    - An answer older than `fresh` is returned, but read again in the background.
     - An answer that was requested within the last `warm` is read again every `every`.
-    - Waiting requests also share an error. Later requests do not get it.
+    - If the reading fails, all waiting requests get the error, but later requests do not.
     """
 
     fresh: float = 10.0
@@ -102,7 +102,7 @@ class RecentAnswers:
     def _may_try(self, known: _Recent, seconds: float) -> bool:
         """Return whether that many seconds have passed since the newest reading began.
 
-        A failure is not retried earlier either.
+        This also applies after a failure.
         """
         return self.now() - known.tried > seconds
 
@@ -129,11 +129,9 @@ class RecentAnswers:
 
 
 _SHARED_AUDIENCE = "all subjects"
-"""The owner whose clones a shared answer may name. No clone has this owner, because no subject contains a space."""
+"""The owner whose clones a shared answer may mention. No clone has this owner, because no subject contains a space."""
 _SECONDS = 25.0
-"""Timeout in seconds of such a command.
-
-Two commands, with their waiting times, take less than the web process waits.
+"""Timeout in seconds of such a command. The web process waits longer than two commands with their waiting times take.
 """
 
 
@@ -162,7 +160,7 @@ _M = TypeVar("_M", bound=Document)
 class ProtectionReader:
     """Runs commands that change nothing, by `run`.
 
-    `recent` keeps objectives and points for some seconds (None: each request reads them). They are equal for all
+    `recent` keeps objectives and points for some seconds (None: each request reads them). These are the same for all
     subjects that may see them.
     """
 
@@ -205,7 +203,7 @@ class ProtectionReader:
         """Return the document of a command, even if its exit code is a verdict.
 
         Raises RefusedRequest if the exit code is an error. `meant` is the clone that the command is about (None: none).
-        `audience` is the owner whose clones an error may name.
+        `audience` is the owner whose clones an error may mention.
         """
         call = CommandCall(
             (*words, "--json"), subject, run_context.new_run_id(), _SECONDS, judges=True, meant=meant, audience=audience
@@ -219,7 +217,7 @@ class ProtectionReader:
 def narrowed(model: type[_M], answer: ResultAnswer) -> _M:
     """Return the fields of a document that the model declares.
 
-    Raises ConsistencyError if the document has another form.
+    Raises ConsistencyError if the document has another format.
     """
     try:
         return model.model_validate(answer.document)

@@ -1,4 +1,4 @@
-"""The protection of instances as pages show it: objectives, states, drills, evidence. Pure: `now` is given."""
+"""The protection of instances, as pages show it: objectives, states, drills, evidence. Pure: `now` is given."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TIME_OF_ID = 16
 
 @dataclass(frozen=True)
 class ObjectiveRow:
-    """An objective of an instance at a moment."""
+    """An objective of an instance at a given time."""
 
     instance: str
     told: api.PublicObjective
@@ -51,7 +51,7 @@ class ObjectiveRow:
 
 @dataclass(frozen=True)
 class ObjectivesCard:
-    """All objectives: those that are missed, warnings, and the instances without a known state."""
+    """All objectives: missed objectives, warnings, and the instances whose state is unknown."""
 
     broken: tuple[ObjectiveRow, ...]
     warnings: tuple[ObjectiveRow, ...]
@@ -60,7 +60,7 @@ class ObjectivesCard:
 
     @property
     def is_red(self) -> bool:
-        """Whether a person must act. An unknown state counts, because an objective may be missed."""
+        """Whether a person must act, also because of an unknown state: an objective may be missed."""
         return bool(self.broken or self.unknown)
 
     def verdict(self, instance: str) -> str:
@@ -72,7 +72,7 @@ class ObjectivesCard:
 
 
 def objectives_of(document: Document, now: datetime) -> ObjectivesCard:
-    """Return the objectives in an answer. Those that have been missed longest come first."""
+    """Return the objectives in an answer. Objectives that have been missed longest come first."""
     told = read(api.ObjectivesDocument, document).instances
     rows = [ObjectiveRow(one.instance, objective, now) for one in told for objective in one.objectives]
     rows.sort(key=lambda row: (row.broken_since or now, row.instance))
@@ -86,7 +86,7 @@ def objectives_of(document: Document, now: datetime) -> ObjectivesCard:
 
 @dataclass(frozen=True)
 class SpanRow:
-    """A period in which every moment can be restored, or none (`reason` says why; "" if every moment can)."""
+    """A period in which every point in time can be restored ("" as `reason`), or none (`reason` is why not)."""
 
     begin: str
     end: str
@@ -247,7 +247,7 @@ class DoubtfulRecord(Facts):
 class EvidenceCard:
     """Records in the order of their numbers.
 
-    `next` is the number after which later records follow (None: there are none).
+    `next` is the number after which more records follow (None: there are no more).
     """
 
     records: tuple[RecordRow, ...]

@@ -1,4 +1,4 @@
-"""Admission of one more clone, commit or running server. Only one request at a time is checked and started."""
+"""Admission of one more clone, commit or running server. Requests are checked and started one at a time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SERVERS_OF_DIFFERENCE = 2
 
 @dataclass
 class Admission:
-    """The use that counts: the clones of this host (`seen`), their `commits`, and the running operations.
+    """The current use of the limits: the clones of this host (`seen`), their `commits`, and the running operations.
 
     A caller holds `alone` from the check until the operation has started. So simultaneous requests cannot exceed the
     limits.
@@ -61,7 +61,9 @@ class Admission:
         return answer
 
     def deed(self, verb: verbs.CloneAction, clone: PublicClone) -> None:
-        """Check the limits of commits and running servers. If one is reached, raises RefusedRequest, which names it.
+        """Check the limits of commits and running servers.
+
+        If a limit is reached, raises RefusedRequest with that limit.
 
         The limits of the clone's owner apply, even if another subject sent the request.
         """
@@ -91,7 +93,7 @@ class Admission:
     def _comparison(self, clone: PublicClone) -> None:
         """Check the number of comparisons.
 
-        This number also limits their bytes: each comparison may write as much as its two clones.
+        This number also limits the bytes of comparisons, because each may write as much as its two clones.
         """
         settings, compared = self.settings().serve, self._compared()
         owned = {one.id for one in self.seen() if is_same(one.owner, clone.owner)}
@@ -126,7 +128,7 @@ class Admission:
     def _counted(self) -> list[project_limits.CountedClone]:
         """Return every clone that exists or is being created.
 
-        The operations are read before the list. So a clone that is completed in between is in at least one of them.
+        The operations are read before the list. So a clone that is completed in between is in at least one of the two.
         """
         found = dict[tuple[str, str], project_limits.CountedClone]()
         for making in self.operations.under_way(VerbKind.CLONE_CREATE):

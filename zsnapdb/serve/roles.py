@@ -1,4 +1,4 @@
-"""The permissions of roles: pure decisions from the role, the verb, and the owner of the clone."""
+"""The permissions of roles: pure decisions based on the role, the verb, and the owner of the clone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CloneOwnership(StrEnum):
 
 
 class RoleVerdict(StrEnum):
-    """The verdict on a request. HIDDEN is answered as if the name did not exist."""
+    """The verdict on a request. For HIDDEN, the answer is the same as if the name did not exist."""
 
     ALLOWED = "allowed"
     FORBIDDEN = "forbidden"
@@ -45,8 +45,8 @@ _OWN_ALONE = frozenset(verb.model_fields["kind"].default for verb in VERBS if is
 def decide(role: Role, verb: VerbKind, belonging: CloneOwnership) -> RoleDecision:
     """Return whether the role may use the verb on an object with that owner.
 
-    Objects that the role does not see are hidden. Only the subject that started an operation sees it. Only the owner
-    sees a login.
+    Objects that the role may not see are hidden. An operation is visible only to the subject that started it, a login
+    only to the owner of the clone.
     """
     if belonging is CloneOwnership.OTHERS and (verb in _OWN_ALONE or not sees_all(role)):
         return RoleDecision(RoleVerdict.HIDDEN, "it belongs to somebody else")

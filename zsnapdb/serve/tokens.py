@@ -26,14 +26,14 @@ _RANDOM_BYTES = 32
 _LOCK_SECONDS = 10.0
 _LONGEST = 10 * 366 * 86400.0
 _CLOCKS = timedelta(minutes=5)
-"""Maximum change of the clock backwards that is tolerated."""
+"""Maximum tolerated setback of the clock."""
 _MOST_SESSIONS = 10
 """Maximum number of sessions of a subject. One more session ends the oldest."""
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
 
 class TokenKind(StrEnum):
-    """The origin of a token: an administrator for a program or a person, or a login for a browser."""
+    """The origin of a token: created by an administrator for a program or person, or by a login for a browser."""
 
     MADE = "token"
     SESSION = "session"
@@ -86,7 +86,7 @@ class TokenBook:
 
     folder: Path
     removal_time: Callable[[], datetime] | None = None
-    """Returns the clock that decides which expired sessions are removed (None: the time of the request)."""
+    """Returns the time by which expired sessions are removed (None: the time of the request)."""
 
     @property
     def file(self) -> Path:
@@ -95,7 +95,7 @@ class TokenBook:
     def create(self, subject: str, role: Role, seconds: float, now: datetime) -> NewToken:
         """Create and store a token for the subject. It expires after that many seconds.
 
-        Raises UsageError if the subject is invalid, or the time is not between a second and ten years.
+        Raises UsageError if the subject is invalid, or if the validity is not between one second and ten years.
         """
         if not is_subject(subject):
             raise UsageError(f"{subject!r} is not a subject", hint=f"write {FORMS}")
@@ -144,7 +144,7 @@ class TokenBook:
         return self._read().tokens
 
     def revoke(self, token_id: str, now: datetime) -> StoredToken:
-        """Revoke the token with this id. The next request with it is refused.
+        """Revoke the token with this id. The next request with that token is refused.
 
         Raises UnknownNameError if there is none.
         """
@@ -159,7 +159,7 @@ class TokenBook:
     def holder(self, text: str, now: datetime) -> StoredToken | None:
         """Return the valid token with this text; None if it is unknown, expired or revoked.
 
-        Every stored token is compared, so the duration does not reveal which one matched.
+        Every stored token is compared, so the duration does not reveal which token matched.
         """
         given, found = _digest(text), None
         for token in self._read().tokens:
@@ -194,7 +194,7 @@ class TokenBook:
 
 
 def _new_token(subject: str, role: Role, now: datetime, expires: datetime, known: Sequence[StoredToken]) -> NewToken:
-    """Return a new token. It is not stored yet."""
+    """Return a new token, which is not stored yet."""
     text = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     taken = {token.id for token in known}
     stored = StoredToken(
@@ -234,14 +234,14 @@ class CredentialBook(Protocol):
     def holder(self, text: str, now: datetime) -> CredentialHolder | None:
         """Return the current holder of the credential; None if it is invalid.
 
-        Raises ZsnapdbError if it cannot be checked.
+        Raises ZsnapdbError if the credential cannot be checked.
         """
         ...
 
 
 @dataclass(frozen=True)
 class CredentialStore:
-    """Tokens of zsnapdb, and id tokens. Their form distinguishes them: only id tokens contain a dot."""
+    """Tokens of zsnapdb, and id tokens. The two are distinguished by a dot, which only id tokens contain."""
 
     tokens: CredentialBook
     id_tokens: CredentialBook

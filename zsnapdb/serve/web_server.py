@@ -23,7 +23,7 @@ from zsnapdb.serve.helper_messages import HelperClient
 from zsnapdb.serve.page_app import create_site
 
 REQUEST_SECONDS = 30.0
-"""Seconds that a client has for a request, from the connection or the request's first byte to its end."""
+"""Seconds that a client gets for a request, from the connection or the request's first byte to its end."""
 READING_SECONDS = 60.0
 """Seconds for which a client may block the sending of an answer by not reading it."""
 
@@ -88,11 +88,14 @@ class TlsFiles:
     now: Callable[[], datetime]
 
     def context(self) -> ssl.SSLContext:
-        """Return a context for TLS 1.2 or newer with these files. Raises ConfigError if they cannot be used now."""
+        """Return a context for TLS 1.2 or newer with these files.
+
+        Raises ConfigError if the files cannot be used now.
+        """
         return self._read().context()
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Let new connections of the context use the current files. If it raises ConfigError, the context is unchanged.
+        """Let new connections of the context use the current files. After a ConfigError, the context is unchanged.
 
         Each file is read once, so exactly the checked content is used, even if the file changes meanwhile.
         """
@@ -137,14 +140,14 @@ class _TlsPair:
     key: bytes = field(repr=False)
 
     def context(self) -> ssl.SSLContext:
-        """Return a context for TLS 1.2 or newer with this pair. Raises ConfigError if it cannot be used."""
+        """Return a context for TLS 1.2 or newer with this pair. Raises ConfigError if the pair cannot be used."""
         made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         made.minimum_version = ssl.TLSVersion.TLSv1_2
         self.load(made)
         return made
 
     def load(self, context: ssl.SSLContext) -> None:
-        """Let the context use this pair. After a ConfigError the context may have only one of both."""
+        """Let the context use this pair. After a ConfigError, the context may contain only one of the two."""
         names = f"the certificate {self.files.certificate} with the key {self.files.key}"
         try:
             # OpenSSL accepts only file names. These files are in memory, and no other account can open them.
@@ -182,7 +185,7 @@ _MOST_HEADER_BYTES = 16 * 1024
 
 
 def serve_web(helper: HelperClient, address: str, port: int, files: TlsFiles | None) -> None:
-    """Answer at the address until SIGTERM or SIGINT. With `files`, use HTTPS; SIGHUP reads the files again.
+    """Answer requests at the address until SIGTERM or SIGINT. With `files`, use HTTPS, and read them again on SIGHUP.
 
     Raises ConfigError, before anything listens, if the files cannot be used.
     """

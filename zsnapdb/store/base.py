@@ -28,7 +28,7 @@ class StoredObject:
 
 
 Body = bytes | bytearray | memoryview
-"""The bytes of an object to store. A memoryview is contiguous, with items of one byte."""
+"""The bytes of an object to store. A memoryview must be contiguous, with items of one byte."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class ObjectHold:
 
 @dataclass(frozen=True)
 class DeletionPolicy:
-    """A store's treatment of removed objects.
+    """How a store treats removed objects.
 
     - `keeps_versions`: whether removed objects stay as older versions (None: unknown)
     - `days`: the days until the store's rules remove older versions (None: never, or unknown)
-    - `has_locks`: whether objects can be locked. If not, a call of `hold` is useless
+    - `has_locks`: whether objects can be locked. If not, calling `hold` is useless
     """
 
     keeps_versions: bool | None
@@ -64,7 +64,7 @@ CONDITIONS_HINT = (
     "use an S3 server with conditional writes (If-None-Match and If-Match), or a folder; without them two writers could"
     " destroy each other's backups"
 )
-"""Hint for a store that ignores or refuses conditional writes."""
+"""The hint for a store that ignores or refuses conditional writes."""
 
 _DOCUMENT_BYTES = 128 << 20
 _SHORT_BYTES = 1 << 20
@@ -75,7 +75,7 @@ _SHORT = re.compile(r".*\.lock|(?:.*/)?zsnapdb\.json|.*/(?:pins|unfinished)/[^/]
 def most_bytes(key: str) -> int:
     """Return the largest size in bytes of an object that is read under this key.
 
-    A manifest of 128 MiB describes about 700,000 chunks, which are 22 TB in chunks of the usual size. Leases, markers,
+    A manifest of 128 MiB describes about 700,000 chunks, which contain 22 TB at the usual chunk size. Leases, markers,
     pins and marks are short. The largest configurable chunk has 1 GiB. Without a limit, an account with write access to
     the store could exhaust the memory of every host that reads it.
     """
@@ -85,7 +85,7 @@ def most_bytes(key: str) -> int:
 
 
 def too_large(key: str, where: str) -> DamagedError:
-    """Return the error for an object that is larger than any that zsnapdb writes under such a key."""
+    """Return the error for an object that is larger than any object that zsnapdb writes under such a key."""
     return DamagedError(
         f"object {key} in {where} has more than {most_bytes(key)} bytes, and was not read",
         hint="zsnapdb writes no such object: somebody else replaced it",
@@ -93,7 +93,7 @@ def too_large(key: str, where: str) -> DamagedError:
 
 
 LISTING_SECONDS = 120.0
-"""Time limit for the requests of a listing, in addition to the time for its names."""
+"""The time limit for the requests of a listing, in addition to the time for its names."""
 LEAST_NAMES = 50
 """Minimum names per second. Providers send a page of a thousand names in less than a second."""
 MOST_NAMES = 100_000_000
@@ -102,7 +102,7 @@ MOST_TOKEN = 64 << 10
 
 @dataclass
 class ListingPace:
-    """The time and the number of names of one listing so far. `doing` describes it in errors."""
+    """The time and the number of names of one listing so far. `doing` describes the listing in errors."""
 
     doing: str
     seconds: float = 0.0
@@ -144,7 +144,7 @@ class ListingPace:
 
 
 class Store(Protocol):
-    """Complete objects under keys with slashes. Every method raises RepositoryError if the store cannot be reached.
+    """A store of complete objects under keys with slashes. Every method raises RepositoryError if it is unreachable.
 
     NotFound means that the object does not exist; an unreachable store never raises it. UnreachableError means that
     another attempt may succeed.
@@ -156,8 +156,8 @@ class Store(Protocol):
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
         """Store the complete object durably. ExistsError if `only_if_absent` and the object exists.
 
-        `sha256` is the body's hash in hexadecimal, if the caller has it. Then a store that verifies uploads need not
-        compute the hash again.
+        `sha256` is the body's hash in hexadecimal, if the caller has it. With the hash, a store that verifies uploads
+        need not compute it again.
         """
 
     def get(self, key: str) -> bytes:
@@ -176,7 +176,7 @@ class Store(Protocol):
         """
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
-        """Replace the version with the tag. ChangedError if the object has another version or does not exist.
+        """Replace the version with this tag. Raises ChangedError if the object has another version or does not exist.
 
         If several replacements of the same version run concurrently, only one succeeds. A replacement whose answer was
         lost may have succeeded: read the object again.
@@ -186,12 +186,13 @@ class Store(Protocol):
         """Yield every object whose key starts with the prefix, sorted by key."""
 
     def delete(self, key: str) -> None:
-        """Remove the object. A missing object counts as removed."""
+        """Remove the object. A missing object is no error."""
 
     def delete_many(self, keys: Sequence[str]) -> None:
         """Remove the objects, many in one request if the store supports it.
 
-        Raises RepositoryError if the store refuses to remove one. Others may have been removed in this case.
+        Raises RepositoryError if the store refuses to remove an object. Other objects may have been removed in this
+        case.
         """
 
     def folders(self, prefix: str) -> Iterator[str]:
@@ -203,20 +204,21 @@ class Store(Protocol):
     def hold(self, key: str) -> ObjectHold | None:
         """Return the lock or legal hold that protects the object from removal.
 
-        None if there is none, or if the object does not exist.
+        None if it is unprotected or does not exist.
         """
 
     def extend_lock(self, key: str, until: datetime) -> None:
         """Lock the object at least until this time (UTC). A lock that ends later stays.
 
-        NotFound if the object does not exist. RepositoryError if the store has no locks, or if none are configured.
+        NotFound if the object does not exist. Raises RepositoryError if the store has no locks, or if no locks are
+        configured.
         """
 
     def afterlife(self) -> DeletionPolicy:
-        """Return the store's treatment of removed objects."""
+        """Return how the store treats removed objects."""
 
     def give_up(self) -> None:
         """Stop retrying: calls that are waiting for their next attempt soon raise an error.
 
-        Later calls get one attempt.
+        Later calls make only one attempt.
         """

@@ -36,7 +36,7 @@ from zsnapdb.store.cloud_clients import (
 T = TypeVar("T")
 
 _BLOCK = 1 << 20
-"""Bytes of one read of an answer. LEAST_RATE limits the time for each read."""
+"""The number of bytes per read of an answer. LEAST_RATE limits the time for each read."""
 _PAGE = 1000
 """Maximum number of names in one page of a listing."""
 _FOLDER_SECONDS = 600.0
@@ -91,7 +91,7 @@ class CloudStore:
             return
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:  # noqa: ARG002 - the library sends no checksum
-        """Store the object. `only_if_absent` makes the request conditional."""
+        """Store the object. With `only_if_absent`, the request is conditional."""
         self._put(f"writing {key}", key, body, "create" if only_if_absent else "overwrite")
 
     def _put(self, doing: str, key: str, body: Body, mode: str | dict[str, str]) -> None:
@@ -244,7 +244,7 @@ class CloudStore:
         )
 
     def afterlife(self) -> DeletionPolicy:
-        """Return an unknown treatment, because the library does not show versioning and soft delete."""
+        """Return that the treatment is unknown, because the library does not show versioning and soft delete."""
         return DeletionPolicy(keeps_versions=None)
 
     def give_up(self) -> None:
@@ -278,7 +278,7 @@ def _listed(item: dict[str, Any]) -> StoredObject:
 
 
 def _is_of_bucket(error: ZsnapdbError) -> bool:
-    """Whether the reason is a missing container or bucket, not a missing object. Only the former error has a hint."""
+    """Whether the container or bucket is missing, not the object. Only the error about a missing bucket has a hint."""
     return isinstance(error, NotFound) and bool(error.hint)
 
 

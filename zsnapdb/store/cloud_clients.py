@@ -34,7 +34,7 @@ T = TypeVar("T")
 REQUEST_SECONDS = 60.0
 """Time limit in seconds for the first bytes of an answer, and for small requests as a whole."""
 LEAST_RATE = 16 << 10
-"""Minimum bytes per second of a request, with its body and answer. A slower store counts as unreachable."""
+"""Minimum bytes per second of a request, with body and answer. A slower store is treated as unreachable."""
 
 _AZURE_KEYS = {
     "AZURE_STORAGE_ACCOUNT_KEY": "account_key",
@@ -43,13 +43,13 @@ _AZURE_KEYS = {
     "AZURE_CLIENT_ID": "client_id",
     "AZURE_CLIENT_SECRET": "client_secret",
 }
-"""Names in a credentials file for Azure, each with the client's option."""
+"""The names in a credentials file for Azure, each with the client option that it sets."""
 _AZURE_KINDS = (
     (frozenset({"account_key"}), "access_key"),
     (frozenset({"sas_key"}), "sas_token"),
     (frozenset({"tenant_id", "client_id", "client_secret"}), "client_secret"),
 )
-"""The option sets that form complete credentials, each with the kind of the credentials."""
+"""The option sets that are complete credentials, each with the kind of these credentials."""
 _AZURE_HINT = (
     "the file needs a line AZURE_STORAGE_ACCOUNT_KEY=... or AZURE_STORAGE_SAS_TOKEN=..., or the three lines"
     " AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
@@ -89,15 +89,15 @@ def google_credentials(file: Path) -> dict[str, str]:
 
 @dataclass
 class CloudClient:
-    """A client of one container or bucket. `raw` is the library's. `where` is its url in messages.
+    """A client of one container or bucket. `raw` is the library's client, `where` the URL for messages.
 
-    `read` returns the options with the present credentials; None if the library itself finds credentials on this host.
+    `read` returns the options with the current credentials; None if the library itself finds credentials on this host.
     """
 
     where: str
     raw: Any
     has_generations: bool = False
-    """Whether a version is a generation (Google), and not an ETag."""
+    """Whether versions are identified by generations (Google), not by ETags."""
     read: Callable[[], Mapping[str, str]] | None = None
     create: Callable[[Mapping[str, str]], Any] | None = None
     used: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -105,7 +105,7 @@ class CloudClient:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def renew(self, refused: Any) -> bool:
-        """Read the credentials again after the provider refused a raw client.
+        """Read the credentials again after the provider refused the credentials of a raw client.
 
         Return whether there is a newer client now.
         """
@@ -172,7 +172,8 @@ def _loop(_process: int) -> asyncio.AbstractEventLoop:
 def finish(request: Callable[[], Awaitable[T]], seconds: float | None) -> T:
     """Return the answer to a request, which runs in the common thread of all requests. TimeoutError after `seconds`.
 
-    A signal interrupts the wait and cancels the request. A call of the library itself would delay the signal.
+    A signal interrupts the wait and cancels the request. With a blocking call of the library, the signal would be
+    delayed.
     """
 
     async def limited() -> T:

@@ -76,7 +76,7 @@ class Layer:
 
 
 class ThrottledStore(Layer):
-    """A store that transfers at most `rate` object bytes per second, in both directions and all threads together.
+    """A store that transfers at most `rate` object bytes per second: both directions and all threads together.
 
     The limit holds on average over several objects.
     """
@@ -105,14 +105,14 @@ class ThrottledStore(Layer):
         self.inner.put(key, body, only_if_absent=only_if_absent, sha256=sha256)
 
     def get(self, key: str) -> bytes:
-        """Return the object. Its size is unknown before the read, so the next transfer waits for its time."""
+        """Return the object. Its size is unknown before the read, so the next transfer has to wait accordingly."""
         self._pay(0)
         body = self.inner.get(key)
         self._pay(len(body))
         return body
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Read the object. Its size is unknown before the read, so the next transfer waits for its time."""
+        """Read the object. Its size is unknown before the read, so the next transfer has to wait accordingly."""
         self._pay(0)
         size = self.inner.read_into(key, target)
         self._pay(size)
@@ -137,14 +137,16 @@ class Pauses:
     """Pauses from this length on are reported."""
 
     check: float = 10.0
-    """Retry limit in seconds for the check of a store, because the user should see a wrong address soon."""
+    """The retry limit in seconds for the check of a store. It is short, because the user should soon see that an
+    address is wrong.
+    """
 
 
 class RetryingStore(Layer):
     """A store that repeats calls with growing pauses for up to `patience` seconds while it is unreachable or busy.
 
-    All other errors are raised immediately. `tell` gets a line before each long pause. After a call that failed for all
-    of `patience`, the next calls make one attempt each until the store answers. So the waiting times of a run do not
+    All other errors are raised immediately. `tell` gets a line before each long pause. After a call that failed for the
+    whole `patience`, each further call makes one attempt until the store answers. So the waiting times of a run do not
     add up.
     """
 
@@ -236,7 +238,7 @@ class RetryingStore(Layer):
         """Yield the items of a sorted listing, each once.
 
         A broken listing is restarted, and the items that were already yielded are skipped. Raises RepositoryError if
-        the listing is not sorted, because items could be lost or a repeated page would never end.
+        the listing is not sorted, because items could be lost, or a repeated page could make the listing endless.
         """
         last_name = ""
         listing: Iterator[T] | None = None
@@ -294,7 +296,7 @@ class RetryingStore(Layer):
 
 
 LARGEST = 1 << 20
-"""Larger objects (in bytes) are not kept but fetched again, because this host keeps many objects."""
+"""Objects larger than this (in bytes) are not kept but fetched again, because this host keeps many objects."""
 MISSING = ""
 """The digest of an object that does not exist."""
 
@@ -310,7 +312,7 @@ class Remembered:
 
 @dataclass
 class Trace:
-    """The dependencies of a read: a digest of each listing, by prefix, and of each object outside all listings."""
+    """The dependencies of a read: a digest of each listing, by prefix, and of each object that was in no listing."""
 
     listings: dict[str, str] = field(default_factory=dict)
     objects: dict[str, str] = field(default_factory=dict)
@@ -369,7 +371,7 @@ class RememberingStore(Layer):
         return body
 
     def is_as(self, before: Trace) -> bool:
-        """Whether all dependencies of an earlier read are unchanged. It stops at the first difference."""
+        """Whether all dependencies of an earlier read are unchanged. The comparison stops at the first difference."""
         for prefix, was in before.listings.items():
             for _ in self.list(prefix):
                 break
@@ -401,7 +403,7 @@ STORES = {
 """The module of each kind of store, by URL scheme.
 
 `open_at(settings)` of the module returns the store and the key prefix. A module is imported only when it is used,
-because client libraries are large. `STORE_ADDRESSES` in the configuration defines the form of each kind of address.
+because client libraries are large. `STORE_ADDRESSES` in the configuration defines the syntax of each kind of address.
 """
 
 
@@ -419,7 +421,7 @@ def open_store(settings: RepositorySettings, tell: Callable[[str], None] | None 
     """Return the repository's store and key prefix ("" or ending in a slash). No request is sent yet.
 
     The store has the configured patience and bandwidth. `tell` gets a line before each long pause between attempts.
-    ConfigError if the client library is not installed.
+    Raises ConfigError if the client library is not installed.
     """
     scheme = settings.address.scheme
     try:

@@ -1,4 +1,6 @@
-"""A folder as object store (disk, NFS). Each file is written under another name, synced and renamed, so it is complete.
+"""A folder as object store (disk, NFS).
+
+Each file is written under another name, synced and renamed, so a file is always complete.
 
 The owner of the disk or the export could put links into the folder, so no link in the folder is followed.
 """
@@ -46,7 +48,7 @@ class _Call(Generic[T]):
 
     @property
     def hangs(self) -> bool:
-        """Whether the call has not ended. A call of the parent process before a fork does not count."""
+        """Whether the call has not ended. A call that the parent process made before a fork is ignored."""
         return not self.done.is_set() and self.process == os.getpid()
 
     def make(self) -> None:
@@ -223,7 +225,7 @@ class LocalStore:
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:  # noqa: ARG002 - a file proves nothing
         """Write and sync a temporary file, then rename it.
 
-        With `only_if_absent` link it, which never replaces a file.
+        With `only_if_absent`, link the file instead, which never replaces a file.
         """
         *names, name = key.split("/")
         try:
@@ -327,7 +329,7 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lock the folder, so that no other process, on any host that mounts it, replaces or removes objects.
+        """Lock the folder, so that no other process replaces or removes objects, on any host that mounts the folder.
 
         RepositoryError if another process keeps the lock.
         """
@@ -436,7 +438,7 @@ class LocalStore:
         )
 
     def afterlife(self) -> DeletionPolicy:
-        """Return a treatment by which removed files do not stay.
+        """Return that removed files do not stay.
 
         Snapshots of the folder's file system are not checked.
         """
@@ -449,7 +451,7 @@ class LocalStore:
 def refuse_unfit(settings: RepositorySettings) -> None:
     """Raise PreflightError if the folder of file:///folder is on a file system that cannot hold a repository.
 
-    RepositoryError if no file can be created in it. The check leaves nothing in the folder.
+    Raises RepositoryError if no file can be created in the folder. The check leaves nothing in the folder.
     """
     folder = Path("/", settings.address.path)
     store = LocalStore(folder)

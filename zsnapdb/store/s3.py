@@ -76,7 +76,10 @@ _REMOVAL_SECONDS = 5.0
 
 
 def require_listing(page: ListObjectsV2OutputTypeDef) -> None:
-    """Raise KeyError if the answer is not a listing, as an HTML page of a proxy would look like an empty bucket."""
+    """Raise KeyError if the answer is not a listing.
+
+    For example, a proxy's HTML page would look like an empty bucket.
+    """
     if not {"IsTruncated", "KeyCount", "Name", "Contents"} & page.keys():
         raise KeyError("IsTruncated")
 
@@ -109,7 +112,7 @@ class S3Store:
         self._removal = ObjectRemoval(bucket, self._delete)
 
     def _session(self) -> tuple[Session, RenewedCredentials | None]:
-        """Return a session and its signing credentials (None: botocore has none, or renews them itself)."""
+        """Return a session and its signing credentials (None: botocore has no credentials, or renews them itself)."""
         core = client_core()
         first = credentials_of(self._file) if self._file else credentials_of_session(core)
         if first is None:
@@ -183,7 +186,10 @@ class S3Store:
             require_listing(self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=1))
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
-        """Store the object, locked if so configured. `only_if_absent` makes the request conditional (If-None-Match)."""
+        """Store the object, locked if so configured.
+
+        With `only_if_absent`, the request is conditional (If-None-Match).
+        """
         with self._requesting(f"writing {key}", is_conditional=only_if_absent):
             self._put(key, body, sha256, {**self._lock(), **({"IfNoneMatch": "*"} if only_if_absent else {})})
 
@@ -263,8 +269,8 @@ class S3Store:
         """Return the provider's answer. ClientError with NoSuchKey if the object does not exist.
 
         If an account has no unconditional right to list, S3 answers AccessDenied for a missing object (API reference,
-        GetObject, "Permissions"). The policies of zsnapdb allow listing the prefix, so a listing shows which case it
-        is.
+        GetObject, "Permissions"). The policies of zsnapdb allow listing the prefix, so a listing shows whether the
+        object is missing.
         """
         try:
             return self._client.get_object(Bucket=self.bucket, Key=key, **cast(Any, more or {}))
@@ -367,7 +373,7 @@ class S3Store:
             return hold_of(self._client, self.bucket, key)
 
     def extend_lock(self, key: str, until: datetime) -> None:
-        """Lock the object's newest version at least until then, in the configured mode."""
+        """Lock the object's newest version at least until `until`, in the configured mode."""
         if self._options.lock_mode is None:
             raise RepositoryError(
                 f"locking {key} in s3://{self.bucket}: no lock is configured", hint="set object_lock of the repository"

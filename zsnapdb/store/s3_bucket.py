@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 BATCH = 1000
 """Maximum number of objects in one request."""
 _MOST_REFUSED = 10
-"""After this many refusals the rest of a batch is not tried, as the account may have no right to remove objects."""
+"""After this many refusals, the rest of a batch is not tried, because the account may have no right to remove objects.
+"""
 DELETE_HINT = "check that the credentials may delete objects (`zsnapdb example iam-policy-prune.json`)"
 
 
@@ -44,7 +45,7 @@ DELETE_HINT = "check that the credentials may delete objects (`zsnapdb example i
 class ObjectRemoval:
     """Removal of objects from one bucket.
 
-    `one` removes a single object, and raises RepositoryError if this is refused.
+    `one` removes a single object, and raises RepositoryError if the store refuses this.
     """
 
     bucket: str
@@ -55,7 +56,8 @@ class ObjectRemoval:
     def remove(self, client: S3Client, keys: Sequence[str]) -> None:
         """Remove at most BATCH objects. ClientError if the provider is busy.
 
-        Raises RepositoryError for an object that cannot be removed. The others are removed, unless many are refused.
+        Raises RepositoryError for an object that cannot be removed. The other objects are removed, unless many are
+        refused.
         """
         if not self.in_batches or len(keys) == 1:
             self._one_by_one(keys)
@@ -117,9 +119,9 @@ def hold_of(client: S3Client, bucket: str, key: str) -> ObjectHold | None:
 def extend_lock_of(
     client: S3Client, bucket: str, key: str, mode: Literal["GOVERNANCE", "COMPLIANCE"], until: datetime
 ) -> None:
-    """Lock the object's newest version at least until then. ClientError if the provider refuses.
+    """Lock the object's newest version at least until `until`. Raises ClientError if the provider refuses this.
 
-    A lock can always be extended. It is shortened only by a request to bypass it (S3 User Guide, "Object Lock"). So a
+    A lock can always be extended. Only a request to bypass it can shorten the lock (S3 User Guide, "Object Lock"). So a
     refusal is not an error if the existing lock ends later than `until`.
     """
     try:
@@ -222,7 +224,7 @@ class RangedReader:
     def read_into(self, key: str, target: memoryview) -> int:
         """Write as much of the object as fits to `target`. Return the object's full size in bytes.
 
-        After an error, no thread writes to `target` any more. An object that is replaced during the read is read again.
+        After an error, threads no longer write to `target`. An object that is replaced during the read is read again.
         """
         if len(target) < 2 * LEAST or self.pace.is_fast:
             return self._whole(key, target)
@@ -245,7 +247,8 @@ class RangedReader:
     def _in_parts(self, key: str, target: memoryview, part: int, first: GetObjectOutputTypeDef, began: float) -> bool:
         """Fill the target; the first part is from the answer `first`. No thread writes to the target after the return.
 
-        Return whether the server confirms that all parts are of one object. If not, the caller reads it in one request.
+        Return whether the server confirms that all parts belong to one version of the object. If not, the caller reads
+        the object in one request.
         """
         running: list[Future[bool]] = []
         tag = first.get("ETag", "")

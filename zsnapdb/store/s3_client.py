@@ -51,9 +51,10 @@ from zsnapdb.store.base import CONDITIONS_HINT
 REQUEST_SECONDS = 60.0
 """Time limit in seconds for the first bytes of an answer, and for small requests as a whole."""
 LEAST_RATE = 16 << 10
-"""Minimum bytes per second of a request, with its body and answer. A slower store counts as unreachable."""
+"""Minimum bytes per second of a request, with body and answer. A slower store is treated as unreachable."""
 _MOST_ANSWER = 64 << 20
-"""Size limit in bytes for an answer other than an object. A listing of a thousand keys has a megabyte."""
+"""The size limit in bytes for an answer that is not an object. A listing of a thousand keys is about a megabyte long.
+"""
 
 
 class _TimedConnection(AWSHTTPConnection):
@@ -85,7 +86,7 @@ def transfer_limit(size: int) -> AbstractContextManager[ExchangeLimit]:
 
 
 def error_code(error: ClientError) -> str:
-    """Return the S3 code of an error answer, such as NoSuchKey; its HTTP status if it has no code; "" if neither."""
+    """Return the S3 code of an error answer, such as NoSuchKey; else its HTTP status; "" if it has neither."""
     code = error.response.get("Error", {}).get("Code")
     return str(code or http_status(error) or "")
 
@@ -111,7 +112,8 @@ def with_md5(params: dict[str, Any], **_: object) -> None:
 def _timestamp(value: Any) -> datetime:
     """Return the time in a header or document.
 
-    Each object in a listing has one, in ISO 8601. The library's own function takes ten times as long for that format.
+    Each object in a listing has a time in ISO 8601. The library's own function needs ten times as long to parse that
+    format.
     """
     try:
         return datetime.fromisoformat(value)
@@ -127,7 +129,7 @@ class _AnyService(list[str]):
 
 
 class _Loader(Loader):
-    """A loader of service descriptions that does not list all four hundred, a step that only rejects unknown names."""
+    """A loader of service descriptions that skips the listing of all services, because that only checks names."""
 
     def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002 - the library names it
         """Return a list that contains every name. Loading a service that does not exist fails later."""
@@ -278,7 +280,7 @@ def zsnapdb_error(
 ) -> ZsnapdbError:
     """Return the error to raise for a failed request. `failed` names the request and the bucket.
 
-    `renewed_in`: the location in which temporary credentials are renewed. `is_conditional`: whether the request was a
+    `renewed_in`: the place where temporary credentials are renewed. `is_conditional`: whether the request was a
     conditional write. `denied_hint`: the hint if the account lacks the permission.
     """
     if isinstance(error, ClientError):
@@ -339,7 +341,7 @@ def _refusal(
 
 _USED = "zsnapdb-credentials"
 _REFUSED = (400, 401, 403)
-"""HTTP statuses of refused credentials. The answer to a HEAD request has no code that is more specific."""
+"""HTTP statuses of refused credentials. The answer to a HEAD request contains no more specific code."""
 
 
 class RenewedCredentials(Credentials):
@@ -387,7 +389,7 @@ class RenewedCredentials(Credentials):
 
 
 def credentials_of_session(core: botocore.session.Session) -> S3Credentials | None:
-    """Return the credentials that botocore finds on this host. None if it finds none, or renews them itself."""
+    """Return the credentials that botocore finds on this host; None if it finds none, or renews them itself."""
     found = core.get_credentials()
     if found is None or isinstance(found, RefreshableCredentials):
         return None

@@ -1,6 +1,6 @@
 """Memory for the slices of streams, reused from slice to slice and from volume to volume.
 
-The first use of a page costs a page fault and its clearing, so a small number of pages is reused often.
+At the first use of a page, the kernel handles a page fault and clears the page. So a few pages are reused often.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SlotPool:
     """A pool of free memory slots for reuse. Threads may share it.
 
     The slot that was returned last is taken first, because its pages are allocated and may be in the CPU cache. So a
-    transfer uses no more memory than it needs at the same time.
+    transfer uses no more memory than it needs at any one time.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class SlotPool:
     def take(self, size: int, *, filled: int = 0) -> memoryview:
         """Return a slot of at least `size` bytes with arbitrary content.
 
-        The caller will fill the first `filled` bytes at once.
+        The caller will immediately fill the first `filled` bytes.
         """
         with self._lock:
             self._size = max(self._size, size)
@@ -47,7 +47,7 @@ class SlotPool:
         return _new_slot(size, filled)
 
     def give(self, slot: memoryview) -> None:
-        """Return a slot to the pool. No thread may use it any more."""
+        """Return a slot to the pool. After that, no thread may use the slot."""
         with self._lock:
             self._free.append(slot)
 
@@ -70,7 +70,8 @@ class SlotPool:
 class TransferMemory:
     """Memory that the streams of one run reuse: slots for plain slices, and slots for their stored forms.
 
-    The two kinds are separate because stored forms are usually smaller, so their slots use fewer pages.
+    The two kinds are separate because stored forms are usually smaller than plain slices, so their slots use fewer
+    pages.
     """
 
     plain: SlotPool = field(default_factory=SlotPool)
@@ -98,7 +99,7 @@ _MOST_CONNECTIONS = 16
 """Limit of parallel connections. More are not faster, because the network is saturated or the server refuses them."""
 
 _OF_A_SIZE = 64
-"""Number of chunks of one size before the size doubles."""
+"""The number of chunks of one size before the size doubles."""
 
 FIRST_CHUNK = 8 << 20
 """The size of a stream's first chunks in bytes, unless the configured maximum is smaller."""

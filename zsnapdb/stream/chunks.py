@@ -1,4 +1,4 @@
-"""The form of a chunk: a slice of the plain stream that is stored as one object, with hashes of both forms."""
+"""A chunk: a slice of the plain stream that is stored as one object, with hashes of the plain and the stored bytes."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _DAMAGED = "the object was changed or truncated after it was written; restore an
 
 
 _MOST_WINDOW = 1 << 27
-"""Limit of the zstd window in bytes, which is the window of the highest level. A forged frame may request more."""
+"""Maximum zstd window in bytes: the window of the highest level. A forged frame may request a larger window."""
 
 
 class Codec(StrEnum):
-    """The form of stored chunks: uncompressed, or one zstd frame (RFC 8878) with its content size."""
+    """The format of stored chunks: uncompressed, or one zstd frame (RFC 8878) with its content size."""
 
     NONE = "none"
     ZSTD = "zstd"
@@ -41,7 +41,7 @@ ChunkSize = Annotated[int, Field(ge=0, le=(1 << 30) + (1 << 24))]
 class Chunk(NamedTuple):
     """The description of a chunk. Sizes are in bytes, hashes in hexadecimal. `key_id` is None without encryption.
 
-    Manifests, journals and binlog descriptions store it as an array of these five values, in this order.
+    Manifests, journals and binlog descriptions store a chunk as an array of these five values, in this order.
     """
 
     plain_size: ChunkSize
@@ -58,8 +58,8 @@ NO_CHUNK = Chunk(0, "0" * 64, 0, "0" * 64, None)
 def plain_hash(data: Body = b"") -> blake3:
     """Return a BLAKE3 hash object of the plain bytes, which accepts more bytes.
 
-    BLAKE3 is five times as fast as SHA-256 on a CPU with AVX2. Stored bytes have a SHA-256 hash, because stores can
-    verify it and every host has a program for it.
+    BLAKE3 is five times as fast as SHA-256 on a CPU with AVX2. Stored bytes are hashed with SHA-256, because stores can
+    verify this hash and every host has a program for it.
     """
     return blake3(data)
 
@@ -95,7 +95,7 @@ class ChunkSource(ChunkPlaces, Protocol):
 
 
 class Workspace(threading.local):
-    """The zstd contexts that each thread reuses for all its chunks. One object serves all threads."""
+    """The zstd contexts that each thread reuses for all its chunks. All threads share one workspace."""
 
     def __init__(self) -> None:
         self._compressors: dict[int, zstandard.ZstdCompressor] = {}
@@ -104,7 +104,7 @@ class Workspace(threading.local):
     def compress(self, plain: Body, level: int, into: memoryview) -> int:
         """Write the bytes as one zstd frame with its content size to the start of `into`. Return the frame's size.
 
-        ZstdError if the frame does not fit; `room_for()` bytes are enough.
+        Raises ZstdError if the frame does not fit; `room_for()` bytes are always enough.
         """
         if level not in self._compressors:
             self._compressors = {level: zstandard.ZstdCompressor(level=level, write_content_size=True)}
@@ -146,7 +146,7 @@ def seal(
     into: memoryview | None = None,
     known_hash: str | None = None,
 ) -> tuple[Body, Chunk]:
-    """Return the stored form of a slice and its description. Without a cipher `associated` is ignored.
+    """Return the stored form of a slice and the chunk's description. Without a cipher, `associated` is ignored.
 
     `into` is memory of `room_for()` bytes for the stored form. An uncompressed slice may itself be in this memory, at
     offset `NONCE_BYTES`; encryption overwrites the slice. `known_hash` is the slice's plain hash, if the caller has it.
@@ -176,7 +176,7 @@ def unseal(
     memory: SlotPool | None = None,
     into: memoryview | None = None,
 ) -> Body:
-    """Return the plain slice, verified by its hash and, if encrypted, its tag.
+    """Return the plain slice, verified by its hash and, if the chunk is encrypted, by its tag.
 
     `cipher` matches the chunk's key id; it is None for a chunk without a key id. The slice may be written to `into`.
     `memory` is the pool for temporary memory. Raises DamagedError with `what` and the problem.
@@ -209,7 +209,7 @@ def unseal_in_place(
     workspace: Workspace,
     into: memoryview,
 ) -> memoryview:
-    """Return the plain slice, verified by its tag if encrypted, else by the SHA-256 of its stored form.
+    """Return the plain slice, verified by its tag if the chunk is encrypted, else by the SHA-256 of the stored form.
 
     This function is for readers that verify the plain bytes themselves, as `zfs receive` does with the checksum of
     every record. `body` is overwritten. With zstd the slice is written to `into`, otherwise it stays in `body`. Raises

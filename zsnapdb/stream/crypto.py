@@ -22,7 +22,7 @@ class ChunkCipher:
     """
 
     def __init__(self, key: bytes, key_id: str) -> None:
-        """`key` has 32 bytes. `key_id` is its name in the manifest."""
+        """`key` has 32 bytes. `key_id` is the name of the key in the manifest."""
         if len(key) != KEY_BYTES:
             raise ValueError(f"a data key has {KEY_BYTES} bytes, not {len(key)}")
         # The import is here because most commands import this module but encrypt nothing, and the library takes 5 % of
@@ -63,8 +63,8 @@ class ChunkCipher:
     def decrypt_into(self, body: bytes | bytearray | memoryview, associated: bytes, target: memoryview) -> int:
         """Write the plain data to the start of `target` and return its size in bytes.
 
-        Raises DamagedError as `decrypt` does; then the content of `target` is undefined. `target` must not overlap
-        `body`, or must start at offset 12 of `body`.
+        Raises DamagedError in the same cases as `decrypt`; then the content of `target` is undefined. `target` must not
+        overlap `body`, or must start at offset 12 of `body`.
         """
         from cryptography.exceptions import InvalidTag
 

@@ -1,8 +1,8 @@
 """Download of a stream: chunks are fetched, verified and decompressed ahead of the reader, and written in order.
 
-Memory: `concurrency` slices, each plain or in its stored form; each decompressing worker has both forms. If one
-connection of the store is slow, more slices are in flight, within the memory limit of `InFlight`. The length of the
-stream does not matter.
+Memory: `concurrency` slices, each plain or in its stored form. A worker that decompresses a slice needs both forms. If
+one connection of the store is slow, more slices are in flight, within the memory limit of `InFlight`. Memory does not
+depend on the length of the stream.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MOST_STEPS_BACK = 8
 
 
 class Passage(Protocol):
-    """A filter of a stream's slices on their way to the pipe."""
+    """A filter for a stream's slices on their way to the pipe."""
 
     def feed(self, slice_: memoryview, *, last: bool) -> Iterator[memoryview]:
         """Yield the bytes to write for a slice. Raises DamagedError before the first yield if the slice is refused."""
@@ -93,7 +93,7 @@ def download(
 
     Raises DamagedError with the name, `name(index)`, of the first chunk that is missing or altered, or has a record
     that zsnapdb never sends. No byte of this chunk is written. Raises BrokenPipeError if the pipe's reader has ended.
-    While the store waits, the reader waits too, and sees no end of the stream.
+    While the store is unreachable, the reader waits and does not see the end of the stream.
     """
     in_flight = InFlight(concurrency, waiting=0, most_bytes=_MOST_IN_FLIGHT, widens=widens)
     fetcher = _Fetcher(
@@ -140,9 +140,9 @@ def first_bytes(
     ciphers: Mapping[str, ChunkCipher],
     expected: ExpectedStream,
 ) -> bytes:
-    """Return at most `count` bytes from the start of the stream. Its first chunk is fetched and verified.
+    """Return at most `count` bytes from the start of the stream. The first chunk is fetched and verified.
 
-    The errors are those of `download`.
+    It raises the errors of `download`.
     """
     fetcher = _Fetcher(store, chunks[:1], codec, name, dict(ciphers), TransferMemory(), len(chunks))
     fetcher.refuse_missing_keys()
@@ -162,7 +162,7 @@ def resume_at(
     ciphers: Mapping[str, ChunkCipher],
     expected: ExpectedStream,
 ) -> Resumption:
-    """Find the chunk in which an interrupted receive resumes. The first chunk and about one other are fetched.
+    """Find the chunk in which an interrupted receive resumes. The first chunk and about one other chunk are fetched.
 
     NotResumableError if the point is not found. The other errors are those of `download`.
     """

@@ -1,4 +1,4 @@
-"""The wrapped key in the first record of a raw stream: a check whether the user's key opens the received dataset.
+"""The wrapped key in the first record of a raw stream, and a check whether the user's key opens the received dataset.
 
 Sources: OpenZFS include/sys/dsl_crypt.h and module/os/linux/zfs/zio_crypt.c (zio_crypt_key_wrap: the keys of a dataset
 with their GUID, suite and version as associated data), lib/libzfs/libzfs_crypto.c (conversion of the key's text to the
@@ -20,14 +20,14 @@ from zsnapdb.stream import resume_stream
 from zsnapdb.stream.send_stream_checks import MOST_KEY_BYTES, RECORD_BYTES, parse_begin
 
 FIRST_BYTES = RECORD_BYTES + MOST_KEY_BYTES
-"""This many bytes of a stream contain its whole first record."""
+"""The first bytes of a stream, so many that they contain the whole first record."""
 _SUITES = {3: 16, 4: 24, 5: 32, 6: 16, 7: 24, 8: 32}
 """Key lengths in bytes by the number of the dataset's cipher (enum zio_encrypt): AES-CCM, then AES-GCM."""
 _FIRST_GCM = 6
 _RAW, _HEX, _PASSPHRASE = 1, 2, 3
 _WRAPPING_BYTES = 32
 _MOST_ITERATIONS = 20_000_000
-"""`zfs create` uses 350,000 iterations, which take 0.1 s. A number above this limit is hostile."""
+"""`zfs create` uses 350,000 iterations, which take 0.1 s. A higher number is treated as an attack."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class WrappedKey:
 
     `keyformat` is the number of the format: raw, hex or passphrase.
 
-    `sealed` has the keys and the tag of the cipher, `associated` the data that is authenticated with them.
+    `sealed` contains the keys and the cipher's tag, `associated` the data that is authenticated together with the keys.
     """
 
     suite: int

@@ -1,13 +1,13 @@
-"""Conversion of a stored stream into the rest that an interrupted `zfs receive -s` still needs.
+"""Conversion of a stored stream into the remaining stream that an interrupted `zfs receive -s` still needs.
 
-`zfs receive` resumes with a stream whose BEGIN record has the feature "resuming" and the last received record. The
+`zfs receive` resumes with a stream whose BEGIN record contains the feature "resuming" and the last received record. The
 stream starts with this record again (dmu_recv_resume_begin_check and resume_check in module/zfs/dmu_recv.c). `zfs send
 -t` creates such a stream from a snapshot; this module creates it from the stored stream.
 
 Every record has the fletcher-4 checksum of all earlier bytes, so another BEGIN record changes all checksums. The new
-checksums are not computed from the bytes. Fletcher-4 is linear, so the difference between old and new sum depends only
-on the number of words and on the replaced checksums. So `zfs receive` still verifies each payload against the checksum
-of `zfs send`.
+checksums are not computed from the bytes. Fletcher-4 is linear, so the difference between the old and the new sum
+depends only on the number of words and on the replaced checksums. So `zfs receive` still verifies each payload against
+the checksum that `zfs send` computed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from zsnapdb.stream.send_stream_checks import (
 )
 
 LITTLE_ENDIAN = b"\0\1"
-"""First bytes of a list in the native encoding of a little-endian host."""
+"""The first bytes of an nvlist in the native encoding of a little-endian host."""
 _HEADER, _PAIR = 12, struct.Struct("<iHxxii")
 _NUMBER, _LIST, _BYTES = 8, 19, 26
 _LIST_BYTES = 24
@@ -45,9 +45,9 @@ Value = int | bytes | Mapping[str, "Value"]
 
 
 def read_nvlist(data: bytes) -> Mapping[str, Value]:
-    """Return the pairs of a list. Pairs that are not numbers, bytes or lists are omitted.
+    """Return the pairs of an nvlist. Pairs whose values are not numbers, bytes or nvlists are omitted.
 
-    ValueError or struct.error if the bytes are not such a list.
+    Raises ValueError or struct.error if the bytes are not an nvlist.
     """
     if data[:2] != LITTLE_ENDIAN:
         raise ValueError("the nvlist is not in native little-endian encoding")
@@ -55,9 +55,9 @@ def read_nvlist(data: bytes) -> Mapping[str, Value]:
 
 
 def with_nvlist_numbers(data: bytes, numbers: Mapping[str, int]) -> bytes:
-    """Return the list with unsigned 64-bit numbers appended. `data` is empty for a new list.
+    """Return the nvlist with unsigned 64-bit numbers appended. `data` is empty for a new nvlist.
 
-    ValueError if `data` is not a list in the native encoding of a little-endian host.
+    Raises ValueError if `data` is not an nvlist in the native encoding of a little-endian host.
     """
     before = data or LITTLE_ENDIAN + bytes(6) + b"\1" + bytes(3) + _END
     if before[:2] != LITTLE_ENDIAN or before[-4:] != _END:
@@ -72,7 +72,7 @@ def with_nvlist_numbers(data: bytes, numbers: Mapping[str, int]) -> bytes:
 
 
 def _pairs(data: bytes, at: int, *, nested: bool) -> tuple[dict[str, Value], int]:
-    """Return the pairs of a list, and the offset after it."""
+    """Return the pairs of an nvlist, and the offset after the nvlist."""
     pairs: dict[str, Value] = {}
     while (size := struct.unpack_from("<i", data, at)[0]) != 0:
         _, length, count, kind = _PAIR.unpack_from(data, at)
@@ -100,7 +100,7 @@ _MOST_BYTES = 1 << 16
 class ResumePoint:
     """The last received record: the OBJECT record of `object`, or its WRITE record at `offset` (bytes).
 
-    `received` is the approximate number of received bytes of the stream. They include the record, and possibly a few
+    `received` is the approximate number of received bytes of the stream. These include the record, and possibly a few
     MiB after it. `from_guid` is 0 for a full stream.
     """
 
@@ -152,20 +152,21 @@ _MASK = (1 << 64) - 1
 _MOST_PAYLOAD = 1 << 24
 """The largest block of ZFS (SPA_MAXBLOCKSIZE)."""
 _MOST_TRIED = 64
-"""Maximum number of GUID matches that are tried as part of a header.
-
-In a real stream, an early match is in a header.
+"""Maximum number of GUID matches that are tried as headers. In a real stream, one of the first matches is in a
+header.
 """
 
 Sums = tuple[int, int, int, int]
 
 
 class NotResumableError(ZsnapdbError):
-    """The stored stream does not fit the interrupted receive. It can be received from its start."""
+    """The stored stream does not match the interrupted receive. The stream can be received from its start."""
 
 
 def resuming_begin(begin: bytes, point: ResumePoint) -> bytes:
-    """Return the BEGIN record, with its payload, of the stream that resumes at `point`. `begin` is the stored stream's.
+    """Return the BEGIN record, with its payload, of the stream that resumes at `point`.
+
+    `begin` is the BEGIN record of the stored stream.
 
     Raises NotResumableError if the stream is from a big-endian host, or is another stream.
     """
@@ -211,7 +212,7 @@ class ResumedStream:
     def __init__(self, begin: bytes, point: ResumePoint, expected: ExpectedStream) -> None:
         """`begin`: the stored stream's BEGIN record with its payload. `expected`: its required content.
 
-        Raises DamagedError if the content differs, and NotResumableError as `resuming_begin` does.
+        Raises DamagedError if the content differs, and NotResumableError in the same cases as `resuming_begin`.
         """
         self.begin = resuming_begin(begin, point)
         self._walker = Walker(expected)
@@ -232,7 +233,7 @@ class ResumedStream:
         """Yield the bytes to write, in order. The slice must be writable and is modified.
 
         The first slice must have an OBJECT or WRITE record before the record of the resume point. Raises
-        NotResumableError if the record is not in the stream, and DamagedError as `Walker.feed` does.
+        NotResumableError if the record is not in the stream, and DamagedError in the same cases as `Walker.feed`.
         """
         start, begin = 0, b""
         if not self._is_found:
@@ -289,7 +290,7 @@ class ResumedStream:
         return None
 
     def _exchanged(self, rest: memoryview) -> Iterator[memoryview]:
-        """Replace the checksums of the headers in a slice. An incomplete header waits for the next slice."""
+        """Replace the checksums of the headers in a slice. An incomplete header is completed by the next slice."""
         at, size = self._skip, len(rest)
         begin = 0
         if self._partial and at == 0:
@@ -412,8 +413,8 @@ def _is_record(head: bytes, to_guid: int) -> bool:
 def _first_record(slice_: memoryview, to_guid: int) -> int | None:
     """Return the offset of the first record in a slice of a stream; None if the slice has no two complete headers.
 
-    A header contains the GUID of the snapshot, a random number that is newer than the data. A candidate counts as a
-    header if another header follows its payload.
+    A header contains the GUID of the snapshot, a random number that is newer than the data. A candidate is accepted as
+    a header if another header follows its payload.
     """
     size = len(slice_)
     for hit in itertools.islice(re.finditer(re.escape(_U64.pack(to_guid)), slice_), _MOST_TRIED):

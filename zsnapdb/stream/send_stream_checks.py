@@ -1,4 +1,6 @@
-"""Checks of the records of a ZFS send stream while it is read. Headers are read, payloads skipped, nothing is copied.
+"""Checks of the records of a ZFS send stream while it is read.
+
+Headers are read, payloads are skipped, nothing is copied.
 
 Layout: `struct dmu_replay_record` in OpenZFS include/sys/zfs_ioctl.h (the same from 2.0 to 2.4). A record has 312 bytes
 in the byte order of the sending host and starts with its type (u32). The type determines the length of the payload
@@ -58,7 +60,7 @@ class BeginRecord:
     payload_size: int = 0
 
     def check_ours(self, *, is_raw: bool) -> None:
-        """Raise DamagedError if zsnapdb's `zfs send` never creates such a stream. `is_raw`: it was sent with -w."""
+        """Raise DamagedError if zsnapdb's `zfs send` never creates such a stream. `is_raw`: sent with -w."""
         if is_raw and (not self.features >> _RAW & 1 or not 0 < self.payload_size <= MOST_KEY_BYTES):
             raise DamagedError(
                 f"the stream has the features {self.features:#x} and {self.payload_size} bytes of keys: it is not the"
@@ -85,7 +87,7 @@ class BeginRecord:
 class ExpectedStream:
     """The required content of a stream's BEGIN record. `from_guid` is 0 for a full stream.
 
-    `name` is the full name of the snapshot. `features` is None if the stream was not sent yet. `is_raw`: its blocks are
+    `name` is the full name of the snapshot. `features` is None if the stream was not sent yet. `is_raw`: the blocks are
     encrypted as in the pool.
     """
 
@@ -159,7 +161,7 @@ class Senders(Enum):
 _OUR_RECORDS = frozenset({OBJECT, FREEOBJECTS, WRITE, FREE, END, SPILL})
 """The types of records after BEGIN that `zfs send` with zsnapdb's flags creates (dmu_send.c).
 
-`planning.backup.send_form.SEND_FLAGS` has the flags. A raw stream also has OBJECT_RANGE records.
+`planning.backup.send_form.SEND_FLAGS` lists the flags. A raw stream also contains OBJECT_RANGE records.
 """
 
 
@@ -269,7 +271,7 @@ class Walker:
     def _walk(self, data: memoryview, at: int, size: int) -> int:
         """Check all complete headers from `at` on. Return the offset of the next header.
 
-        Nearly all records are WRITE records. They are handled here for speed.
+        Nearly all records are WRITE records, so this function handles these for speed.
         """
         unpack, guid, records = self._write.unpack_from, self.begin.to_guid if self.begin else 0, 0
         last = size - RECORD_BYTES
@@ -333,8 +335,8 @@ class Walker:
     def _check_end(self, head: bytes) -> None:
         """Raise DamagedError unless the two checksums of the END record match.
 
-        The first checksum covers all bytes before the record, the second also the record itself. So the second one must
-        follow from the first.
+        The first checksum covers all bytes before the record, the second also the record itself. So the second checksum
+        must follow from the first.
         """
         own = head[CHECKSUM_AT:]
         if not any(own):

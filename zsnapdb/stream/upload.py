@@ -1,8 +1,8 @@
-"""Upload of a stream up to its END record: chunks are compressed, hashed and stored in parallel while it is read.
+"""Upload of a stream up to its END record. Chunks are compressed, hashed and stored in parallel during the read.
 
-Memory: `concurrency + 1` slices, each plain or in its stored form; each compressing worker has both forms. If one
-connection of the store is slow, more slices are in flight, within the memory limit of `InFlight`. The length of the
-stream does not matter.
+Memory: `concurrency + 1` slices, each plain or in its stored form. A worker that compresses a slice needs both forms.
+If one connection of the store is slow, more slices are in flight, within the memory limit of `InFlight`. Memory does
+not depend on the length of the stream.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _AHEAD_BYTES = 512
 _MOST_IN_FLIGHT = 128 << 20
 """Limit, in plain bytes, of the slices in flight when the network is the bottleneck.
 
-The stored forms need additional memory of their actual size. No worker has more than one stored form.
+The stored forms need additional memory of their actual size. Each worker has at most one stored form.
 """
 
 _READ_BYTES = 256 << 10
@@ -107,8 +107,8 @@ def _slices(pipe: BinaryIO, take: Callable[[int], memoryview], size_of: Callable
     """Yield the stream, slice by slice, in slots. `size_of` returns the size of a slice by its number (from 1).
 
     To recognize the last slice, only a few bytes are read ahead, because a complete slice would need another slot. A
-    slice is hashed in small parts while it is read, because the parts are then still in the CPU cache. This takes a
-    third less time than hashing the slice from memory.
+    slice is hashed in small parts while it is read, because each part is then still in the CPU cache. This takes a
+    third less time than hashing the slice later from memory.
     """
     ahead = pipe.read(_AHEAD_BYTES)
     for index in itertools.count(1):
@@ -132,7 +132,10 @@ def _slices(pipe: BinaryIO, take: Callable[[int], memoryview], size_of: Callable
 
 
 class _Level:
-    """The zstd level of the next chunk. An adaptive level is reviewed after each worker has sealed about one chunk."""
+    """The zstd level of the next chunk.
+
+    An adaptive level is decided again after each worker has sealed about one chunk.
+    """
 
     def __init__(self, settings: UploadSettings) -> None:
         self.level = settings.level
@@ -187,7 +190,7 @@ class _Work:
         return self._memory.plain.take(room_for(size))
 
     def do(self, index: int, part: _Slice) -> Chunk:
-        """Seal and store one slice, unless an earlier run stored it. Its slot is free afterwards."""
+        """Seal and store one slice, unless an earlier run stored it. Afterwards its slot is free."""
         with self.in_flight.working:
             if self.failed.is_set():
                 # Another slice failed while this one waited, so store nothing more.
@@ -247,9 +250,9 @@ def upload(
 ) -> Uploaded:
     """Store the stream in `pipe` up to its end and return its chunks.
 
-    - `on_bytes` gets the number of plain bytes read so far.
+    - `on_bytes` is called with the number of plain bytes read so far.
     - `known`: the chunks of the same stream that an earlier run stored. Equal slices are not stored again.
-    - `on_stored` gets each newly stored chunk, from several threads at once, in any order. The upload fails if
+    - `on_stored` is called with each newly stored chunk, by several threads at once, in any order. The upload fails if
       `on_stored` raises an error.
     - `expected`: the required content of the BEGIN record.
     - `memory`: memory that several streams reuse, one after the other.
@@ -284,7 +287,7 @@ def _results(futures: list[Future[Chunk]]) -> list[Chunk]:
     """Return the chunks when all are stored.
 
     Raise the error of the first failed chunk, without waiting for other chunks. Chunks that were cancelled after this
-    error have no error of their own.
+    error raise no error of their own.
     """
     for future in as_completed(futures):
         if not isinstance(future.exception(), CancelledError):

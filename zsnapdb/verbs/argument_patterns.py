@@ -29,7 +29,9 @@ class Role(StrEnum):
 ALL = frozenset(Role)
 SEES_ALL = frozenset({Role.OPERATOR, Role.AUDITOR})
 CHANGES = frozenset({Role.DEVELOPER, Role.OPERATOR})
-"""Roles that may also read a clone's data, such as a log or a difference, because they may have the clone's login."""
+"""Roles that may change clones. They may also read a clone's data, such as a log or a difference, because they may get
+its login.
+"""
 
 
 BRANCH = branches.NAME
@@ -40,7 +42,7 @@ SOURCE = re.compile(rf"latest|{BACKUP_ID}")
 POINT = re.compile(r"[0-9A-Za-z][0-9A-Za-z:.,+ -]{0,999}")
 DURATION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,3})?(ms|s|m|h|d|w)")
 MESSAGE = re.compile(r"[^\x00-\x1f\x7f-\x9f\u2028\u2029]{0,250}")
-"""One line that is short enough for a property."""
+"""One line that is short enough for a ZFS property."""
 BYTES = re.compile(r"[1-9][0-9]{0,18}B")
 LINES = re.compile(r"[1-9][0-9]{0,2}")
 ROWS = re.compile(r"[0-9]{1,3}")
@@ -53,7 +55,7 @@ def _form(pattern: re.Pattern[str]) -> StringConstraints:
 
 Name = Annotated[str, _form(CLONE)]
 CloneGuid = Annotated[str, _form(CLONE_GUID)]
-"""The field `guid` of a clone. A later clone of the same name has another GUID."""
+"""The field `guid` of a clone. A later clone with the same name has another GUID."""
 InstanceWord = Annotated[str, _form(INSTANCE_NAME)]
 Point = Annotated[str, _form(POINT)]
 Duration = Annotated[str, _form(DURATION)]

@@ -1,8 +1,10 @@
-"""Parser of requests about clones from people without root. `COMMANDS` and `SERVED` of `requests.py` define them.
+"""Parser of requests about clones from people without root.
 
-`zsnapdb-clone`, which sudo runs as root, and the helper of `zsnapdb serve` use it. All input is treated as hostile.
-Only declared arguments are accepted, no argument can be shortened, and each value has a pattern. No option names a
-file, a program, an address or an owner. The calling code names the user; the input cannot.
+`COMMANDS` and `SERVED` in `requests.py` define the requests.
+
+`zsnapdb-clone`, which sudo runs as root, and the helper of `zsnapdb serve` use this parser. All input is treated as
+hostile. Only declared arguments are accepted, no argument can be shortened, and each value must match a pattern. No
+option accepts a file, a program, an address or an owner. The calling code sets the user; the input cannot.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class DelegatedRequest:
 
     @property
     def source(self) -> str:
-        """The snapshot set for the new clone; "" if none is named."""
+        """The snapshot set for the new clone; "" if none is given."""
         return next((word.removeprefix("--from=") for word in self.words if word.startswith("--from=")), "")
 
     @property
@@ -34,7 +36,7 @@ class DelegatedRequest:
 
     @property
     def wants_login_file(self) -> bool:
-        """Whether the login goes to a file of the caller."""
+        """Whether the login is written to a file of the caller."""
         if self.command == "create":
             return not {"--plan", "--no-start"} & set(self.words)
         return self.command == "login" and not {"--dsn", "--env", "--json"} & set(self.words)

@@ -1,7 +1,7 @@
 """All requests: each verb with its roles, route, command and parameters.
 
-No field names an owner, a program, a file or an address, and none can turn masking off. A verb is declared only here.
-`COMMANDS` and `SERVED` list the arguments that root accepts from other accounts.
+No field accepts an owner, a program, a file or an address, and no field can turn masking off. A verb is declared only
+here. `COMMANDS` and `SERVED` list the arguments that root accepts from other accounts.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class _Strict(BaseModel):
 class NewClone(_Strict):
     """Request for a new clone. The clone's data is the newest set, a point (`at`), or a set or commit (`from`).
 
-    `mask` asks for masking even if the site does not require it. With `heartbeat` the clone is destroyed after this
-    time without a heartbeat.
+    `mask` asks for masking even if the site does not require it. With `heartbeat`, the clone is destroyed if no
+    heartbeat arrives within this time.
     """
 
     instance: patterns.InstanceWord
@@ -110,7 +110,7 @@ class NewCommit(_Strict):
 
 
 class NewBranch(_Strict):
-    """Request for a new branch: its name, and its start, a branch or commit (None: the present state)."""
+    """Request for a new branch: its name, and its start, a branch or commit (None: the current state)."""
 
     branch: patterns.BranchWord
     start: Annotated[patterns.BranchWord | None, Field(alias="from")] = None
@@ -123,7 +123,7 @@ class ChosenBranch(_Strict):
 
 
 class TwoStates(_Strict):
-    """Two branches or commits of a clone. `limit`: most shown differing rows per table."""
+    """Two branches or commits of a clone. `limit`: maximum number of differing rows shown per table."""
 
     before: patterns.BranchWord
     after: patterns.BranchWord
@@ -131,7 +131,7 @@ class TwoStates(_Strict):
 
 
 class NewLease(_Strict):
-    """Length of a clone's lease from now (None: that of a new clone)."""
+    """Length of a clone's lease from now (None: the lease of a new clone)."""
 
     ttl: patterns.Duration | None = None
 
@@ -152,7 +152,7 @@ class FleetQuery(_Strict):
 
     @property
     def filters(self) -> tuple[str, ...]:
-        """The filters in the form of `zsnapdb fleet status --where`."""
+        """The filters as arguments of `zsnapdb fleet status --where`."""
         named = {"instance": self.instance, "host": self.host, "repository": self.repository}
         filters = tuple(f"{name}={pattern}" for name, pattern in named.items() if pattern is not None)
         return ("red", *filters) if self.red else filters
@@ -251,7 +251,7 @@ SERVED: Mapping[str, DelegatedCommand] = {
     ),
     "branch.delete": DelegatedCommand("clone branch delete", "delete a branch", _BRANCH, _PLANNED),
 }
-"""Commands of the helper of `zsnapdb serve`. The limits of `zsnapdb serve` apply to these too."""
+"""Commands of the helper of `zsnapdb serve`. The limits of `zsnapdb serve` apply to these commands too."""
 
 
 _OPERATION = "/operations/{id}"
@@ -292,8 +292,8 @@ GUID_HEADER = "Clone-GUID"
 class AboutClone(RoleVerb):
     """A request about one clone.
 
-    With a `guid` it is only about that clone. For a later clone of the same name, the answer is that of a missing
-    clone.
+    With a `guid`, the request is only about the clone with that GUID. For a later clone with the same name, the answer
+    is the same as for a missing clone.
     """
 
     name: patterns.Name
@@ -312,14 +312,14 @@ class CloneAction(AboutClone):
 
     @property
     def time(self) -> str | None:
-        """The requested time (None: that of a new clone)."""
+        """The requested time (None: the default for a new clone)."""
         return None
 
 
 class AboutOperation(RoleVerb):
     """A request about an operation.
 
-    Only the subject that started the operation may send it: the result can have a login.
+    Only the subject that started the operation may send this request, because the result can contain a login.
     """
 
     users = CHANGES
@@ -327,7 +327,7 @@ class AboutOperation(RoleVerb):
 
 
 class AboutNothing(RoleVerb):
-    """A request about neither a clone nor an operation, for which only the role decides."""
+    """A request about neither a clone nor an operation. Only the role determines whether it is allowed."""
 
 
 class CloneQuery(AboutClone):
@@ -368,7 +368,7 @@ class ListClonesVerb(AboutNothing):
 
 
 class CreateCloneVerb(RoleVerb):
-    """Create a clone. The answer has its login. 202 with an operation if it takes longer."""
+    """Create a clone. The answer contains its login. If this takes longer, the answer is 202 with an operation."""
 
     kind: Literal[VerbKind.CLONE_CREATE] = VerbKind.CLONE_CREATE
     users, route = CHANGES, VerbRoute("create", "POST", "/clones", "clone", 201)
@@ -446,7 +446,7 @@ class UnprotectCloneVerb(CloneAction):
 
 
 class CommitCloneVerb(CloneAction):
-    """Commit the present state of a clone. `from` of a new clone takes the `id` of the answer."""
+    """Commit the current state of a clone. The `id` in the answer can be the `from` of a new clone."""
 
     kind: Literal[VerbKind.CLONE_COMMIT] = VerbKind.CLONE_COMMIT
     command, route = "commit", VerbRoute("commit", "POST", f"{_CLONE}/commit", "clone-commit", can_be_empty=True)
@@ -462,7 +462,7 @@ class ListBranchesVerb(CloneQuery):
 
 
 class CreateBranchVerb(CloneAction):
-    """Create a branch of a clone at `from`, or at the present state, which is committed if necessary."""
+    """Create a branch of a clone at `from`, or at the current state, which is committed if necessary."""
 
     kind: Literal[VerbKind.BRANCH_CREATE] = VerbKind.BRANCH_CREATE
     command, route = "branch.create", VerbRoute("create_branch", "POST", f"{_CLONE}/branches", "clone-branches", 201)
@@ -480,7 +480,7 @@ class DeleteBranchVerb(CloneAction):
 class SwitchBranchVerb(CloneAction):
     """Switch a clone to the newest commit of another branch.
 
-    Uncommitted changes are first committed to the present branch.
+    Uncommitted changes are first committed to the current branch.
     """
 
     kind: Literal[VerbKind.BRANCH_SWITCH] = VerbKind.BRANCH_SWITCH
@@ -499,7 +499,7 @@ class LogBranchVerb(CloneQuery):
 
 
 class DiffBranchesVerb(CloneAction):
-    """Compare two branches or commits of a clone: definitions, and rows by table. The limit is ten minutes."""
+    """Compare two branches or commits of a clone: definitions, and rows by table. The time limit is ten minutes."""
 
     kind: Literal[VerbKind.BRANCH_DIFF] = VerbKind.BRANCH_DIFF
     command, route = "branch.diff", VerbRoute("diff", "POST", f"{_CLONE}/diff", "clone-branch-difference")
@@ -517,7 +517,7 @@ class CloneLogsVerb(CloneQuery):
 
 
 class LoginOfClone(CloneQuery):
-    """The login of a clone. It is not recorded: another request for a new password makes another password."""
+    """The login of a clone. It is not recorded: another request for a new password creates another password."""
 
     users, command, for_owner = CHANGES, "login", True
 
@@ -530,7 +530,7 @@ class GetLoginVerb(LoginOfClone):
 
 
 class NewLoginVerb(LoginOfClone):
-    """Give a clone of yours a new password, and show the login. The sessions of the former one end."""
+    """Give a clone of yours a new password, and show the login. Sessions with the former password end."""
 
     kind: Literal[VerbKind.CLONE_NEW_LOGIN] = VerbKind.CLONE_NEW_LOGIN
     route = VerbRoute("new_login", "POST", f"{_CLONE}/login", api.ShownLogin)
@@ -552,7 +552,7 @@ class GetOperationVerb(AboutOperation):
 
 
 class CancelOperationVerb(AboutOperation):
-    """Cancel a running operation, which undoes its changes. 202 if that takes longer, 409 if it had ended."""
+    """Cancel a running operation and undo its changes. The answer is 202 if this takes longer, 409 if it had ended."""
 
     kind: Literal[VerbKind.OPERATION_CANCEL] = VerbKind.OPERATION_CANCEL
     is_slow, route = True, VerbRoute("cancel", "DELETE", _OPERATION, api.CancelledOperation)

@@ -16,7 +16,7 @@ _PAUSE_SECONDS = 0.5
 
 
 class Agent(Protocol):
-    """The part of a hypervisor that sends requests to the agent in a guest."""
+    """The interface through which requests are sent to the agent in a guest."""
 
     def ask_agent(self, uuid: str, command: str, seconds: float) -> str:
         """Return the agent's answer. CommandError if there is none."""
@@ -24,10 +24,10 @@ class Agent(Protocol):
 
 @dataclass(frozen=True)
 class Thawed:
-    """A thawed guest: the number of file systems that its agent thawed, and the problem during the thaw ("": none).
+    """A thawed guest: the number of file systems that its agent thawed, and the problem that occurred ("": none).
 
     The number does not include file systems that another program had thawed before. The agent's status does not show
-    such a thaw: it reports the last request to the agent, not the state in the kernel (qga/commands-linux.c,
+    such a thaw, because it is the last request to the agent, not the state in the kernel (qga/commands-linux.c,
     qmp_guest_fsfreeze_do_thaw).
     """
 
@@ -36,7 +36,7 @@ class Thawed:
 
 
 def is_frozen(hypervisor: Agent, uuid: str) -> bool:
-    """Whether the agent reports frozen file systems. CommandError if it does not answer."""
+    """Whether the agent reports frozen file systems. Raises CommandError if the agent does not answer."""
     return guest_agent_messages.is_frozen(hypervisor.ask_agent(uuid, guest_agent_messages.STATUS, _ANSWER_SECONDS))
 
 
@@ -78,7 +78,7 @@ def run_program(
 ) -> GuestProgramEnd:
     """Run the program with the text as its stdin, and return how it ended.
 
-    CommandError if the agent refuses, which many agents are configured to do. CommandTimeout if the program has not
+    Raises CommandError if the agent refuses, as many agents are configured to do. CommandTimeout if the program has not
     ended at `deadline` (of the monotonic clock); the program then continues. DamagedError for an unexpected answer.
     """
     try:

@@ -21,11 +21,11 @@ from zsnapdb.planning.vm import guest_agent_messages
 from zsnapdb.planning.vm.domain import Domain, parse
 
 ISOLATED_NETWORK = "zsnapdb-isolated"
-"""The default network of clones: a bridge without address, forwarding and name server."""
+"""The default network of clones: a bridge without address, forwarding or name server."""
 _POLL_SECONDS = 0.2
 _ADDRESS_SECONDS = 2.0
 _BUSY_SECONDS = 120.0
-"""Seconds for which another libvirt job may hold a domain. After that, zsnapdb reports an error."""
+"""Seconds for which another libvirt job may lock a domain. After that, zsnapdb reports an error."""
 _ISOLATED_XML = (
     f"<network><name>{ISOLATED_NETWORK}</name><bridge name='zsnapdb0' stp='off' delay='0'/><mac "
     "address='52:54:00:00:00:01'/></network>"
@@ -113,7 +113,7 @@ class Hypervisor:
             self._call(f"starting the domain {uuid}", handle.create)
 
     def shut_down(self, uuid: str, patience: float) -> bool:
-        """Ask the guest to shut down. Return whether it is off after `patience` seconds."""
+        """Ask the guest to shut down. Return whether the domain is off after `patience` seconds."""
         handle = self._required(uuid)
         deadline = time.monotonic() + patience
         while self._call(f"reading the domain {uuid}", handle.isActive):
@@ -141,9 +141,9 @@ class Hypervisor:
         """Call `act`. Repeat it while another job holds the domain.
 
         A restarted libvirt needs much time to find its QEMU processes. libvirt itself waits 30 s for the domain's lock
-        (VIR_ERR_OPERATION_TIMEOUT). If the domain is starting after that, the error is raised at once. Such a domain
-        stays locked if libvirt was killed between writing the domain's status and creating the QEMU process (libvirt
-        11.3, observed in the lab).
+        (VIR_ERR_OPERATION_TIMEOUT). If the domain is still starting after that, the error is raised at once. Such a
+        domain stays locked if libvirt was killed between writing the domain's status and creating the QEMU process
+        (libvirt 11.3, observed in the lab).
         """
         deadline = time.monotonic() + _BUSY_SECONDS
         while True:
@@ -172,7 +172,7 @@ class Hypervisor:
         )
 
     def undefine(self, uuid: str) -> None:
-        """Undefine the domain, and remove its NVRAM file and saved state. If it does not exist, do nothing."""
+        """Undefine the domain, and remove its NVRAM file and saved state. If the domain does not exist, do nothing."""
         handle = self._handle(uuid)
         if handle is not None:
             flags = (
@@ -195,8 +195,8 @@ class Hypervisor:
     def ask_agent(self, uuid: str, command: str, seconds: float) -> str:
         """Return the answer of the agent inside the guest to a command in JSON.
 
-        virDomainFSFreeze has no time limit, so zsnapdb sends the agent's own commands. CommandError if there is no
-        agent, or if it refuses. CommandTimeout if it does not answer within `seconds` (at least one).
+        virDomainFSFreeze has no time limit, so zsnapdb sends the agent's own commands. Raises CommandError if there is
+        no agent, or if the agent refuses; CommandTimeout if the agent does not answer within `seconds` (at least one).
         """
         doing = f"asking the guest agent of the domain {uuid}"
         try:
@@ -229,7 +229,9 @@ class Hypervisor:
         return tuple(network.name() for network in self._call("listing networks", self._connection.listAllNetworks))
 
     def make_isolated_network(self) -> None:
-        """Define and start the isolated network, unless it is running. It connects only clones with each other.
+        """Define and start the isolated network, unless it is running.
+
+        The network only connects clones with each other.
 
         PreflightError if another network has this name.
         """
@@ -285,7 +287,7 @@ def _is_reachable(address: str) -> bool:
 
 @contextlib.contextmanager
 def connected(uri: str) -> Iterator[Hypervisor]:
-    """Connect to libvirt for the block. PreflightError if the library is missing or libvirt does not answer."""
+    """Connect to libvirt for the block. Raises PreflightError if the library is missing or libvirt does not answer."""
     try:
         library = importlib.import_module("libvirt")
     except ImportError as error:

@@ -26,8 +26,8 @@ class DiskImage:
 def describe(path: Path) -> DiskImage:
     """Return the description of the image.
 
-    PreflightError if it is no image, or if it refers to other files as its parts. With such a reference, the author of
-    the image could get any file of this host copied into a machine's disk.
+    Raises PreflightError if the file is not an image, or if it refers to other files as its parts. By such a reference,
+    the author of the image could get any file on this host copied into a machine's disk.
     """
     text = _run(["qemu-img", "info", "--output=json", "--", str(path)], timeout=60.0)
     try:

@@ -1,11 +1,11 @@
 """A separate process that thaws a guest if the process that froze it dies or is late.
 
 The guard is connected to libvirt before anything is frozen. It reads lines from its parent: `freezing` before the
-freeze, `thawed` after the thaw. The end of file means that the parent died: the kernel closes the pipe even after kill
--9. The guard has its own session and ignores signals from a terminal.
+freeze, `thawed` after the thaw. End of file means that the parent died, because the kernel closes the pipe even after
+kill -9. The guard has its own session and ignores signals from a terminal.
 
-A domain has one guard at a time. The guard inherits the lock of its run and keeps it until the guard ends. Without this
-lock, the guard of a killed run, which still watches for a late freeze, would thaw the freeze of the next run.
+A domain has one guard at a time. The guard inherits the lock of its run and keeps it until the guard ends. Otherwise
+the guard of a killed run, which still watches for a late freeze, could thaw the file systems that the next run froze.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from zsnapdb.vm.hypervisor import connected
 _PATIENCE = 600.0
 """Seconds for which a guard tries to thaw a guest."""
 _WATCHED_SECONDS = 5.0
-"""Seconds for which a guard watches for a late freeze: a dying parent may have requested it just before its end."""
+"""Seconds for which a guard watches for a late freeze, which a dying parent may have requested just before its end.
+"""
 _START_SECONDS = 30.0
 _FREEZING, _THAWED = b"freezing\n", b"thawed\n"
 
@@ -41,7 +42,10 @@ class ThawGuard:
         self._process = process
 
     def freezing(self) -> None:
-        """Report that the freeze begins. CommandError if the guard has ended; then the caller must not freeze."""
+        """Report that the freeze begins.
+
+        Raises CommandError if the guard has ended; then the caller must not freeze.
+        """
         try:
             self._say(_FREEZING)
         except OSError as error:
@@ -63,7 +67,8 @@ def guarding(uri: str, uuid: str, deadline: float, turn: int) -> Iterator[ThawGu
     """Yield a guard that is connected to libvirt. It thaws the guest `deadline` seconds after `freezing`.
 
     `turn` is the descriptor of the lock that only one run and its guard hold. The guard keeps the lock until it ends.
-    If it gets no report that the guest is thawed, it continues alone after the block. CommandError if it cannot start.
+    If nobody reports to the guard that the guest is thawed, the guard continues alone after the block. Raises
+    CommandError if the guard cannot start.
     """
     argv = [sys.executable, "-P", "-m", "zsnapdb.vm.thaw_guard", uri, uuid, repr(deadline)]
     process = subprocess.Popen(
@@ -95,7 +100,7 @@ def guarding(uri: str, uuid: str, deadline: float, turn: int) -> Iterator[ThawGu
 
 
 def guard(hypervisor: Agent, uuid: str, deadline: float, lines: IO[bytes]) -> bool:
-    """Read the parent's lines, and thaw the guest if the parent does not report in time that it is thawed.
+    """Read the parent's lines, and thaw the guest unless the parent reports in time that the guest is thawed.
 
     Return whether the guard had to thaw the guest. CommandTimeout if the guest could not be thawed.
     """

@@ -1,1 +1,1 @@
-"""All calls of `zfs`: argument lists, exact output of -H -p, and one table that classifies errors."""
+"""All calls of `zfs`: with argument lists, exact output (-H -p), and one table that classifies errors."""

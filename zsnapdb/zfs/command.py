@@ -33,7 +33,7 @@ class NotMountedByZfsError(CommandError):
 
 
 class StreamRefusedError(CommandError):
-    """`zfs receive` refused the stream, because it is invalid or does not fit."""
+    """`zfs receive` refused the stream, because it is invalid or does not match the dataset."""
 
 
 _STATE_HINT = "see `zpool status` and `zfs list` for the dataset's state"
@@ -106,7 +106,7 @@ def run(argv: Sequence[str], *, timeout: float = 60.0, errors: str = "replace") 
     that zsnapdb writes. With `surrogateescape` the bytes are preserved, so that the caller can pass them on.
 
     PreflightError if the command is not installed, CommandTimeout if it does not end within `timeout` seconds. The
-    command has its own process group. So Ctrl-C reaches only this process, which decides whether to interrupt the
+    command has its own process group. So Ctrl-C reaches only this process, which then decides whether to interrupt the
     command.
     """
     try:
@@ -131,9 +131,9 @@ def run_when_free(argv: Sequence[str], *, patience: float = 20.0, dataset: str |
     """Run a command on a dataset that may be busy. Repeat it every half second while the dataset is busy.
 
     After a killed `zfs send` or server, the dataset stays busy for a moment. If it stays busy for `patience` seconds,
-    raises CommandError with the processes that use it. The wait is short if another mount namespace has it mounted,
-    because that mount lasts as long as the processes there. `dataset`: the dataset, if the command's arguments do not
-    contain it.
+    raises CommandError with the processes that use it. The wait is short if the dataset is mounted in another mount
+    namespace, because that mount lasts as long as the processes in the namespace. `dataset`: the dataset, if the
+    command's arguments do not contain it.
     """
     names = _datasets_of(argv) if dataset is None else frozenset((dataset,))
     began = time.monotonic()
@@ -174,7 +174,8 @@ def rows(argv: Sequence[str], *, timeout: float = 60.0) -> list[list[str]]:
 def table(argv: Sequence[str], columns: int) -> list[list[str]]:
     """Run a command with -H output and return its lines, split at tabs.
 
-    CommandError if a line does not have `columns` columns. No column may be a user property, whose text can have tabs.
+    CommandError if a line does not have `columns` columns. No column may be a user property, because its text can
+    contain tabs.
     """
     listed = rows(argv)
     for row in listed:
@@ -196,7 +197,7 @@ def is_number(text: str) -> bool:
 
 
 def unexpected(argv: Sequence[str], text: str) -> CommandError:
-    """Return the error for output of an unexpected form."""
+    """Return the error for output in an unexpected format."""
     return CommandError(
         f"`{' '.join(argv)}` printed {text[:80]!r}, which is not expected",
         hint="check that `zfs` and `zpool` in PATH are those of OpenZFS",

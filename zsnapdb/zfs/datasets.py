@@ -1,6 +1,6 @@
 """Facts about datasets, and their creation, cloning, changes and unmounting.
 
-Only `zfs/mounting.py` mounts them. Only `zfs/destruction.py` destroys them.
+Only `zfs/mounting.py` mounts datasets. Only `zfs/destruction.py` destroys datasets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNSET = "-"
 
 _NOT_MOUNTED = {"mountpoint": "none", "canmount": "off"}
 SAFE_MOUNT = {"setuid": "off", "devices": "off"}
-"""Options of a dataset with untrusted files: its set-user-id programs and device files do not work.
+"""Options of a dataset with untrusted files: set-user-id programs and device files in it do not work.
 
 zfsprops(7): `setuid=off` is the mount option nosuid, `devices=off` is nodev.
 """
@@ -44,14 +44,17 @@ class Property:
 
     @property
     def is_local(self) -> bool:
-        """Whether the property was set on this dataset itself (zfsprops(7)). Only then does it describe the dataset."""
+        """Whether the property was set on this dataset itself (zfsprops(7)).
+
+        Only such a property describes the dataset itself.
+        """
         return self.source == "local"
 
 
 def exists(dataset: str) -> bool:
     """Whether the dataset, snapshot or bookmark exists.
 
-    If libzfs_core is installed and the name is valid, it asks the kernel, and no program is started.
+    If libzfs_core is installed and the name is valid, the kernel is asked, and no program is started.
     """
     library = libzfs.load() if is_dataset_or_snapshot(dataset) else None
     known = None if library is None else library.exists(dataset)
@@ -154,7 +157,7 @@ def children(dataset: str, names: Sequence[str], depth: int | None = None) -> di
 def create(dataset: str, options: Mapping[str, str]) -> None:
     """Create an unmounted filesystem with these properties. ExistsError if it exists.
 
-    Missing parents are created as `ensure` does.
+    Missing parents are created as in `ensure`.
     """
     parent = dataset.rpartition("/")[0]
     if parent:
@@ -165,8 +168,8 @@ def create(dataset: str, options: Mapping[str, str]) -> None:
 def ensure(dataset: str) -> None:
     """Create a filesystem and its missing parents, all of them unmounted. An existing filesystem is not changed.
 
-    `zfs create -p` would mount the parents at their inherited mount points (zfs-create(8)). Such a folder can be
-    anywhere, or read-only.
+    `zfs create -p` would mount the parents at their inherited mount points (zfs-create(8)). Such a mount point can be
+    anywhere, or in a read-only folder.
     """
     if exists(dataset):
         return
@@ -181,8 +184,8 @@ def ensure(dataset: str) -> None:
 def clone(snapshot: str, guid: int, dataset: str, options: Mapping[str, str]) -> None:
     """Create `dataset` as a writable clone of the snapshot with this name and GUID. Mount it if its options allow that.
 
-    ConsistencyError if another snapshot now has the name. The caller then destroys `dataset`, a clone of the wrong
-    snapshot.
+    ConsistencyError if another snapshot now has the name. Then the caller must destroy `dataset`, because it is a clone
+    of the wrong snapshot.
     """
     run([ZFS, "clone", *set_options(options), snapshot, dataset])
     if origin_guid(dataset) != guid:
@@ -206,9 +209,9 @@ def origin_guid(dataset: str) -> int | None:
 
 
 def promote(dataset: str) -> None:
-    """Transfer the clone's origin snapshot and all earlier ones to the clone (zfs-promote(8)).
+    """Transfer the clone's origin snapshot and all earlier snapshots to the clone (zfs-promote(8)).
 
-    The dataset that had the snapshot becomes a clone of it. CommandError if a snapshot name is taken.
+    The dataset that had the snapshot becomes a clone of that snapshot. Raises CommandError if a snapshot name is taken.
     """
     run([ZFS, "promote", dataset])
 
@@ -227,7 +230,8 @@ def set_on_all(names: Sequence[str], values: Mapping[str, str]) -> None:
 def set_together(values: Mapping[str, Mapping[str, str]]) -> bool:
     """Set user properties on datasets of one pool in one transaction group: on all of them or on none.
 
-    Return whether they are set. This needs root, the library, and a module with zfs.sync.set_prop (zfs-program(8)).
+    Return whether the properties are set. This needs root, the library, and a module with zfs.sync.set_prop
+    (zfs-program(8)).
     """
     library = libzfs.load()
     return library is not None and library.set_each(values)
@@ -271,7 +275,7 @@ def unmount(dataset: str) -> None:
 
 
 def unmount_all(names: Sequence[str]) -> None:
-    """Unmount these filesystems in this order. Skip those that are not mounted."""
+    """Unmount these filesystems in this order. Skip filesystems that are not mounted."""
     here = mounts.mounted_datasets()
     for name in names:
         if name in here:

@@ -18,7 +18,7 @@ from zsnapdb.zfs.datasets import UNSET, Property
 from zsnapdb.zfs.streams import RESUME_STATE
 
 _TOGETHER = 400
-"""Number of snapshot names (at most 255 bytes each) that always fit into one argument (execve(2): 128 KiB)."""
+"""The number of snapshot names (at most 255 bytes each) that always fit into one argument (execve(2): 128 KiB)."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def members(anchor: str, *marks: Mark) -> list[str]:
 
 
 def members_with(anchor: str, keys: Sequence[str], *marks: Mark) -> dict[str, dict[str, Property]]:
-    """Return the datasets of `members` with their properties `keys`. Order and errors are those of `members`."""
+    """Return the datasets of `members` with their properties `keys`. Order and errors are the same as in `members`."""
     if not datasets.exists(anchor):
         return {}
     below = datasets.children(anchor, [*(mark.name for mark in marks), *keys])
@@ -135,7 +135,9 @@ def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = 
 
 
 def drop_partial(dataset: str, *marks: Mark) -> None:
-    """Remove the state of an interrupted `zfs receive -s`. After a full stream, this state is the dataset itself.
+    """Remove the state of an interrupted `zfs receive -s`.
+
+    If the stream was a full stream, this state is the dataset itself.
 
     NotOursError unless the dataset carries one of the marks. The call fails if the receive is still running or left no
     state.
@@ -190,7 +192,7 @@ def destroy_received_snapshot(name: str, guid: int, *marks: Mark) -> None:
 
 
 def destroy_named_snapshot(name: str, prefix: str, *marks: Mark) -> None:
-    """Destroy one snapshot on a dataset of zsnapdb. The prefix of its name shows that zsnapdb owns it.
+    """Destroy one snapshot on a dataset of zsnapdb. The prefix of the snapshot's name shows that zsnapdb owns it.
 
     NotOursError unless its short name starts with `prefix` and its dataset carries one of the marks.
     """
@@ -257,8 +259,8 @@ def destroy_bookmark(name: str, guid: int) -> None:
 def roll_back(dataset: str, snapshot: str, prefix: str, *marks: Mark) -> None:
     """Roll the dataset back to its snapshot (short name).
 
-    Later snapshots are destroyed. The dataset and each later snapshot must carry one of the marks, and the name of each
-    later snapshot must start with `prefix`. Otherwise raises NotOursError and changes nothing.
+    Later snapshots are destroyed. The dataset and each later snapshot must have one of the marks, and the name of each
+    later snapshot must start with `prefix`. Otherwise NotOursError is raised and nothing is changed.
     """
     prove([dataset], *marks)
     columns = ["-o", "name", "-s", "createtxg"]
@@ -293,7 +295,7 @@ def _prove_name(name: str, short: str, prefix: str) -> None:
 
 
 def _check_separator(name: str, separator: str) -> None:
-    """Raise ValueError unless the name is of this kind: @ means a snapshot, # a bookmark, "" a dataset."""
+    """Raise ValueError unless the name is a name of this kind: @ means a snapshot, # a bookmark, "" a dataset."""
     if "".join(character for character in name if character in "@#") != separator:
         kind = {"@": "a snapshot", "#": "a bookmark", "": "a dataset"}[separator]
         raise ValueError(f"not {kind}: {name}")
@@ -327,8 +329,8 @@ COLUMNS = ("userrefs", "clones")
 def foreign_below(top: str, marks: Collection[Mark], is_ours: Callable[[Snapshot], bool]) -> list[ForeignSnapshot]:
     """Return the foreign snapshots of `top` and of the datasets below it, oldest first.
 
-    zsnapdb owns a snapshot if one of the marks is set on the snapshot itself, or if `is_ours` returns True. Empty if
-    `top` does not exist.
+    zsnapdb owns a snapshot if one of the marks is set on the snapshot itself, or if `is_ours` returns True. The result
+    is empty if `top` does not exist.
     """
     if not datasets.exists(top):
         return []
@@ -338,7 +340,7 @@ def foreign_below(top: str, marks: Collection[Mark], is_ours: Callable[[Snapshot
 def foreign_among(
     seen: Mapping[Snapshot, dict[str, Property]], marks: Collection[Mark], is_ours: Callable[[Snapshot], bool]
 ) -> list[ForeignSnapshot]:
-    """Return the foreign snapshots among `seen`, which has the marks and `COLUMNS` of each snapshot."""
+    """Return the foreign snapshots in `seen`, which contains the marks and `COLUMNS` of each snapshot."""
     foreign = []
     for snapshot, values in seen.items():
         if any(mark.is_on(values) for mark in marks) or is_ours(snapshot):

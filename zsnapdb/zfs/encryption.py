@@ -15,10 +15,10 @@ _KEYS = ("encryption", "encryptionroot", "keystatus", "keylocation")
 
 
 def at_rest(names: Iterable[str]) -> dict[str, DatasetEncryption]:
-    """Return how each of the datasets is encrypted. One command reads them. NotFound if one does not exist.
+    """Return how each of the datasets is encrypted, read by one command. Raises NotFound if one does not exist.
 
     zfsprops(7): `encryption` is off or the cipher; `encryptionroot` is the dataset with the key; `keystatus` is
-    `available` if that key is loaded; `keylocation` is `prompt` on a root whose key is typed.
+    `available` if that key is loaded; `keylocation` is `prompt` on an encryption root whose key must be typed.
     """
     chosen = sorted(set(names))
     if not chosen:
@@ -44,7 +44,7 @@ class ReceivingPlace:
 
 
 def receiving_place(dataset: str) -> ReceivingPlace:
-    """Return the facts about the dataset that a receive below it needs. One command reads them."""
+    """Return the facts about the dataset that a receive below it needs, read by one command."""
     values = datasets.properties(dataset, [*_KEYS, "available"])
     free = number_in(values["available"].value, [ZFS, "get", "available", dataset])
     return ReceivingPlace(free, _at_rest(values))

@@ -1,4 +1,4 @@
-"""Settings that a dataset has itself: local and received properties, and delegated permissions (zfs-allow(8))."""
+"""Settings of a dataset itself: local and received properties, and delegated permissions (zfs-allow(8))."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from zsnapdb.zfs.command import ZFS, run, table
 from zsnapdb.zfs.datasets import Property, properties_of
 
 MOST_USER_PROPERTIES = 200
-"""Maximum number of user properties per dataset. The rest is left out, because nobody sets so many by hand."""
+"""Maximum number of user properties per dataset. The rest is left out, because nobody sets so many properties by hand.
+"""
 
 
 def known_names(dataset: str) -> frozenset[str]:
@@ -50,7 +51,7 @@ def own_names(names: Sequence[str]) -> dict[str, set[str]]:
 def own_values(names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return each dataset's local or received properties that a replacement of the dataset must also get.
 
-    Values are exact; bytes that are not UTF-8 stay distinct. NotFound if a dataset does not exist.
+    Values are exact; different bytes that are not UTF-8 stay different. NotFound if a dataset does not exist.
     """
     own = {name: set(carried_names(keys)) for name, keys in own_names(names).items()}
     simple = sorted({key for keys in own.values() for key in keys if is_native_name(key) and key not in TEXTS})
@@ -140,7 +141,7 @@ def give_rights(dataset: str, rights: Collection[Right]) -> None:
 
 
 def take_rights(dataset: str, rights: Collection[Right]) -> None:
-    """Revoke these permissions on the dataset. A missing permission counts as revoked."""
+    """Revoke these permissions on the dataset. A missing permission is no error."""
     for words in permission_commands(rights):
         run([ZFS, "unallow", *words, dataset])
 
@@ -148,7 +149,7 @@ def take_rights(dataset: str, rights: Collection[Right]) -> None:
 def permission_commands(rights: Collection[Right]) -> list[list[str]]:
     """Return the arguments of `zfs allow`, without the dataset.
 
-    Permission sets come first, because others refer to them.
+    Permission sets come first, because other permissions refer to them.
     """
 
     def key(right: Right) -> tuple[bool, str, str, str]:

@@ -1,4 +1,4 @@
-"""Holds, which protect a snapshot from `zfs destroy` (zfs-hold(8)). The tag of a hold names its owner."""
+"""Holds, which protect a snapshot from `zfs destroy` (zfs-hold(8)). The tag of a hold identifies its owner."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ HOLD_TAG = f"{PROPERTY}:backup"
 
 
 def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
-    """Hold the snapshots of one pool under the tag. Until the release, `zfs destroy` of them fails (zfs-hold(8)).
+    """Hold the snapshots of one pool under the tag.
+
+    Until the release, `zfs destroy` of these snapshots fails (zfs-hold(8)).
 
     If a snapshot cannot be held, this call holds none. If a snapshot is missing, raises NotFound with its name.
     """
@@ -36,9 +38,9 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
 def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, str]) -> bool:
     """Hold the snapshots of one pool under HOLD_TAG, set user properties on them, and bookmark them.
 
-    `others` are additional snapshots of this pool, by full name, each with a tag. They are also held, unless they
-    already are. All requests start together, so they usually share a transaction group. All have ended on return.
-    Return whether `others` are held: if one of them no longer exists, this call holds none of them.
+    `others` are additional snapshots of this pool, by full name, each with a tag. These are also held, unless they
+    already are. All requests start together, so they usually share a transaction group. All requests have ended on
+    return. Return whether `others` are held: if one of `others` no longer exists, this call holds none of `others`.
     """
     missed: list[NotFound] = []
 
@@ -73,7 +75,7 @@ def give_back(names: Sequence[str], values: Mapping[str, str], others: Mapping[s
     """Release our hold on the snapshots of one pool and set user properties on them.
 
     `others` are additional snapshots of this pool, each with the tag of a hold that is also released. All requests
-    start together, so they usually share a transaction group. All have ended on return.
+    start together, so they usually share a transaction group. All requests have ended on return.
     """
     releasing = PendingSnapshots(lambda: _release_all({**dict.fromkeys(names, HOLD_TAG), **others}))
     releasing.start()
@@ -116,7 +118,7 @@ def ensure_held(names: Sequence[str], tag: str) -> None:
 def held_snapshots(places: Collection[str], tag: str) -> list[str]:
     """Return the snapshots of these datasets that have a hold with the tag. Skip missing datasets.
 
-    Children do not count.
+    Snapshots of their children are not included.
     """
     # `userrefs` is the number of holds (zfsprops(7)). To list the holds of thousands of snapshots one by one is slow.
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs"]
@@ -129,7 +131,7 @@ def held_snapshots(places: Collection[str], tag: str) -> list[str]:
 
 
 def release(names: Sequence[str], tag: str = HOLD_TAG) -> None:
-    """Release the hold with the tag on each snapshot that has it. The snapshots are in one pool."""
+    """Release the hold with the tag on each snapshot that has such a hold. The snapshots are in one pool."""
     library = libzfs.load()
     if names and library is not None:
         library.release(dict.fromkeys(names, tag))

@@ -38,8 +38,8 @@ def read_memory(parameters: Sequence[str] = PARAMETERS, root: Path = Path("/")) 
 def free_memory(root: Path = Path("/")) -> int | None:
     """Return how many bytes a new program can use without swapping; None if unknown.
 
-    MemAvailable (proc(5)) does not include the ARC, which releases memory slowly. In a container, the limits of the
-    control groups apply too (cgroups(7), memory.max and memory.current).
+    MemAvailable (proc(5)) does not include the ARC, because the ARC releases memory slowly. In a container, the limits
+    of the control groups also apply (cgroups(7), memory.max and memory.current).
     """
     available = _bytes_of("MemAvailable:", _text(root / "proc/meminfo"))
     bounds = [available] if available is not None else []
@@ -53,7 +53,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 
 def uses_selinux(root: Path = Path("/")) -> bool:
-    """Whether SELinux is active, which is so if its file system is mounted (selinux(8))."""
+    """Whether SELinux is active: then its file system is mounted (selinux(8))."""
     return (root / "sys/fs/selinux/enforce").exists()
 
 
@@ -65,7 +65,7 @@ def _text(path: Path) -> str:
 
 
 def _bytes_of(name: str, meminfo: str) -> int | None:
-    """Return a value of /proc/meminfo (proc(5)) in bytes. The file has KiB."""
+    """Return a value of /proc/meminfo (proc(5)) in bytes. The unit in the file is KiB."""
     for line in meminfo.split("\n"):
         words = line.split()
         if len(words) == 3 and words[0] == name and words[1].isdecimal():
@@ -74,7 +74,7 @@ def _bytes_of(name: str, meminfo: str) -> int | None:
 
 
 def _arc_max(arcstats: str) -> int | None:
-    """Return c_max, the limit of the ARC in bytes, which is valid even if zfs_arc_max is 0 and the module decides."""
+    """Return c_max, the limit of the ARC in bytes. It is valid even if zfs_arc_max is 0, so that the module chooses."""
     for line in arcstats.split("\n"):
         words = line.split()
         if len(words) == 3 and words[0] == "c_max" and words[2].isdecimal():
@@ -85,9 +85,8 @@ def _arc_max(arcstats: str) -> int | None:
 MODULE = Path("/sys/module/zfs")
 """Folder of the loaded module; its file `version` contains, for example, 2.3.9-1."""
 POOLS = Path("/proc/spl/kstat/zfs")
-"""Folder with a folder for each pool, among others.
-
-Each pool's folder has a file `state`, and from OpenZFS 2.1 on `guid`.
+"""Folder that contains, among others, a folder for each pool. A pool's folder contains a file `state`, and from OpenZFS
+2.1 on `guid`.
 """
 _GUID = re.compile(r"[0-9]{1,20}")
 
@@ -129,7 +128,7 @@ _READ_SIZES, _WRITE_SIZES = (0, 1, 4, 5), (2, 3, 6, 7)
 _IDLE = (3, 4)
 """Columns idle and iowait of the line `cpu` in /proc/stat, counted after the label (proc(5))."""
 _TICKS = 8
-"""Number of columns of that line to add up. The later columns (guests) are already part of the first ones."""
+"""Number of columns of that line to add up. The later columns (guests) are already included in the first ones."""
 
 
 def arc_counters(root: Path = Path("/")) -> dict[str, int]:
@@ -170,7 +169,7 @@ def disk_requests(pool: str) -> DiskRequests:
 def histogram(text: str, columns: tuple[int, ...], least: int) -> Histogram:
     """Return the sum of these columns in a histogram.
 
-    Lines that are not a bucket with at least `least` columns are skipped.
+    Lines without a bucket or with fewer than `least` columns are skipped.
     """
     counts: dict[int, int] = {}
     for line in text.split("\n"):

@@ -1,4 +1,4 @@
-"""In-process calls of libzfs_core: one call and one transaction group for a whole snapshot set.
+"""Calls of libzfs_core in this process: one call and one transaction group for a whole snapshot set.
 
 The server stays locked until the snapshot is complete. The snapshot itself takes about two milliseconds; the start of
 the `zfs` command takes many times as long. `zfs snapshot` calls lzc_snapshot() too: one request, one transaction group,
@@ -31,7 +31,7 @@ _UNIQUE_NAME = 1
 """NV_UNIQUE_NAME in nvpair.h."""
 
 _UNTIL_RELEASED = -1
-"""Value for no file descriptor whose close would release the hold (libzfs_core.c, lzc_hold)."""
+"""The value that means: no file descriptor whose close would release the hold (libzfs_core.c, lzc_hold)."""
 
 _SET_ALL = b"""
 arguments = ...
@@ -60,7 +60,7 @@ return facts
 """
 """A read-only channel program, which needs no transaction group. Use it only for a few short, urgent facts.
 
-The pool's internal history records the program and its answer, but records no `zfs get` (`zpool history -i`, seen with
+The pool's internal history records each channel program and its answer, but no `zfs get` (`zpool history -i`, seen with
 OpenZFS 2.3.9).
 """
 _ORIGINS = b"""
@@ -73,7 +73,9 @@ return facts
 """
 """A channel program like `_FACTS`. While a channel program runs, no snapshot can be renamed."""
 _NUMBERS = 1 << 64
-"""Added to negative numbers: channel programs return signed 64-bit numbers, ZFS uses unsigned ones (zcp_get.c)."""
+"""The number to add to negative numbers, because channel programs return signed 64-bit numbers, but ZFS uses unsigned
+ones (zcp_get.c).
+"""
 _INSTRUCTIONS, _MEMORY = 10_000_000, 10 << 20
 """Limits of a channel program: the defaults of zfs-program(8)."""
 
@@ -122,7 +124,7 @@ class Core:
             self._check("making the snapshots", names, status, failed)
 
     def hold(self, tags: Mapping[str, str]) -> None:
-        """Hold each snapshot (full name) under its tag. All are in one pool. If one fails, this call holds none.
+        """Hold each snapshot (full name) under its tag. All are in one pool. If one hold fails, this call holds none.
 
         If snapshots are missing, raises NotFound with their names. lzc_hold skips missing snapshots, holds the others
         and reports no failure (libzfs_core.c). So this method releases those holds again.
@@ -147,8 +149,7 @@ class Core:
     def release(self, tags: Mapping[str, str]) -> None:
         """Release the hold with the given tag on each snapshot (full name). All are in one pool.
 
-        If one release fails, no hold is released. A missing hold counts as released, as for lzc_release
-        (libzfs_core.c).
+        If one release fails, no hold is released. A missing hold is no error, as for lzc_release (libzfs_core.c).
         """
         with self._lists() as make, self._failed() as failed:
             held = make()
@@ -171,7 +172,7 @@ class Core:
     ) -> bool:
         """Set the user properties on all snapshots, and create each bookmark (full name) from its snapshot.
 
-        All are in one pool and share one transaction group. Return whether everything was done. This needs root and a
+        All are in one pool and share one transaction group. Return whether all this was done. It needs root and a
         module with zfs.sync.bookmark (zfs-program(8)). If it fails, the caller runs commands, which report the reason.
         """
         return self.set_each(dict.fromkeys(names, values), bookmarks)
@@ -208,7 +209,7 @@ class Core:
         return None if said is None else {name: SnapshotFacts(*numbers) for name, numbers in said.items()}
 
     def origin_guid(self, dataset: str) -> int | None:
-        """Return the GUID of the snapshot that a dataset was cloned from. None as for `facts`."""
+        """Return the GUID of the snapshot that a dataset was cloned from. None in the same cases as for `facts`."""
         said = self._numbers(_ORIGINS, [dataset], ("guid",))
         return None if said is None else said[dataset][0]
 
@@ -237,8 +238,8 @@ class Core:
         """Whether a dataset or snapshot exists. The name must be valid and have at most 255 bytes.
 
         None if the kernel does not answer, for example if the pool's I/O is suspended. lzc_exists() asks the kernel
-        without a program (libzfs_core.c). It returns success or failure, with the reason in errno. It truncates longer
-        names and does not support bookmarks.
+        without a program (libzfs_core.c). The function returns success or failure, with the reason in errno. It
+        truncates longer names and does not support bookmarks.
         """
         ctypes.set_errno(0)
         if self._core.lzc_exists(os.fsencode(name)):
@@ -247,7 +248,7 @@ class Core:
 
     @contextlib.contextmanager
     def _lists(self) -> Iterator[Callable[[], ctypes.c_void_p]]:
-        """Yield a function that allocates empty nvlists. They are freed after the block."""
+        """Yield a function that allocates empty nvlists. The nvlists are freed after the block."""
         made: list[ctypes.c_void_p] = []
 
         def make() -> ctypes.c_void_p:
@@ -262,7 +263,7 @@ class Core:
 
     @contextlib.contextmanager
     def _failed(self) -> Iterator[ctypes.c_void_p]:
-        """Yield a pointer for an nvlist that the library allocates. The list is freed after the block."""
+        """Yield a pointer for an nvlist that the library allocates. The nvlist is freed after the block."""
         answer = ctypes.c_void_p()
         try:
             yield answer
@@ -288,7 +289,7 @@ class Core:
         return nvlist
 
     def _inside(self, nvlist: ctypes.c_void_p, name: bytes) -> ctypes.c_void_p | None:
-        """Return the nested list with this name, which its parent will free; None if there is none."""
+        """Return the nested nvlist with this name, which its parent will free; None if there is none."""
         found = ctypes.c_void_p()
         status: int = self._nvpair.nvlist_lookup_nvlist(nvlist, name, ctypes.byref(found))
         return found if status == 0 else None

@@ -37,13 +37,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def mount_all(names: Iterable[str], at: Mapping[str, str] | None = None) -> None:
     """Mount the filesystems that are not mounted, parents first, each at its `mountpoint`. Create missing folders.
 
-    `at` has the paths of filesystems whose `mountpoint` is not a path (legacy, none), as fstab has them. Missing keys
-    are loaded from their `keylocation`, because possibly no other program has loaded them since the boot.
+    `at` contains the paths of filesystems whose `mountpoint` is not a path (legacy, none), as they are in fstab.
+    Missing keys are loaded from their `keylocation`, because possibly no other program has loaded these keys since the
+    boot.
 
-    Raises:
-        UnsafeFileError: there is a link below the outermost mount point, or another account can create a link to that
-            one
-        CommandError: the kernel refuses the mount, or a mount point is unknown
+    Raises: UnsafeFileError: there is a link below the outermost mount point, or another account can create a link on
+    the path to it CommandError: the kernel refuses the mount, or a mount point is unknown
     """
     wanted = list(names)
     if mounts.mounted_datasets().issuperset(wanted):
@@ -71,7 +70,7 @@ def _place_of(name: str, mountpoint: str, known: str | None) -> Path:
 
 
 def unmount_elsewhere(name: str) -> None:
-    """Unmount a filesystem of zsnapdb in the mount namespaces of other processes, if nothing uses it there.
+    """Unmount a filesystem of zsnapdb in the mount namespaces of other processes, unless a process uses it.
 
     A namespace that was created while a clone was mounted keeps a copy of that mount (mount_namespaces(7)). A child of
     this process enters the namespace, so no program of that namespace is started. A mount in use is kept.
@@ -106,8 +105,8 @@ def lacks_key(values: Mapping[str, str]) -> bool:
 def flags(values: Mapping[str, str]) -> int:
     """Return the mount(2) flags for the values of a filesystem's properties, as `zfs mount` sets them.
 
-    The kernel reads all other properties from the dataset itself. Only these are mount flags (zfsprops(7), "Temporary
-    Mount Point Properties").
+    The kernel reads all other properties from the dataset itself. Only these properties are mount flags (zfsprops(7),
+    "Temporary Mount Point Properties").
     """
     switched = sum(flag for name, value, flag in _SWITCHES if values[name] == value)
     if values["atime"] == "off":

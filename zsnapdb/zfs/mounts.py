@@ -1,4 +1,4 @@
-"""Mounted file systems of all types. Only the kernel's list shows a foreign file system below a dataset."""
+"""Mounted file systems of all types. Only the kernel's list contains foreign file systems below a dataset."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class MountEntry:
     """One line of the mount table. `is_bind`: the mount shows one folder of its source (mount(8), --bind).
 
     `device` is the filesystem's number as `MAJOR:MINOR` (proc_pid_mountinfo(5)). All files of the filesystem have this
-    number. `shared` is the mount's peer group, `master` the group from which it receives events (mount_namespaces(7));
-    "" if there is none.
+    number. `shared` is the mount's peer group, `master` the group from which the mount receives events
+    (mount_namespaces(7)); "" if there is none.
     """
 
     path: str
@@ -79,7 +79,7 @@ def mounted_datasets() -> frozenset[str]:
 
 
 def devices_of(names: Collection[str]) -> set[int]:
-    """Return the device numbers (stat(2), st_dev) of those of the datasets that are mounted in this namespace."""
+    """Return the device numbers (stat(2), st_dev) of the datasets that are mounted in this namespace."""
     numbers = [entry.device.split(":") for entry in mounted() if entry.fstype == "zfs" and entry.source in names]
     return {os.makedev(int(major), int(minor)) for major, minor in numbers}
 
@@ -88,7 +88,7 @@ def devices_of(names: Collection[str]) -> set[int]:
 class ForeignMount:
     """A mount of a dataset in another mount namespace, with the id of a process in that namespace.
 
-    `follows`: an unmount in our namespace also unmounts it there. `device` is as in MountEntry.
+    `follows`: an unmount in our namespace also ends this mount. `device` means the same as in `MountEntry`.
     """
 
     source: str
@@ -141,7 +141,7 @@ def _one_of_each_namespace(proc: Path) -> list[int]:
 
 
 def namespace_of(pid: int) -> str:
-    """Return the mount namespace of a process; "" if the process has ended or this account may not read that."""
+    """Return the mount namespace of a process; "" if the process has ended or this account may not read it."""
     return _namespace(Path(f"/proc/{pid}"))
 
 

@@ -65,7 +65,7 @@ def _percent(text: str) -> int | None:
 
 
 def _ashifts(pool: str) -> dict[str, int]:
-    """Return the ashift of each device that has one. Empty before OpenZFS 2.2, which introduced this property."""
+    """Return the ashift of each device, if known. Empty before OpenZFS 2.2, which introduced this property."""
     try:
         listed = rows(["zpool", "get", "-H", "-p", "-o", "name,value", "ashift", pool, "all-vdevs"], timeout=_TIMEOUT)
     except ZsnapdbError:

@@ -77,7 +77,7 @@ def _call(number: int, *words: int | bytes | None) -> int | None:
 _CONTROL, _SNAPSHOTS = 0xFFFFFFFFFFFF, 0xFFFFFFFFFFFD
 """Inodes of `.zfs` and `.zfs/snapshot` on Linux (zfs_ctldir.h).
 
-No other file can have them, so they cannot be forged.
+No other file can have these inodes, so they cannot be forged.
 """
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -86,9 +86,9 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class SnapshotNames:
     """The short names of a filesystem's snapshots, each with a number.
 
-    Two snapshots with the same name and number are the same snapshot if `mount` is equal too. The number is that of the
-    snapshot's object in the pool. `mount` changes whenever the filesystem is mounted again, for example after an import
-    of the pool.
+    Two snapshots with the same name and number are the same snapshot if `mount` is also equal. The number is the number
+    of the snapshot's object in the pool. `mount` changes whenever the filesystem is mounted again, for example after an
+    import of the pool.
     """
 
     mount: str

@@ -15,7 +15,7 @@ from zsnapdb.zfs.command import ZFS, is_number, number_in, property_rows, rows, 
 from zsnapdb.zfs.datasets import Property
 
 _SNAPSHOT_SECONDS = 600.0
-"""Longer than any lock deadline: the caller always waits for a snapshot that has started."""
+"""This is longer than any lock deadline, because the caller always waits for a snapshot that has started."""
 
 
 class PendingSnapshots:
@@ -45,9 +45,9 @@ class PendingSnapshots:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """Start the thread of the request. During the block it waits for `start`. It has the caller's priority.
+        """Start the thread of the request. During the block the thread waits for `start`. It has the caller's priority.
 
-        The start of a thread takes about as long as the request. So it happens before the server is locked.
+        The start of a thread takes about as long as the request. So the thread is started before the server is locked.
         """
         try:
             self._thread.start()
@@ -146,7 +146,7 @@ class OwnedSnapshot:
     def use(self) -> SnapshotUse:
         """The uses of the snapshot, from the properties USES, which must have been read.
 
-        An unreadable value counts as a hold.
+        An unreadable value is treated as a hold.
         """
         holds, clones, used = (self.properties[name] for name in USES)
         return _use(holds if is_number(holds) else "1", clones, used if is_number(used) else "0")
@@ -159,14 +159,14 @@ _TOGETHER = 400
 def list_owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
     """Return the snapshots of these datasets that have the first of the named properties, oldest first.
 
-    Snapshots of the datasets' children are not included. One command reads all; each additional property takes time if
-    there are thousands of snapshots. NotFound if a dataset does not exist.
+    Snapshots of the datasets' children are not included. One command reads all properties; each additional property
+    takes time if there are thousands of snapshots. NotFound if a dataset does not exist.
     """
     return _read_owned(["-d", "1"], places, frozenset(places), names) if places else []
 
 
 def owned_among(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapshot]:
-    """Return those of the named snapshots that exist and have the first of the named properties, oldest first.
+    """Return the named snapshots that exist and have the first of the named properties, oldest first.
 
     No other snapshots are read.
     """
@@ -264,7 +264,8 @@ def has_clones(name: str) -> bool:
 def set_on(names: Sequence[str], values: Mapping[str, str]) -> None:
     """Set user properties on snapshots of one pool.
 
-    `zfs set` needs one transaction group per snapshot. The library needs one in total, but only root may use it.
+    `zfs set` needs one transaction group per snapshot. The library needs only one transaction group in total, but only
+    root may use it.
     """
     library = libzfs.load()
     if library is None or not library.set_on(names, values):
@@ -313,7 +314,7 @@ class SendPoints:
 
     @property
     def names(self) -> dict[int, str]:
-        """The full name of each base. If both exist, it is the snapshot, not its bookmark."""
+        """The full name of each base. If snapshot and bookmark exist, it is the name of the snapshot."""
         return {**self.bookmarks, **self.snapshots}
 
 
@@ -340,8 +341,8 @@ def _send_points(kinds: str, places: Collection[str]) -> dict[str, SendPoints]:
 def known_states(places: Collection[str]) -> tuple[frozenset[int], int | None]:
     """Return the GUIDs of the datasets' snapshots, bookmarks and origins, and the lowest transaction group.
 
-    That is the lowest one of the datasets' own snapshots and bookmarks (None: there are none). NotFound if a dataset
-    does not exist.
+    That is the lowest transaction group of the datasets' own snapshots and bookmarks (None: there are none). NotFound
+    if a dataset does not exist.
     """
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot,bookmark", "-o", "guid,createtxg", *places]
     points = [(number_in(guid, argv), number_in(group, argv)) for guid, group in table(argv, 2)]
@@ -351,7 +352,7 @@ def known_states(places: Collection[str]) -> tuple[frozenset[int], int | None]:
 
 
 def send_points_there(places: Collection[str]) -> dict[str, SendPoints]:
-    """Return the result of `send_points` for those of the datasets that exist."""
+    """Return the result of `send_points` for the datasets that exist."""
     try:
         return send_points(places)
     except NotFound:
@@ -386,7 +387,7 @@ def bookmark(names: Sequence[str]) -> None:
 
 
 def uses(places: Collection[str]) -> dict[str, SnapshotUse]:
-    """Return the uses of each snapshot of these datasets themselves, by full name. One command reads them."""
+    """Return the uses of each snapshot of these datasets themselves, by full name, read by one command."""
     by_name = {}
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(("name", *USES)), *places]
     for name, holds, clones, used in table(argv, 4) if places else ():

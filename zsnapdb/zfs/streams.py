@@ -156,7 +156,10 @@ class _Stream:
 
     @property
     def pipe(self) -> BinaryIO:
-        """The stream's bytes, unbuffered. CommandError if no byte is transferred for QUIET_SECONDS."""
+        """The stream's bytes, unbuffered.
+
+        Use raises CommandError if no byte is transferred for QUIET_SECONDS.
+        """
         assert self._child.pipe is not None
         return self._child.pipe
 
@@ -191,8 +194,8 @@ class SendStream(_Stream):
 class ReceiveStream(_Stream):
     """A running `zfs receive -u` into one dataset, which stays unmounted. Leaving the block always ends the process.
 
-    If the stream is incomplete, `zfs receive` discards the received part of the snapshot. With `keeps_part` (-s) it
-    saves this part, and a later stream can resume from there.
+    If the stream is incomplete, `zfs receive` discards the received part of the snapshot. With `keeps_part` (-s), it
+    saves this part, and a later stream can resume from the end of the part.
     """
 
     def __init__(self, dataset: str, properties: Mapping[str, str], *, keeps_part: bool = False) -> None:
@@ -208,8 +211,8 @@ class ReceiveStream(_Stream):
 def estimate(snapshot: str, base: str | None, flags: Sequence[str]) -> int | None:
     """Return the approximate size of the stream in bytes; None if unknown. Use it only to show progress.
 
-    It never raises an error. For a bookmark as the base, `zfs send -n` reads the metadata of the whole dataset, which
-    can take minutes on a busy pool. So it is stopped after 20 seconds.
+    This function never raises an error. With a bookmark as the base, `zfs send -n` reads the metadata of the whole
+    dataset, which can take minutes on a busy pool. So the command is stopped after 20 seconds.
     """
     argv: Sequence[str] = [ZFS, "send", "-n", "-P", *flags, *(["-i", base] if base else []), snapshot]
     with contextlib.suppress(ZsnapdbError, ValueError, IndexError):
@@ -237,7 +240,7 @@ def is_being_received(dataset: str, proc: Path = Path("/proc")) -> bool:
     """Whether a `zfs receive` into the dataset is running on this host, with the arguments that zsnapdb uses.
 
     If the writer of a stream died, the receive ends a moment later. ZFS itself refuses a second receive. A process with
-    another real uid does not count, because any account can choose the arguments of its own processes.
+    another real uid is ignored, because any account can choose the arguments of its own processes.
     """
     for entry in proc.iterdir():
         if entry.name.isdecimal():

@@ -71,7 +71,7 @@ def link_of(dataset: str) -> Path:
 def dataset_behind(path: Path) -> str | None:
     """Return the dataset of a block device; None if there is no such device, or if it is not a volume.
 
-    The kernel returns it by the ioctl BLKZNAME, which zvol_id(1) also uses.
+    The kernel returns the dataset through the ioctl BLKZNAME, which zvol_id(1) also uses.
     """
     try:
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -101,7 +101,7 @@ def is_partition(path: Path) -> bool:
 def wait_for_device(dataset: str, patience: float) -> Path:
     """Return the link of the volume's device as soon as the link points to a device of this dataset.
 
-    After `patience` seconds, raises ConsistencyError with the link's actual target.
+    After `patience` seconds, ConsistencyError is raised with the link's actual target.
     """
     link, deadline = link_of(dataset), time.monotonic() + patience
     while True:

@@ -26,7 +26,7 @@ def create(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Create a branch of a clone. The clone stays on its present branch."""
+    """Create a branch of a clone. The clone stays on its current branch."""
     from zsnapdb.jobs.clone import branches as job
     from zsnapdb.report.clone import branches as report
     from zsnapdb.report.clone.change import IntentionView
@@ -40,7 +40,7 @@ def switch(
 ) -> None:
     """Switch a clone to the newest commit of another branch. Port, credentials and lease stay.
 
-    Uncommitted changes are first committed to the present branch.
+    Uncommitted changes are first committed to the current branch.
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.jobs.clone import branches as job

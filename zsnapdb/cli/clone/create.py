@@ -121,7 +121,7 @@ def create(
 
     The server is isolated from its source. If the instance has a pool with a prepared clone, that clone is handed out.
 
-    With --once the command can be repeated: it shows the clone of that run, and creates no second one.
+    With --once the command can be repeated: it shows the clone of that run, and creates no second clone.
     """
     from zsnapdb.jobs.backup.low_priority import at_low_priority
 
@@ -226,7 +226,7 @@ def _create_set(
 
 
 def _answer(created: Created) -> CommandAnswer:
-    """Return the output of the command. The password is not recorded, because the clone's own file has it."""
+    """Return the output of the command. The password is not recorded, because it is in the clone's own file."""
     from zsnapdb.report.clone.create import CreatedView
 
     return CommandAnswer(CreatedView(created), kept=CreatedView(created, is_secret=True))

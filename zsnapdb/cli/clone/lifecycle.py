@@ -212,7 +212,10 @@ def send_heartbeat(
     config: options.ConfigFile = None,
     json: options.AsJson = False,
 ) -> None:
-    """Send a heartbeat for a clone. `reap` destroys a clone with --heartbeat whose heartbeats have stopped."""
+    """Send a heartbeat for a clone.
+
+    `reap` destroys a clone that was created with --heartbeat once its heartbeats stop.
+    """
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
@@ -228,7 +231,7 @@ def send_heartbeat(
 def keep(name: options.CloneName, config: options.ConfigFile = None, json: options.AsJson = False) -> None:
     """Keep a clone for a program: send heartbeats, and reset the clone for each line `reset`, until stdin ends.
 
-    The answer to each reset is a line with its document or with an error.
+    The answer to each reset is one line: the document of the reset, or of an error.
     """
     from zsnapdb.base.errors import ZsnapdbError
     from zsnapdb.cli.notified_commands import evidence_of_clone
@@ -262,7 +265,7 @@ def commit(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Snapshot a clone in its present state. The commit can be cloned like a backup."""
+    """Snapshot a clone in its current state. The commit can be cloned like a backup."""
     from zsnapdb.jobs.clone import commits
     from zsnapdb.report.clone import change as report
 
@@ -361,7 +364,7 @@ def reset(
 ) -> None:
     """Reset a clone to its original data, or to other data. Port, credentials and lease stay.
 
-    The reset undoes the changed rows if only a few are certain to have changed. Otherwise it replaces the data.
+    If it is certain that only a few rows changed, the reset undoes these changes. Otherwise it replaces the data.
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.jobs.clone import catalogue

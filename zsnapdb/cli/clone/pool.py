@@ -22,7 +22,7 @@ def pool(
 ) -> None:
     """Fill the pool of an instance with clones for `zsnapdb clone create`.
 
-    It destroys and recreates clones that have no server, too old data, or outdated masking.
+    Pool clones without a running server, with too old data, or with outdated masking are destroyed and recreated.
     """
     from zsnapdb.jobs.clone import pool_filling as job
     from zsnapdb.report.clone import create as report
@@ -64,8 +64,8 @@ def prepare(
 ) -> None:
     """Prepare a snapshot set for clones that start fast.
 
-    A server recovers the snapshot set once and is shut down cleanly. If clones are masked, it is masked once. Clones of
-    the set and their resets then need neither step.
+    A server recovers the snapshot set once and is shut down cleanly. If clones must be masked, the set is masked once.
+    Then neither clones of the set nor their resets need these steps.
     """
     from zsnapdb.jobs.clone import set_preparation as job
     from zsnapdb.report.clone.change import IntentionView
@@ -100,7 +100,7 @@ def reap(
 ) -> None:
     """Destroy expired clones and virtual machines, and the leftovers of interrupted runs.
 
-    Servers that such runs left running are stopped.
+    Servers that interrupted runs left running are stopped.
     """
     from zsnapdb.jobs.base import clock_record
     from zsnapdb.jobs.clone import reaper

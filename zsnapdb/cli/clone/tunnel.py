@@ -1,4 +1,4 @@
-"""`zsnapdb clone tunnel`. It runs on a computer that has neither the clone nor a configuration."""
+"""`zsnapdb clone tunnel`. The computer on which it runs needs neither the clone nor a configuration."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def tunnel(
         ),
     ] = None,
 ) -> None:
-    """Lead a port of this computer to a clone on another host, by ssh, until Ctrl-C.
+    """Forward a port of this computer to a clone on another host, by ssh, until Ctrl-C.
 
     It starts ssh with the user's configuration and keys. It needs neither the password nor root.
     """
@@ -66,7 +66,7 @@ def tunnel(
 
 
 def _request_address(name: str, via: str | None, authority: Path | None) -> tuple[str, str, int]:
-    """Return the host for ssh, and the address and port of the clone's server there, as the service reports them."""
+    """Return the host for ssh, and the address and port of the clone's server on it, as the service reports them."""
     from zsnapdb.base.errors import ConfigError, PreflightError, ZsnapdbError, missing_library
     from zsnapdb.client.connection import connection
     from zsnapdb.client.errors import CloneCommandError

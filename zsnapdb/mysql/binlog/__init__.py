@@ -1,1 +1,1 @@
-"""The server's binlogs: events, rows, transactions, GTIDs, and how far they reach."""
+"""The server's binlogs: events, rows, transactions, GTIDs, and the end of a binlog."""

@@ -1,7 +1,7 @@
 """Check for texts in a binlog that a client would read differently from the server that wrote them.
 
-A replay by a client sends the text that mysqlbinlog prints. This program ends each statement with its own delimiter. It
-prints names in comments up to the end of a line (sql/log_event.cc of MySQL and MariaDB, the print functions). A
+A replay by a client sends the text that mysqlbinlog prints. The program ends each statement with its own delimiter, and
+prints names in comments that end with the line. Source: the print functions in sql/log_event.cc of both families. A
 delimiter inside a statement, or a line end inside a name, makes the client read the rest as a separate statement.
 """
 
@@ -68,8 +68,8 @@ def ambiguous_text(file: BinaryIO, name: str) -> AmbiguousText | None:
 def refuse_ambiguous_text(file: Path, name: str) -> None:
     """Raise PreflightError if a client would read a part of a statement or name as a separate statement.
 
-    That statement would run with all privileges, and any user of the source can write to its binlog. Other errors as
-    for `ambiguous_text`.
+    That statement would run with all privileges, and any user of the source can write to its binlog. Otherwise raise
+    the same errors as `ambiguous_text`.
     """
     with safe_open.open_to_read(file) as opened:
         ambiguous = ambiguous_text(opened, name)

@@ -26,8 +26,8 @@ _SYSTEM_KEY = file_key(1)
 def open_binlog(path: Path, keys: BinlogKeys = NO_KEYS) -> BinaryIO:
     """Return the open binlog. If it is encrypted, reads decrypt it.
 
-    No bytes beyond the requested ones are read, except in binlogs that MariaDB encrypted. Raise PreflightError if the
-    key is missing, UnsafeFileError as `safe_open.open_to_read` does.
+    Only the requested bytes are read, except in binlogs that MariaDB encrypted. Raise PreflightError if the key is
+    missing, UnsafeFileError in the same cases as `safe_open.open_to_read`.
     """
     file = cast(io.BufferedReader, safe_open.open_to_read(path))
     raw = file.raw
@@ -50,7 +50,7 @@ def _exact(raw: io.RawIOBase) -> BinaryIO:
     """Return a file without read-ahead.
 
     ZFS blocks writers on the byte range that is being read (zfs_rangelock.c). This range can extend beyond the end of
-    the file, and a server that appends there would wait for the reader.
+    the file, and a server that appends to the file would wait for the reader.
     """
     return cast(BinaryIO, io.BufferedReader(raw, 1))
 
@@ -90,19 +90,19 @@ def names(session: Session) -> list[str]:
 
 
 def total_size(session: Session) -> int:
-    """Return the size of all binlogs of the server in bytes. Raise ServerError if it writes none."""
+    """Return the size of all binlogs of the server in bytes. Raise ServerError if the server writes no binlogs."""
     return sum(int(row[1]) for row in session.query("SHOW BINARY LOGS"))
 
 
 def purge_before(session: Session, name: str) -> None:
-    """Remove the binlogs before the named one. Raise ServerError if the server refuses."""
+    """Remove the binlogs before the one called `name`. Raise ServerError if the server refuses this."""
     session.query("PURGE BINARY LOGS TO %s", (name,))
 
 
 def readers(session: Session) -> list[BinlogReader]:
     """Return the connections that send binlogs to replicas.
 
-    Connections of other accounts are visible only with PROCESS.
+    Connections of other accounts are visible only with the privilege PROCESS.
     """
     rows = session.query(
         "SELECT user, host, state FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%%'", ()

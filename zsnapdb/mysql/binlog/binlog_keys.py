@@ -65,7 +65,7 @@ class _KeyringFile(BaseModel):
 
 @dataclass(frozen=True)
 class BinlogKeys:
-    """Keys of a server's encrypted binlogs: the files of its keyring, and keys that were read from them earlier.
+    """Keys of a server's encrypted binlogs: the files of its keyring, and keys read earlier from these files.
 
     A rotation of the master key removes the old key from the keyring, but binlogs in a snapshot may need the old key.
     """
@@ -74,11 +74,11 @@ class BinlogKeys:
     known: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     def remembered(self) -> BinlogKeys:
-        """Return the same keys, plus all keys that are in the keyring now."""
+        """Return these keys and all keys that are in the keyring now."""
         return BinlogKeys(self.files, {**self.known, **dict(self._stored())})
 
     def key(self, name: str) -> bytes | None:
-        """Return the key with this name; None if neither the keyring nor `known` has it."""
+        """Return the key with this name; None if neither the keyring nor `known` contains such a key."""
         return next((key for known, key in self._stored() if known == name), self.known.get(name))
 
     def _stored(self) -> Iterator[tuple[str, bytes]]:
@@ -94,7 +94,7 @@ class BinlogKeys:
 
 
 def _content(file: Path) -> bytes | None:
-    """Return the contents of the file; None if it cannot be read. The caller then reports the missing key."""
+    """Return the contents of the file; None if the file cannot be read. The caller then reports the missing key."""
     try:
         return safe_open.read_bytes(file)
     except (OSError, safe_open.UnsafeFileError):
@@ -109,7 +109,7 @@ def _in_component(text: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _in_lines(text: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the keys in a file of file_key_management: each line has a number and hexadecimal digits."""
+    """Yield the keys in a file of file_key_management: each line contains a number and hexadecimal digits."""
     for line in text.splitlines():
         number, separator, digits = line.partition(";")
         with contextlib.suppress(ValueError):
@@ -121,12 +121,12 @@ NO_KEYS = BinlogKeys()
 
 
 def file_key(number: int) -> str:
-    """Return our name for a key of file_key_management."""
+    """Return zsnapdb's name for a key of file_key_management."""
     return f"file_key_management {number}"
 
 
 def missing_key(name: str, what: str, files: Iterable[Path]) -> PreflightError:
-    """Return the error for a missing key. It lists the files that were searched."""
+    """Return the error for a missing key. The error lists the files that were searched."""
     where = ", ".join(printable(str(known)) for known in files) or "no keyring file is known"
     return PreflightError(
         f"{what} is encrypted with the key {printable(name)!r}, which cannot be read ({where})",

@@ -1,10 +1,10 @@
 """Tables of a binlog whose engine or row format no event records: CREATE without ENGINE or ROW_FORMAT.
 
-So other evidence is used, which was tested on MySQL 5.7, 8.0 and 9.7, MariaDB 10.5 and 11.8. From MySQL 8.0 on, the
-CREATE statement of a table has an XID only if the engine supports atomic DDL. On all servers, a transaction with rows
-of a transactional table ends with an XID event. If it has only rows of other tables, it ends with COMMIT. Transactions
-of a sequence prove nothing: the sequence's row is written immediately and survives a ROLLBACK in any engine.
-Transactions that were rolled back prove nothing either: they have rows of both kinds of tables.
+So other evidence is used, which was tested with MySQL 5.7, 8.0 and 9.7, and MariaDB 10.5 and 11.8. From MySQL 8.0 on,
+the CREATE statement of a table has an XID only if the engine supports atomic DDL. On all servers, a transaction with
+rows of a transactional table ends with an XID event. A transaction with rows of other tables only ends with COMMIT.
+Transactions of a sequence prove nothing: the sequence's row is written immediately and survives a ROLLBACK in any
+engine. Transactions that were rolled back prove nothing either, because they contain rows of both kinds of tables.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.server_family import family, flavour_in
 
 _LONGEST = 15 << 16
-"""Maximum bytes read of a statement. An event body that was cut at the window still has them, even if compressed."""
+"""Maximum number of bytes read of a statement. Even a compressed event body that was cut at the window contains so
+many.
+"""
 _MOST_TABLES = 1 << 16
 _QUOTED = re.compile(
     r"'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.|\"\")*\"|`(?:[^`]|``)*`|/\*(?!M?!).*?\*/|(?:--\s|#)[^\n]*", re.DOTALL
@@ -82,14 +84,14 @@ def _top_level(text: str) -> str:
 
 
 def _bare(statement: str) -> str:
-    """Return a statement without comments and with `x` for each quoted name and text."""
+    """Return a statement without comments, in which `x` replaces each quoted name and text."""
     return _QUOTED.sub(lambda match: " x " if match.group()[0] in "'\"`" else " ", statement)
 
 
 def unnamed_options(statement: str) -> frozenset[str]:
-    """Return those of ENGINE and ROW_FORMAT that a statement that creates a table or sequence does not name.
+    """Return which of ENGINE and ROW_FORMAT the statement that creates a table or sequence lacks.
 
-    Quoted names and texts are ignored. CREATE TABLE ... LIKE takes both from the other table.
+    Quoted names and texts are ignored. CREATE TABLE ... LIKE copies both from the other table.
     """
     if first_word(statement) != "CREATE":
         return frozenset()
@@ -152,10 +154,10 @@ def _status(variables: bytes) -> dict[int, int]:
 
 
 class CreatedTables:
-    """Collector of tables from statements without ENGINE or ROW_FORMAT while binlogs are walked in order.
+    """Collector of tables from statements without ENGINE or ROW_FORMAT, while binlogs are read in order.
 
-    `numbers` has the number of each table's file, as counted by the caller. `on_statement` receives the default schema
-    and the text of each statement that creates, alters, drops or renames something.
+    `numbers` contains the number of each table's file, as counted by the caller. `on_statement` receives the default
+    schema and the text of each statement that creates, alters, drops or renames something.
     """
 
     def __init__(self, on_statement: Callable[[str, str], None] = lambda _schema, _text: None) -> None:
@@ -235,8 +237,8 @@ class CreatedTables:
     def _touch(self, statement: str, schema: str) -> None:
         """Mark the tables that the statement may change: those whose name is one of its words.
 
-        No more evidence is collected for them, except after an ALTER without ENGINE: it keeps the table's engine, but
-        the row format may become the default of that time.
+        No more evidence is collected for these tables, except after an ALTER without ENGINE. Such a statement keeps the
+        table's engine, but may change the row format to the current default.
         """
         kind, bare = first_word(statement), _bare(statement)
         if not self._named or (kind == "CREATE" and _MAKES.search(bare) is None):
@@ -263,7 +265,7 @@ class CreatedTables:
     def _close(self, event: Event) -> None:
         """Process the end of a transaction, which shows whether its tables are transactional.
 
-        An XID shows it only if a single table changed. A COMMIT shows it for all changed tables.
+        An XID shows this only if a single table changed. A COMMIT shows it for all changed tables.
         """
         changed, self._changed = self._changed, set()
         for place in self._group:
@@ -282,7 +284,7 @@ class CreatedTables:
                 self.tables[self._open[name]] = replace(table, is_transactional=is_xid)
 
     def read(self, file: BinaryIO, name: str, start: int, number: int = 1) -> None:
-        """Walk an open binlog from `start`, which must be the end of a transaction or of the head.
+        """Read an open binlog from `start`, which must be the end of a transaction or of the head.
 
         Raise DamagedError with the offset if an event is damaged, PreflightError if the file is encrypted.
         """

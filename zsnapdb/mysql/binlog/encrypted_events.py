@@ -1,9 +1,9 @@
-"""Reader of binlogs that MariaDB or MySQL encrypted: it returns the plain bytes at the server's offsets.
+"""Reader of binlogs that MariaDB or MySQL encrypted. It returns the plain bytes, at the same offsets as on the server.
 
 Sources: MariaDB manual, "Encrypting Binary Logs" and "File Key Management Encryption Plugin". MariaDB encrypts each
-event after the start-encryption event separately (sql/log_event.cc, decrypt_event). The length of the event stays plain
-in its place. The first four bytes of the event are encrypted as if they were there. The initialisation vector is the
-file's nonce and the event's offset. An incomplete last block is masked with the encrypted vector
+event after the start-encryption event separately (sql/log_event.cc, decrypt_event). The length field of the event stays
+plain. Before the encryption, the first four bytes of the event take the place of the length. The initialisation vector
+is the file's nonce and the event's offset. An incomplete last block is masked with the encrypted vector
 (mysys_ssl/my_crypt.cc, MyCTX_nopad). Tests with real servers check this (the campaign encrypted_binlogs,
 tests/system/test_binlog_tail.py).
 """
@@ -33,7 +33,8 @@ _LENGTH_AT = 9
 _BLOCK = 16
 _CHECKPOINT = 1 << 16
 _KEPT_BYTES = 1 << 20
-"""Length of the longest event that is decrypted completely and cached, because the next read continues in it."""
+"""Length of the longest event that is decrypted completely and cached, because the next read continues in that event.
+"""
 
 
 class Algorithm(StrEnum):
@@ -45,7 +46,7 @@ class Algorithm(StrEnum):
 
 @dataclass(frozen=True)
 class _Place:
-    """Start of an event, and the number of its bytes that the file has.
+    """Start of an event, and the number of its bytes that the file contains.
 
     `is_whole` False: the file ends inside the event.
     """
@@ -90,8 +91,8 @@ class _PlainBytes(io.RawIOBase):
 class DecryptedEvents(_PlainBytes):
     """Plain bytes of a binlog with encrypted events. The file may grow while it is read.
 
-    The start-encryption event is marked as ignorable, as in a binlog that a server sends, because here the following
-    events are plain. Bytes of an incomplete last event that cannot be decrypted are zero.
+    The start-encryption event is marked as ignorable, as in a binlog that a server sends, because the following events
+    are returned as plain bytes. Bytes of an incomplete last event that cannot be decrypted are zero.
     """
 
     def __init__(self, file: BinaryIO, key_name: str, key: bytes, algorithm: Algorithm, start: StartEncryption) -> None:
@@ -117,7 +118,7 @@ class DecryptedEvents(_PlainBytes):
         return done
 
     def is_fitting(self) -> bool:
-        """Return whether the key is right: the decrypted first event has the correct end position.
+        """Return whether the key is right: then the decrypted first event contains the correct end position.
 
         A binlog without events fits every key. It is treated as if it ended before the first event.
         """
@@ -160,7 +161,7 @@ class DecryptedEvents(_PlainBytes):
         return bytes(event)
 
     def _found(self, size: int) -> _Place:
-        """Return the event at the current offset; an empty one after the last event."""
+        """Return the event at the current offset; after the last event, an empty one."""
         event, near = self._event, self._known[bisect_right(self._known, self._at) - 1]
         if not near <= event.begin <= self._at:
             event = self._place(near, size)
@@ -201,7 +202,7 @@ class DecryptedEvents(_PlainBytes):
     def _opened(self, event: _Place, head: bytes, block: int, last: int) -> bytes:
         """Decrypt the event's encrypted part from `block` (a multiple of 16) to at least `last`.
 
-        The result has at least one block; bytes that cannot be decrypted yet are zero.
+        The result contains at least one block; bytes that cannot be decrypted yet are zero.
         """
         until = min(event.there - 4, max(-(-last // _BLOCK) * _BLOCK, _BLOCK))
         before = max(0, block - _BLOCK)
@@ -262,7 +263,10 @@ def decrypted_file(file: BinaryIO, path: Path, keys: BinlogKeys) -> DecryptedFil
 
 
 def _fields(header: bytes, path: Path) -> dict[int, bytes]:
-    """Return the fields of the header. Each has a type byte, then the length unless it is fixed, then the value."""
+    """Return the fields of the header.
+
+    Each field consists of a type byte, the length unless it is fixed, and the value.
+    """
     fields: dict[int, bytes] = {}
     at = len(ENCRYPTED_MAGIC) + 1
     while at < HEADER_BYTES - 1 and header[at] and header[len(ENCRYPTED_MAGIC)] == _VERSION:

@@ -112,8 +112,9 @@ def in_file(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
 def inflated(compressed: EventBytes) -> Iterator[bytes]:
     """Yield the plain bytes of a part that MariaDB compressed.
 
-    It starts with a byte (MariaDB sql/log_event.cc, binlog_buf_compress): the highest bit is set, bits 4 to 6 have the
-    algorithm (0: zlib), bits 0 to 2 the length of the size field. The plain size follows, big-endian, then zlib data.
+    The first byte is a header (MariaDB sql/log_event.cc, binlog_buf_compress). Its highest bit is set, bits 4 to 6 are
+    the algorithm (0: zlib), and bits 0 to 2 are the length of the size field. The plain size (big-endian) and the zlib
+    data follow.
     """
     head = compressed.take(1)[0]
     if not head & 0x80 or head & 0x70 or not 1 <= head & 0x07 <= 4:
@@ -147,9 +148,9 @@ class _Source:
 def payload(body: EventBytes) -> EventBytes:
     """Return the events inside a TRANSACTION_PAYLOAD event, as plain bytes.
 
-    Its format is (libs/mysql/binlog/event/codecs/binary.cpp of MySQL): fields with type, length and value, all of
-    variable length: 1 the payload size, 2 the compression (0 zstd, 255 none), 3 the plain size. Type 0 ends the fields
-    and has neither length nor value.
+    The format (libs/mysql/binlog/event/codecs/binary.cpp of MySQL) is a list of fields with type, length and value, all
+    of variable length. Field 1 is the payload size, 2 the compression (0 zstd, 255 none), 3 the plain size. Type 0 ends
+    the fields and has neither length nor value.
     """
     compression = 255
     while kind := body.packed():

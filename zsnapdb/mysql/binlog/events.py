@@ -27,13 +27,13 @@ MARIADB_GTID, MARIADB_GTID_LIST, MARIADB_ENCRYPTION = 162, 163, 164
 START_ENCRYPTION = struct.Struct("<BI12s")
 """Scheme, key version, nonce (MariaDB, sql/log_event.h, Start_encryption_log_event)."""
 IGNORABLE = 0x80
-"""Flag of an event that readers skip (log_event.h, LOG_EVENT_IGNORABLE_F)."""
+"""The flag of an event that readers skip (log_event.h, LOG_EVENT_IGNORABLE_F)."""
 MARIADB_QUERY_COMPRESSED = 165
 _IN_USE = 1
 _CRC_BYTES = 4
 _WINDOW = 1 << 20
 _FIRST_WINDOW = 1 << 14
-"""Bytes per read for the head of a file, which is rarely as long as _WINDOW."""
+"""Bytes per read of the head of a file. A head is rarely as long as _WINDOW."""
 _RESIDUE = 0x2144DF1C
 """The CRC-32 of any data followed by its little-endian CRC-32."""
 
@@ -56,7 +56,7 @@ _DECISIVE = frozenset(
 )
 """Event types that start or end a transaction, or list the GTIDs of earlier files.
 
-Most events are not among them, above all rows and table maps.
+Most events are of other types, above all rows and table maps.
 """
 
 _WHOLE = frozenset({FORMAT, PREVIOUS_GTIDS, MARIADB_GTID_LIST})
@@ -70,8 +70,8 @@ MALFORMED = (struct.error, IndexError, ValueError)
 class Event(NamedTuple):
     """One event: its time (UTC seconds), its start and end in the file (bytes), and its body.
 
-    The body has no header and no checksum. If the event is longer than the window, its body is cut there, except for
-    _WHOLE types.
+    The body has no header and no checksum. The body of an event that is longer than the window is cut at the window,
+    except for _WHOLE types.
     """
 
     kind: int
@@ -137,10 +137,10 @@ def decisive_events(
 ) -> Generator[Event, None, int]:
     """Yield the decisive events of a file, and events of the `others` types. Return the offset where the walk ended.
 
-    The walk ends at a last event that is truncated or has a wrong checksum. With `start` (the start of an event), the
-    first yielded event is the format description, and the next one is at `start`. Every event is checked. The file is
-    read through a window of constant size. Raise DamagedError if an event before the last one is damaged,
-    PreflightError if the file is encrypted.
+    If the last event is truncated or has a wrong checksum, the walk ends before it. With `start` (the start of an
+    event), the first yielded event is the format description, and the second event is at `start`. Every event is
+    checked. The file is read through a window of constant size. Raise DamagedError if an event before the last one is
+    damaged, PreflightError if the file is encrypted.
     """
     if not check_magic(file, name, size):
         return 0
@@ -191,7 +191,7 @@ def decisive_events(
 
 
 def _check_cut(name: str, at: int, header: memoryview) -> None:
-    """Raise DamagedError unless the event is truncated and its header has the correct end position."""
+    """Raise DamagedError unless the event is truncated and its header contains the correct end position."""
     _, _, _, length, following, _ = HEADER.unpack(header)
     if following not in (0, (at + length) & 0xFFFFFFFF) or (length < HEADER.size and any(header)):
         raise _damaged(name, at, "has a wrong size")
@@ -262,6 +262,6 @@ def read_plain(file: BinaryIO, start: int, end: int) -> bytearray:
 def fingerprint(file: BinaryIO, head_end: int) -> str:
     """Return the fingerprint of a binlog: the SHA-256 of its first `head_end` bytes, the head.
 
-    The head identifies the server that started the file, the time, and the preceding GTIDs. It never changes.
+    The head identifies the server that started the file, the time, and the preceding GTIDs. The head never changes.
     """
     return hashlib.sha256(read_plain(file, 0, head_end)).hexdigest()

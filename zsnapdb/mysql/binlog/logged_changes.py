@@ -1,4 +1,4 @@
-"""Statements, row counts and row images in the events of a binlog, by the columns of their table map."""
+"""Statements, row counts and row images in the events of a binlog, read by means of the table maps."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 @dataclass(frozen=True, slots=True)
 class RowColumn:
-    """Length of a column's value: `fixed` bytes, or the number in its first `prefix` bytes.
+    """Length of a column's value: `fixed` bytes, or the number in the value's first `prefix` bytes.
 
     `size` is the maximum length in bytes of a CHAR or VARCHAR, the fractional digits of a time, precision times 256
     plus scale of a DECIMAL, or the bits of a BIT; otherwise 0. `numbered` is the type of an ENUM (247) or SET (248),
-    for which the event has the type of a CHAR; otherwise 0.
+    for which the event contains the type of a CHAR; otherwise 0.
     """
 
     prefix: int
@@ -48,9 +48,9 @@ class RowColumn:
 
 @dataclass(frozen=True)
 class TableMap:
-    """A table of the following row events. `columns` is None if the format of a column is unknown.
+    """The table to which the following row events belong. `columns` is None if the format of a column is unknown.
 
-    `types` has the types that the event gives: 254 (CHAR) for an ENUM or a SET.
+    `types` contains the types in the event: 254 (CHAR) for an ENUM or a SET.
     """
 
     id: int
@@ -87,7 +87,7 @@ def table_map(body: EventBytes) -> TableMap:
 
 
 def _column(kind: int, details: EventBytes) -> RowColumn | None:
-    """Return the column of a type, and consume its details; None for an unknown type."""
+    """Return the column of a type, and consume the type's details; None for an unknown type."""
     if kind in _FIXED:
         if kind in (4, 5):
             details.skip(1)
@@ -112,7 +112,7 @@ def _column(kind: int, details: EventBytes) -> RowColumn | None:
 
 
 def _decimal(precision: int, scale: int) -> RowColumn | None:
-    """Return the column of a DECIMAL, whose size is decimal_bin_size() of strings/decimal.cc."""
+    """Return the column of a DECIMAL. The size is that of decimal_bin_size() in strings/decimal.cc."""
     if scale > precision:
         return None
     whole = precision - scale
@@ -269,7 +269,7 @@ _ENUM, _SET = 247, 248
 
 @dataclass(frozen=True)
 class ColumnMetadata:
-    """Optional metadata of one column in a table map. None: the event does not have it."""
+    """Optional metadata of one column in a table map. None: the event does not contain it."""
 
     name: str | None = None
     is_unsigned: bool | None = None
@@ -332,7 +332,10 @@ def _places(kinds: Sequence[int], wanted: frozenset[int]) -> list[int]:
 
 
 def _collations(places: Sequence[int], value: EventBytes, *, has_default: bool) -> dict[int, int]:
-    """Return the collation id of each column. The event has a default with exceptions, or one id per column."""
+    """Return the collation id of each column.
+
+    The event contains either a default with exceptions, or one id per column.
+    """
     if not has_default:
         return {place: value.packed() for place in places}
     found = dict.fromkeys(places, value.packed())
@@ -369,13 +372,13 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 
 def query(body: EventBytes, *, extra: int = 0) -> tuple[str, EventBytes]:
-    """Return the default schema of a query event in printable form, and its body, positioned at the text."""
+    """Return the default schema of a query event in printable form, and the body, positioned at the text."""
     schema, text = raw_query(body, extra=extra)
     return printable(schema.decode("utf-8", "replace")), text
 
 
 def raw_query(body: EventBytes, *, extra: int = 0) -> tuple[bytes, EventBytes]:
-    """Return the raw default schema of a query event, and its body, which is then at the statement's text.
+    """Return the raw default schema of a query event, and the body, which is then at the statement's text.
 
     The format is: thread, duration, length of the schema (u8), error, length of the status variables (u16), `extra`
     bytes, then variables, schema, a zero byte, and the text.
@@ -391,7 +394,7 @@ def raw_query(body: EventBytes, *, extra: int = 0) -> tuple[bytes, EventBytes]:
 
 
 def statement(schema: str, text: EventBytes) -> LoggedStatement | None:
-    """Return the statement of a query event; None if it only starts or ends a transaction or savepoint."""
+    """Return the statement of a query event; None if the statement only starts or ends a transaction or savepoint."""
     raw = text.up_to(MOST_TEXT)
     whole = raw.decode("utf-8", "replace")
     word = first_word(whole)

@@ -32,7 +32,8 @@ _COMPARED = 4096
 class KnownTail:
     """Known end of a binlog's last complete transaction (an offset), and the GTIDs up to this end.
 
-    `file` is the base name of the binlog. `last_gtid` is as in `Tail`. `digest` comes from `digest_of`.
+    `file` is the base name of the binlog. `last_gtid` means the same as in `Tail`. `digest` is the result of
+    `digest_of`.
     """
 
     file: str
@@ -42,16 +43,16 @@ class KnownTail:
     digest: str
 
     def is_of(self, file: BinaryIO, size: int) -> bool:
-        """Return whether the open binlog of `size` bytes contains this tail. More data may follow it."""
+        """Return whether the open binlog of `size` bytes contains this tail. More data may follow the tail."""
         return self.offset <= size and digest_of(file, self.offset) == self.digest
 
 
 def digest_of(file: BinaryIO, offset: int) -> str:
     """Return the SHA-256 of a binlog's first 4 KiB and of the 4 KiB before the offset.
 
-    The first part identifies the server that started the file, the time, and the preceding GTIDs. The second part has
-    the time and the GTID of the last transaction before the offset. Raise ConsistencyError if the file ends before the
-    offset.
+    The first part identifies the server that started the file, the time, and the preceding GTIDs. The second part
+    contains the time and the GTID of the last transaction before the offset. Raise ConsistencyError if the file ends
+    before the offset.
     """
     first = read_plain(file, 0, min(_COMPARED, offset))
     last = read_plain(file, max(0, offset - _COMPARED), offset)
@@ -63,7 +64,7 @@ class Tail:
     """End of a binlog file: the offset after its last complete transaction, and the GTIDs up to this offset.
 
     `unfinished` is the number of bytes after this offset, which belong to no complete transaction. `last_gtid` is the
-    GTID of the last complete transaction (None: it has no GTID, or the file has no transaction).
+    GTID of the last complete transaction (None: the transaction has no GTID, or the file contains no transaction).
     """
 
     offset: int
@@ -73,7 +74,7 @@ class Tail:
 
 
 def tail_of(file: BinaryIO, name: str, known: KnownTail | None = None) -> Tail:
-    """Return the tail of an open binlog. If `known` is a tail of this binlog, only later data is read and checked.
+    """Return the tail of an open binlog. If `known` is an earlier tail of it, only later data is read and checked.
 
     Raise DamagedError if an event is damaged, PreflightError if the binlog is encrypted.
     """
@@ -108,7 +109,7 @@ class FoundPosition:
 
 
 def head_fingerprint(file: BinaryIO, name: str) -> str | None:
-    """Return the fingerprint of an open binlog; None if its head has no GTIDs (very old servers)."""
+    """Return the fingerprint of an open binlog; None if its head contains no GTIDs (very old servers)."""
     head = read_head(file, name)
     return None if head is None or head.end is None else fingerprint(file, head.end)
 
@@ -116,9 +117,9 @@ def head_fingerprint(file: BinaryIO, name: str) -> str | None:
 LOG_LISTS = (".index", ".index_crash_safe", ".~rec~")
 """Suffixes of files that list binlogs or relay logs by absolute path.
 
-(sql/binlog.cc of MySQL, sql/log.cc of MariaDB.) The first is the index. The second replaces the index while the server
-rewrites it. The third lists files that are being created or purged. After a crash, a starting server DELETES the listed
-files that are not in its index. So a server on a copy made during a rotation would delete the live binlog of the
+(sql/binlog.cc of MySQL, sql/log.cc of MariaDB.) The first file is the index. The second replaces the index while the
+server rewrites it. The third lists files that are being created or purged. After a crash, a starting server DELETES the
+listed files that are not in its index. So a server on a copy made during a rotation would delete the live binlog of the
 source.
 """
 
@@ -126,7 +127,7 @@ source.
 def index_entries(index: Path) -> list[str]:
     """Return the lines of a binlog index, oldest first, as the server wrote them.
 
-    While the server replaces its index, only the crash-safe file exists, which the server itself then uses. Raise
+    While the server replaces its index, only the crash-safe file exists. The server itself uses that file then. Raise
     ConsistencyError if the index cannot be read.
     """
     try:
@@ -145,7 +146,10 @@ def index_entries(index: Path) -> list[str]:
 
 
 def _some_entries(index: Path) -> list[str]:
-    """Return the lines of the index. Raise ConsistencyError as `index_entries` does, and also if there are none."""
+    """Return the lines of the index.
+
+    Raise ConsistencyError in the same cases as `index_entries`, and also if there are no lines.
+    """
     entries = index_entries(index)
     if not entries:
         raise ConsistencyError(
@@ -194,7 +198,7 @@ def find_position(
 
 
 _NEAR_BYTES = 256 << 10
-"""A walk through this many bytes takes milliseconds."""
+"""Reading this many bytes takes milliseconds."""
 _MOST_WALKS = 3
 
 
@@ -203,8 +207,8 @@ def tail_near_end(
 ) -> KnownTail | None:
     """Return a tail near the end of a running server's newest binlog.
 
-    This is the `known` tail if it is near enough. Otherwise the binlog is read from there on, and again if the server
-    wrote much in the meantime. Errors as for `find_position`.
+    This is the `known` tail if that is near enough. Otherwise the binlog is read from the known tail on, and again if
+    the server wrote much in the meantime. The errors are the same as for `find_position`.
     """
     for _ in range(_MOST_WALKS):
         newest = folder / Path(_some_entries(index)[-1]).name
@@ -219,7 +223,7 @@ _SECOND = 1_000_000
 
 
 def commit_horizon(session: Session, forms: Dialect) -> CommitHorizon | None:
-    """Return the current horizon of the server's commits; None if it has no binlog. `forms` is its dialect.
+    """Return the current horizon of the server's commits; None if it has no binlog. `forms` is the server's dialect.
 
     The horizon's time is a whole second, because some binlogs have no fractions of a second. Raise ServerError if the
     account lacks a privilege or the server does not answer in time.

@@ -58,7 +58,7 @@ from zsnapdb.planning.binlog.undo import MOST_ROWS, LoggedRow
 
 _EXECUTE_LOAD, _ROWS_QUERY, _ANNOTATE_ROWS = 18, 29, 160
 OTHER_EVENTS = frozenset({TABLE_MAP, _EXECUTE_LOAD, _ROWS_QUERY, _ANNOTATE_ROWS, *ROW_EVENTS})
-"""Events with the changes of a transaction. Other events start or end the transaction."""
+"""Events that contain changes of a transaction. Other events start or end the transaction."""
 _BEGINS = frozenset({GTID, ANONYMOUS_GTID, TAGGED_GTID, MARIADB_GTID})
 _MOST_MAPS = 1 << 14
 NO_TABLE = 0xFFFFFF
@@ -71,7 +71,7 @@ _SECOND = 1_000_000
 def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> Iterator[TransactionChanges]:
     """Yield the complete transactions of an open binlog in order, with their changes.
 
-    The walk starts at the offset `start`, which must be the end of a transaction. Raise DamagedError with the offset if
+    Reading starts at the offset `start`, which must be the end of a transaction. Raise DamagedError with the offset if
     an event is damaged, PreflightError if the file is encrypted.
     """
     walk, content, has_checksum = TransactionTracker(), _Content(), False
@@ -94,14 +94,14 @@ def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> 
 
 
 def event_body(file: BinaryIO, event: Event, *, has_checksum: bool) -> EventBytes:
-    """Return the complete body of an event, even if the walk truncated it at the window."""
+    """Return the complete body of an event, even if it was cut at the window."""
     start = event.start + HEADER.size
     end = event.end - (4 if has_checksum or event.kind == FORMAT else 0)
     return EventBytes([event.body] if len(event.body) == end - start else in_file(file, start, end))
 
 
 class _Content:
-    """Changes that the events of one transaction have made so far."""
+    """The changes found so far in the events of one transaction."""
 
     def __init__(self) -> None:
         self._began: int | None = None
@@ -149,7 +149,7 @@ class _Content:
             self._has_incident = True
 
     def _inner(self, events: EventBytes) -> None:
-        """Add the events of a payload. They have no checksums (Transaction_payload_event of MySQL)."""
+        """Add the events of a payload. These events have no checksums (Transaction_payload_event of MySQL)."""
         while not events.is_at_end():
             when, kind, _, length, _, _ = HEADER.unpack(events.take(HEADER.size))
             if length < HEADER.size:
@@ -214,7 +214,7 @@ def _name(raw: bytes) -> str:
 
 
 def row_changes(file: BinaryIO, name: str, transaction: TransactionChanges) -> list[LoggedRow]:
-    """Return the rows that a complete transaction of an open binlog changed, in their order.
+    """Return the rows that a complete transaction of an open binlog changed, in order.
 
     Raise DamagedError with the offset if an event is damaged. Raise PreflightError if the format of rows is unknown, or
     if there are more than 100,000 rows.
@@ -234,7 +234,7 @@ def row_changes(file: BinaryIO, name: str, transaction: TransactionChanges) -> l
 
 
 class _Rows:
-    """The changed rows of one transaction so far."""
+    """The changed rows of one transaction that were found so far."""
 
     def __init__(self) -> None:
         self.rows: list[LoggedRow] = []

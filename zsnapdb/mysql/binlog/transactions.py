@@ -115,8 +115,8 @@ def tagged_gtid(body: memoryview) -> tuple[str, int, int]:
 def committed_at(body: memoryview) -> int:
     """Return the immediate commit timestamp of a GTID or anonymous GTID event of MySQL, in microseconds UTC.
 
-    Before 8.0.1 it is 0. It is the time when this server wrote the transaction to its binlog: 7 bytes after the logical
-    clock. The highest bit tells whether the timestamp of the original server follows
+    Before 8.0.1 the timestamp is 0. It is the time when this server wrote the transaction to its binlog, and consists
+    of the 7 bytes after the logical clock. The highest bit tells whether the timestamp of the original server follows
     (Gtid_log_event::write_body_to_memory).
     """
     if len(body) < _COMMITTED_AT + 7:
@@ -169,9 +169,9 @@ class GtidCollector:
 class TransactionTracker:
     """State of a walk through the decisive events: the open transaction and the last complete one.
 
-    `opened` is the event that started the transaction. `number` is its GTID: source and number (MySQL), or domain,
-    server and sequence (MariaDB). `has_closed` tells whether a transaction has ended during the walk. `last` is the
-    GTID of the last complete transaction.
+    `opened` is the event that started the transaction. `number` is the GTID of the open transaction: source and number
+    (MySQL), or domain, server and sequence (MariaDB). `has_closed` tells whether a transaction has ended during the
+    walk. `last` is the GTID of the last complete transaction.
     """
 
     def __init__(self) -> None:
@@ -191,7 +191,7 @@ class TransactionTracker:
 
     @classmethod
     def after(cls, gtids: Gtids) -> TransactionTracker:
-        """Return a walk that starts behind a file's head, after transactions with these GTIDs."""
+        """Return the tracker for a walk that starts behind a file's head, after transactions with these GTIDs."""
         walk = cls()
         if isinstance(gtids, GtidPosition):
             walk.family, walk.has_gtids, walk.heads = Flavour.MARIADB, True, dict(gtids.heads)
@@ -230,7 +230,7 @@ class TransactionTracker:
         return False
 
     def finish(self, end: int) -> None:
-        """Record that the walk ended at `end`. Events outside transactions count as complete."""
+        """Record that the walk ended at `end`. Events outside transactions are treated as complete."""
         if not self._open:
             self.offset = end
 
@@ -295,7 +295,7 @@ def gtid_text(number: Number) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BinlogTransaction:
-    """A complete transaction: its bytes in the file, its GTID (None if it has none), its commit time.
+    """A complete transaction: its bytes in the file, its GTID (None: no GTID) and its commit time.
 
     `committed` is in microseconds UTC, as recorded by MySQL 8.0.1 and newer. If `is_exact` is False, the server
     recorded only the second in which the transaction was committed. Commit times follow the order of the file, unless
@@ -322,8 +322,8 @@ class BinlogTransaction:
 class BinlogHeader:
     """Header events of a binlog file, before its first transaction.
 
-    `created` is when the server started the file (UTC seconds). `previous` has the GTIDs before the file; None if the
-    file does not record them. `end` is the offset after the head; None while the server writes the head.
+    `created` is when the server started the file (UTC seconds). `previous` contains the GTIDs before the file; None if
+    the file does not record these. `end` is the offset after the head; None while the server writes the head.
     """
 
     flavour: Flavour
@@ -368,7 +368,7 @@ def transactions(
 ) -> Generator[BinlogTransaction, None, int]:
     """Yield the complete transactions of an open binlog in order.
 
-    Return the offset after the last transaction and any events that follow it outside transactions. The walk starts at
+    Return the offset after the last transaction and any events that follow it outside transactions. Reading starts at
     the offset `start`, which is the end of a transaction or of the head. At most `size` bytes of the file are read.
     `watch` receives each table map and each decisive event, and whether the event ends a transaction. Raise
     DamagedError if an event before the last one is damaged, PreflightError if the file is encrypted.

@@ -2,7 +2,7 @@
 
 A server changes into its data directory at its start. A process with another root is skipped (a container, a clone of
 zsnapdb). So is a process whose data directory differs from this host's directory at the same path. A systemd service is
-not skipped: it has its own mount namespace, but the host's root (systemd.exec(5), "ProtectSystem=").
+not skipped, because it has its own mount namespace but the host's root (systemd.exec(5), "ProtectSystem=").
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NAMED_PROGRAM = re.compile(r"(mysqld|mariadbd)([.-][A-Za-z0-9._-]+)?")
 _LISTENS = 0x10000
 """Flag of a socket that accepts connections (proc(5), /proc/net/unix; __SO_ACCEPTCON)."""
 _LOADER = re.compile(r"ld-linux[a-z0-9_.-]*|ld-[0-9.]+\.so|ld\.so[0-9.]*")
-"""The dynamic loader, which can start a program that is its argument (ld.so(8)). /proc/PID/exe is then the loader."""
+"""The dynamic loader, which can start the program in its argument (ld.so(8)). Then /proc/PID/exe is the loader."""
 _SOCKET = re.compile(r"socket:\[([0-9]+)\]")
 _X_PROTOCOL = "mysqlx"
 SERVICE_NAME = r"[A-Za-z0-9:_.@\\-]{1,200}\.service"
@@ -47,7 +47,7 @@ PATH_VARIABLES = (*FOLDER_VARIABLES, "log_bin_basename", "log_bin_index", "relay
 class DiscoveredProcess:
     """A process of a server program: its account, program, listening sockets and data directory.
 
-    `is_by_loader`: the dynamic loader started the program, which may not start without the loader.
+    `is_by_loader`: the dynamic loader started the program, which possibly cannot start without the loader.
     """
 
     pid: int
@@ -60,7 +60,7 @@ class DiscoveredProcess:
 
 @dataclass(frozen=True)
 class RootObservation:
-    """Facts that a root login reads from a server: InnoDB page size, how to create an account, paths."""
+    """Facts that root can read after logging in to a server: InnoDB page size, how to create an account, paths."""
 
     page_size: int
     is_read_only: bool
@@ -68,7 +68,7 @@ class RootObservation:
     paths: Mapping[str, str] = field(default_factory=dict)
     """Values of the variables that name folders and files, by variable name."""
     row_metadata: str = ""
-    """Value of binlog_row_metadata; "" if the server does not have it."""
+    """Value of binlog_row_metadata; "" if the server lacks this variable."""
 
 
 def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
@@ -97,7 +97,7 @@ def is_server_program(process: Path) -> bool:
 
 
 def _sees_this_host(entry: Path, namespace: str) -> bool:
-    """Return whether a process has the root of this host, and this host has its working directory at the same path."""
+    """Return whether a process has this host's root, and its working directory has the same path on this host."""
     if _link(entry / "ns/mnt") == namespace:
         return True
     datadir = _link(entry / "cwd")
@@ -109,7 +109,10 @@ def _sees_this_host(entry: Path, namespace: str) -> bool:
 
 
 def _program(entry: Path) -> str:
-    """Return the program of a process. If the loader started it, return the server program among its mapped files."""
+    """Return the program of a process.
+
+    If the loader started the program, return the server program among the mapped files.
+    """
     program = _executable(entry)
     if _LOADER.fullmatch(os.path.basename(program)):
         with contextlib.suppress(OSError):
@@ -160,7 +163,7 @@ def service_of(pid: int, proc: Path = Path("/proc")) -> str:
 
 
 def seen_by_root(socket: Path) -> RootObservation | None:
-    """Return facts from a root login; None if root cannot log in through the socket without a password."""
+    """Log in as root and return the facts; None if root cannot log in through the socket without a password."""
     plugins = "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = %s AND PLUGIN_STATUS = 'ACTIVE'"
     try:
         with Session.open(Address("root", socket), SecretStr("")) as session:
@@ -229,9 +232,9 @@ def _server(pid: int, roots: Collection[Path], private_folder: str) -> RunningSe
 def end(server: RunningServer, private_folder: str) -> bool:
     """Kill the server and wait until it has ended; only for a copy that is then rolled back or removed.
 
-    Return False, and kill nothing, if this process no longer runs. Return False also if it has not ended after 20 s.
-    The function first opens a process handle (pidfd_open(2)), so that a later process with the same number cannot get
-    the signal.
+    Return False, and kill nothing, if this process no longer runs. Return False also if the process has not ended after
+    20 s. The function first opens a process handle (pidfd_open(2)), so that a later process with the same number cannot
+    get the signal.
     """
     try:
         handle = os.pidfd_open(server.pid)
@@ -258,17 +261,17 @@ _VERSION = re.compile(rb"[\x20-\x7e]{1,80}")
 
 @dataclass(frozen=True)
 class ServerGreeting:
-    """Greeting of a server: its version, or the number of the error (`refusal`) that it sent instead of a greeting."""
+    """Greeting of a server: its version, or the number of the error (`refusal`) that it sent instead."""
 
     version: str = ""
     refusal: int = 0
 
 
 def read_greeting(packet: bytes) -> ServerGreeting | None:
-    """Return the greeting at the start of the bytes; None if they are not a complete server greeting.
+    """Return the greeting at the start of the bytes; None if the bytes are not a complete server greeting.
 
-    An error packet counts as a greeting, because only a server sends it: for example 1130 (this host may not log in) or
-    1040 (too many connections).
+    An error packet is treated as a greeting, because only a server sends it: for example 1130 (this host may not log
+    in) or 1040 (too many connections).
     """
     if len(packet) <= _HEADER or packet[3] != 0:
         return None
@@ -287,9 +290,9 @@ def read_greeting(packet: bytes) -> ServerGreeting | None:
 def greeting_of(address: str, port: int, patience: float) -> ServerGreeting | None:
     """Return the greeting of the server at the address; None if none came within `patience` seconds.
 
-    At most the longest greeting is read, and nothing is sent. An address of this host is never queried: a guest may
-    name an address that it shares with the host, such as that of a bridge. A server counts a connection without login
-    as a host error (max_connect_errors). So callers must not repeat the query after a greeting.
+    At most the longest greeting is read, and nothing is sent. This host's addresses are never queried, because a guest
+    may report one of them, for example of a bridge. A server counts each connection without login as a host error
+    (max_connect_errors). So callers must not repeat the query after a greeting.
     """
     deadline, got = time.monotonic() + patience, b""
     with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=patience) as connection:

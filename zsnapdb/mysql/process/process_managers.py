@@ -94,7 +94,8 @@ def sandbox_properties(sandbox: Sandbox) -> dict[str, str]:
 
     The launcher needs root and its capabilities until it executes the server, which runs without them. IPAddressDeny
     and IPAddressAllow need a kernel with BPF for control groups (systemd.resource-control(5)); other kernels ignore
-    them. They filter both directions, so a server that accepts or opens remote connections gets neither property.
+    them. Both properties filter incoming and outgoing traffic, so a server that accepts or opens remote connections
+    gets neither.
     """
     used = [*sandbox.writable, *sandbox.readable, sys.executable, str(_LAUNCHER)]
     is_temporary = any(path.startswith(("/tmp/", "/var/tmp/")) for path in used)  # noqa: S108 - not made here
@@ -113,7 +114,7 @@ def sandbox_properties(sandbox: Sandbox) -> dict[str, str]:
 
 
 SYSTEMD_RUNS = Path("/run/systemd/system")
-"""This folder exists while systemd is process 1 (sd_booted(3))."""
+"""A folder that exists only while systemd is process 1 (sd_booted(3))."""
 
 _COMMAND_SECONDS = 30.0
 
@@ -122,8 +123,8 @@ _COMMAND_SECONDS = 30.0
 class Limits:
     """Resource limits of a server. None means no limit.
 
-    `memory` is the private writable memory in bytes. `processors` may have a fraction. `nice` is a niceness from 0 to
-    19 (None: the niceness of this process).
+    `memory` is the private writable memory in bytes. `processors` may be a fraction. `nice` is a niceness from 0 to 19
+    (None: the niceness of this process).
     """
 
     memory: int | None = None
@@ -157,8 +158,8 @@ class ProcessManager(Protocol):
         """Start the server in the sandbox (None: without one) as the account `user`. Append its output to `log`.
 
         If the caller is root, the server runs as `user` from its first instruction; otherwise as the caller's account.
-        `name` labels the server for people. `zone` is TZ in the server's environment (None: unset). Raise ServerError
-        or PreflightError if the server cannot be started.
+        `name` is the label of the server for people. `zone` is TZ in the server's environment (None: unset). Raise
+        ServerError or PreflightError if the server cannot be started.
         """
 
 
@@ -178,8 +179,8 @@ def choose(manager: str) -> ProcessManager:
 class Detached:
     """Manager for a process in its own session and process group.
 
-    Signals to the starter's group, from a terminal or a service, do not reach the process. A service manager that ends
-    a whole control group ends the process too, so with systemd a unit is the better choice.
+    The process does not get signals to the process group of its starter, from a terminal or a service. But a service
+    manager that ends a whole control group ends the process too. So with systemd, a unit is the better choice.
     """
 
     def launch(
@@ -216,7 +217,7 @@ class Detached:
 
 
 def started_at(process: int) -> int | None:
-    """Return the start time of a process in clock ticks since boot; None if it has ended.
+    """Return the start time of a process in clock ticks since boot; None if the process has ended.
 
     The start time and the number identify a process. Source: proc_pid_stat(5), starttime.
     """
@@ -227,14 +228,14 @@ def started_at(process: int) -> int | None:
 
 
 def is_younger(process: int, seconds: float) -> bool:
-    """Return whether a process started less than `seconds` ago; False if it has ended."""
+    """Return whether a process started less than `seconds` ago; False if the process has ended."""
     started = started_at(process)
     now = float(Path("/proc/uptime").read_text().split()[0])
     return started is not None and now - started / os.sysconf("SC_CLK_TCK") < seconds
 
 
 def resident_bytes(process: int) -> int:
-    """Return the resident memory of a process in bytes; 0 if it has ended. Source: proc(5), statm."""
+    """Return the resident memory of a process in bytes; 0 if the process has ended. Source: proc(5), statm."""
     try:
         return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -248,7 +249,9 @@ def _relative(limits: Limits) -> Limits:
 
 
 _OPEN_FILES = 524_288
-"""Open files that a systemd service may have (systemd.exec(5), DefaultLimitNOFILE), if the kernel allows it."""
+"""The number of open files that a systemd service may have (systemd.exec(5), DefaultLimitNOFILE), if the kernel allows
+so many.
+"""
 _CAP_SYS_RESOURCE = 1 << 24
 """The capability to raise a hard limit (capabilities(7)). The root of a container may lack it."""
 _INHERITED = {
@@ -261,7 +264,7 @@ _INHERITED = {
 
 
 def _inherited() -> dict[str, tuple[int, int]]:
-    """Return the soft and hard limits that our child processes inherit; empty if this process may not raise them."""
+    """Return the soft and hard limits that our child processes inherit; empty if this process may not raise limits."""
     rights = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
     if rights is None or not int(rights[1], 16) & _CAP_SYS_RESOURCE:
         return {}
@@ -319,7 +322,7 @@ def _entry_words(user: str, sandbox: Sandbox | None) -> list[str]:
 def _account_words(user: str) -> list[str]:
     """Return the command prefix that switches from root to the account and its groups (setpriv(1)).
 
-    In a command it comes after the limits, which root must set.
+    In a command, this prefix comes after the limits, which root must set.
     """
     entry = pwd.getpwnam(user)
     return ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--init-groups", "--"]
@@ -376,11 +379,11 @@ class SystemdUnits:
 
 
 def unit_properties(name: str, log: Path, limits: Limits, user: str, sandbox: Sandbox | None) -> list[str]:
-    """Return the unit's properties as systemd-run arguments. With a sandbox, not systemd but the launcher drops root.
+    """Return the unit's properties as systemd-run arguments. With a sandbox, the launcher drops root, not systemd.
 
-    `exec`: the command succeeds only once the server program runs (systemd.service(5)). MemoryMax and CPUQuota apply to
-    the control group (systemd.resource-control(5)). A kernel without these controllers ignores them. So LimitDATA
-    limits memory too, as for a detached server.
+    With the type `exec`, the command succeeds only once the server program runs (systemd.service(5)). MemoryMax and
+    CPUQuota apply to the control group (systemd.resource-control(5)). A kernel without these controllers ignores them.
+    So LimitDATA also limits the memory, as for a detached server.
     """
     properties = {
         "Type": "exec",
@@ -410,8 +413,8 @@ def _systemd(argv: Sequence[str]) -> str:
 def run(argv: Sequence[str], *, timeout: float) -> str:
     """Run a program that works on a server of zsnapdb. Wait for its end, and return its output.
 
-    Raise PreflightError if it cannot be started. Raise ServerError with its output if it fails. Raise ServerError also
-    if it takes longer than `timeout` seconds.
+    Raise PreflightError if the program cannot be started. Raise ServerError with its output if the program fails, or if
+    it takes longer than `timeout` seconds.
     """
     try:
         done = program_start.run(argv, timeout=timeout)
@@ -457,7 +460,7 @@ class _Unit:
 def version_of(binary: Path) -> str:
     """Return the version that a server program prints, in the form of its variable `version`; cached per file.
 
-    Raise PreflightError if it prints no version.
+    Raise PreflightError if the program prints no version.
     """
     try:
         seen = binary.stat()
@@ -488,7 +491,7 @@ def _printed_version(binary: Path, _file: tuple[int, ...]) -> str:
 
 
 def help_of(binary: Path, *options: str) -> str:
-    """Return the variables and plugins that a server program prints with these options; "" on failure. Cached per file.
+    """Return the variables and plugins that a server program prints with `--verbose --help`; "" on failure. Cached.
 
     This starts no server and reads no option file.
     """

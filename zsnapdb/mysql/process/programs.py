@@ -31,14 +31,14 @@ _KEPT_OUTPUT = 2000
 _DAMAGE = ("invalid", "mismatch", "doesn't match page size")
 
 INNOCHECKSUM = ("innochecksum",)
-"""Both families use this name."""
+"""The name of innochecksum in both families."""
 
 
 def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binary: Path) -> Path:
-    """Return the program in the configured folder; else the one next to the server program; else in the usual folders.
+    """Return the program in the configured folder; else next to the server program; else in the usual folders.
 
-    Programs of the other family are skipped: a host can have both, and they cannot read each other's files. Raise
-    PreflightError if none is found.
+    Programs of the other family are skipped: a host can have both families, which cannot read each other's files. Raise
+    PreflightError if no program is found.
     """
     places = (
         [str(settings.programs)]
@@ -79,8 +79,8 @@ def has_option(program: Path, option: str) -> bool:
 def is_version_of(text: str, flavour: Flavour) -> bool:
     """Return whether the version text of a program belongs to the family.
 
-    MySQL's releases are 5.x, 8.x and 9.x. The version text of MariaDB's innochecksum does not name the family, but its
-    release is 10.x or later.
+    MySQL's releases are 5.x, 8.x and 9.x. The version text of MariaDB's innochecksum does not contain the family, but
+    its release is 10.x or later.
     """
     numbers = [word.strip(",") for word in text.split() if word[:1].isdecimal() and "." in word]
     major = int(numbers[-1].split(".")[0]) if numbers and numbers[-1].split(".")[0].isdecimal() else 0
@@ -91,7 +91,7 @@ def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, ti
     """Return the output of innochecksum if a page of the file has a wrong checksum, else None.
 
     The file must not be in use. `first` and `last` are the pages to check (None: to the end). Raise CommandError if
-    innochecksum fails without naming a wrong page.
+    innochecksum fails without reporting a wrong page.
     """
     argv = [str(program)]
     if first or last is not None:
@@ -118,7 +118,7 @@ def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, ti
 def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None, timeout: float) -> None:
     """Run a program. `stdin` and `stdout` are open files that it reads and writes.
 
-    Raise CommandError with its output if it fails or takes longer than `timeout` seconds.
+    Raise CommandError with the output if the program fails or takes longer than `timeout` seconds.
     """
     try:
         done = program_start.run(
@@ -145,7 +145,7 @@ class Feed:
 def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None:
     """Run both programs; the output of the first is the input of the second.
 
-    Raise CommandError unless both exit with 0. The error has the error output of the failed program; if both failed,
+    Raise CommandError unless both exit with 0. The error contains the stderr of the failed program; if both failed,
     that of the second.
     """
     feed([Feed(b"", first)], second, timeout=timeout)
@@ -154,8 +154,8 @@ def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None
 def _write(into: IO[bytes], text: bytes, argv: Sequence[str], deadline: float) -> None:
     """Write the text to a pipe. Raise TimeoutExpired if the program `argv` does not read it before the deadline.
 
-    poll(2) reports a pipe as writable if PIPE_BUF bytes fit, so that no write blocks. The descriptor stays blocking,
-    because other programs inherit it.
+    poll(2) reports a pipe as writable if PIPE_BUF bytes fit, so that no write blocks. The descriptor is not made
+    non-blocking, because other programs inherit it.
     """
     writable = select.poll()
     writable.register(into.fileno(), select.POLLOUT)
@@ -167,7 +167,10 @@ def _write(into: IO[bytes], text: bytes, argv: Sequence[str], deadline: float) -
 
 
 def feed(feeds: Sequence[Feed], second: Sequence[str], *, timeout: float) -> None:
-    """Run a program with these feeds as its input, one after the other. Raise CommandError as `pipe` does."""
+    """Run a program with these feeds as its input, one after the other.
+
+    Raise CommandError in the same cases as `pipe`.
+    """
     deadline = time.monotonic() + timeout
     argv: Sequence[str] = second
     with tempfile.TemporaryFile() as errors, tempfile.TemporaryFile() as errors_of_second:
@@ -212,7 +215,7 @@ _SYSTEM_PAGE = 5
 _AT = -200
 """Offset of the page's doublewrite section from the page's end (trx0sys.h, TRX_SYS_DOUBLEWRITE)."""
 _FIELDS = struct.Struct(">10xIII")
-"""A segment header, a magic number, the first pages of two blocks (trx0sys.h)."""
+"""A segment header, a magic number, and the first pages of two blocks (trx0sys.h)."""
 _MAGIC = 536853855
 
 
@@ -240,7 +243,7 @@ class ServerProgram:
 
 
 def choose_program(settings: ServerSettings, flavour: Flavour, recorded: str) -> Path:
-    """Return the program for files of version `recorded`. Do not check whether it fits.
+    """Return the program for files of version `recorded`, without checking whether the program fits.
 
     The order is: the configured program for this series, `server.binary`, an installed program. Raise PreflightError if
     there is none.
@@ -249,7 +252,10 @@ def choose_program(settings: ServerSettings, flavour: Flavour, recorded: str) ->
 
 
 def fitting_program(settings: ServerSettings, flavour: Flavour, recorded: str) -> ServerProgram:
-    """Return the program for files of version `recorded`. Raise PreflightError if there is none, or it does not fit."""
+    """Return the program for files of version `recorded`.
+
+    Raise PreflightError if there is none, or if it does not fit.
+    """
     path = choose_program(settings, flavour, recorded)
     version = server_processes.version_of(path)
     objection = objection_to(flavour, recorded, version)

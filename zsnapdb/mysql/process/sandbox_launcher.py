@@ -1,17 +1,17 @@
 """Launcher that builds the sandbox of one server and executes that server. Root runs it: `PLAN PROGRAM ARGUMENT…`.
 
-It uses only the standard library. The plan (JSON) has:
+The launcher uses only the standard library. The plan (JSON) contains:
 
 - `account`: uid, gid and groups of the server.
 - `base`: the folder above the copy, in which only root can create links.
-- `writable`: folders of the copy. No link may lead from `base` to one of them.
+- `writable`: folders of the copy. The path from `base` to such a folder may not contain a link.
 - `readable`: files and folders that the server may read. Missing ones are skipped.
 - `hidden`: folders that stay empty, even below a readable one.
 - `connects`: whether the server may connect to other servers.
 
-The server gets a mount namespace whose root is an empty file system in memory with only these folders. No other path of
-the host exists for it, neither files nor sockets. Its /proc has no processes: `/proc/PID/cwd` of the same account's
-other processes would lead out of the sandbox (proc(5)). The server has no capabilities and cannot get any
+The server gets a mount namespace whose root is an in-memory file system with only these folders. The server sees no
+other path of the host, neither files nor sockets. Its /proc shows no processes, because `/proc/PID/cwd` of the same
+account's other processes would lead out of the sandbox (proc(5)). The server has no capabilities and cannot get any
 (no_new_privs). Its connect(2) fails unless `connects` is set. If a step fails, the launcher ends before the server
 starts.
 """
@@ -35,9 +35,8 @@ _PR_CAPBSET_DROP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 24, 2
 _CLEAR_ALL, _SECCOMP_FILTER = 4, 2
 
 _STAGE = "/tmp"  # noqa: S108 - nothing is made in the folder of the host
-"""The new root is built here, visible only to this process.
-
-All files needed from the host's folder are already open.
+"""The path at which the new root is built, visible only to this process. All files needed from the host's folder are
+already open.
 """
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _KERNEL = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version", "/proc/sys", "/sys/devices/system")
@@ -55,7 +54,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(arguments: list[str]) -> None:
-    """Build the sandbox of the plan and execute the program in it. On failure, write a line and exit with status 1."""
+    """Build the sandbox of the plan and execute the program in it. On failure, print a line and exit with status 1."""
     try:
         plan = json.loads(arguments[0])
         _enter(plan, arguments[1])
@@ -149,9 +148,9 @@ def _opened_without_link(path: str, base: str) -> int:
 
 
 def _with_inner_mounts(readable: list[str], hidden: list[str]) -> list[str]:
-    """Return the paths. After each path come the mounts below it, except those below a hidden folder.
+    """Return the paths. Each path is followed by the mounts below it, except mounts below a hidden folder.
 
-    A mount is skipped unless root owns its top folder: other accounts own the mounts of databases.
+    A mount is skipped unless root owns its top folder, because mounts of databases belong to other accounts.
     """
     with open("/proc/self/mountinfo", "rb") as file:
         lines = file.read().split(b"\n")

@@ -69,7 +69,7 @@ def find_binary(configured: Path | None, flavour: Flavour) -> Path:
 
 
 def account(user: str) -> tuple[int, int]:
-    """Return uid and gid of the account that the server runs as. Raise PreflightError if it does not exist."""
+    """Return uid and gid of the account that the server runs as. Raise PreflightError if the account does not exist."""
     try:
         entry = pwd.getpwnam(user)
     except KeyError as error:
@@ -82,7 +82,7 @@ def account(user: str) -> tuple[int, int]:
 def owner_of_files(datadir: str) -> tuple[int, int] | None:
     """Return the owner of a server's files on this host: the data directory's uid, and that account's primary gid.
 
-    None if root owns the data directory, or if it does not exist here.
+    None if root owns the data directory, or if the data directory does not exist on this host.
     """
     try:
         status = os.stat(datadir)
@@ -107,7 +107,7 @@ def make_private_folder(folder: Path, user: str) -> None:
 
 
 def _made_anew_if_planted(path: Path, make: Callable[[], object]) -> None:
-    """Create a private path. If the server's account has put a link, pipe or file there, remove it first."""
+    """Create a private path. If the server's account has put a link, pipe or file at this path, remove it first."""
     try:
         make()
     except (UnsafeFileError, NotADirectoryError, IsADirectoryError):
@@ -128,10 +128,10 @@ class _Proof(Enum):
 
 
 class OptionFileUsers:
-    """Processes whose command lines name an option file. They are scanned once, at the first request."""
+    """Processes whose command lines contain an option file. The processes are scanned once, at the first request."""
 
     def of(self, option_file: Path) -> Sequence[int]:
-        """Return the processes that name this file. Their owners are not checked."""
+        """Return the processes whose command lines contain this file. The owners of the processes are not checked."""
         return self._found.get(f"{_OPTION}{option_file}".encode(), ())
 
     @functools.cached_property
@@ -149,7 +149,7 @@ class OptionFileUsers:
 
 @dataclass(frozen=True)
 class ServerProcess:
-    """A server of zsnapdb that is running or not. Its private folder identifies it."""
+    """A server of zsnapdb, running or not. The private folder identifies the server."""
 
     folder: Path
 
@@ -170,11 +170,12 @@ class ServerProcess:
         return self.folder / "error.log"
 
     def pid(self, users: OptionFileUsers | None = None) -> int | None:
-        """Return the process id if the server is running. The process's command line must name the option file.
+        """Return the process id if the server is running. The process's command line must contain the option file.
 
         The pid file is tried first, but a starting server has none yet, and a file can be lost. Then `users` are
-        searched (None: the current processes). A caller with many servers passes the same object for all. A process in
-        the data directory is preferred to a process that has just started, which may belong to another server.
+        searched (None: the current processes). A caller with many servers passes the same object for all servers. A
+        process in the data directory is preferred to a process that has just started, which may belong to another
+        server.
         """
         with contextlib.suppress(OSError, ValueError, UnsafeFileError):
             number = int(safe_open.read_text(self.pid_file))
@@ -187,9 +188,9 @@ class ServerProcess:
     def _is_ours(self, number: int) -> _Proof | None:
         """Return the evidence that the process is this server; None if there is none.
 
-        The command line alone proves nothing. The process must run a server program. If it runs in the data directory,
-        that suffices, even if the private folder was lost. A process in another folder of this host is rejected, unless
-        it has just started and may not have entered its data directory yet.
+        The command line alone proves nothing. The process must run a server program. A server program whose working
+        directory is the data directory suffices, even if the private folder was lost. A process in another folder of
+        this host is rejected, unless it has just started and may not have entered its data directory yet.
         """
         process = Path(f"/proc/{number}")
         try:
@@ -243,9 +244,9 @@ class ServerProcess:
         """Start the server with limits and sandbox. Return a session as soon as the server answers.
 
         `user` owns the server's files; the server runs as `user` from its first instruction. `login` is the server's
-        address. `zone` is the time zone of its process (None: the host's time zone). Raise PreflightError if the
-        sandbox cannot be built, ConsistencyError if the server is not inside it. Raise ServerError with the end of the
-        error log if the server does not answer within `timeout` seconds.
+        address. `zone` is the time zone of the process (None: the host's time zone). Raise PreflightError if the
+        sandbox cannot be built, ConsistencyError if the server is not inside the sandbox. Raise ServerError with the
+        end of the error log if the server does not answer within `timeout` seconds.
         """
         if self.pid() is not None:
             raise ServerError(f"a server already runs with {self.option_file}", hint="stop it first")
@@ -303,7 +304,10 @@ class ServerProcess:
             time.sleep(0.05)
 
     def stop(self, *, timeout: float) -> None:
-        """Shut the server down cleanly if it runs. Raise ServerError if it does not end within `timeout` seconds."""
+        """Shut the server down cleanly if it runs.
+
+        Raise ServerError if the shutdown takes longer than `timeout` seconds.
+        """
         number = self.pid()
         if number is not None and not _end(number, signal.SIGTERM, timeout, lambda: self._is_ours(number) is not None):
             raise ServerError(
@@ -357,7 +361,7 @@ def _end(
 
 
 def _reap(number: int) -> None:
-    """Collect the exit status if the process is our child. Otherwise its own parent collects it."""
+    """Collect the exit status if the process is our child. Otherwise the parent of the process collects it."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(number, 0)
 
@@ -366,15 +370,13 @@ _TLS_FILES = (
     *("ca.pem", "ca-key.pem", "server-cert.pem", "server-key.pem", "client-cert.pem", "client-key.pem"),
     *("private_key.pem", "public_key.pem"),
 )
-"""Keys and certificates that mysqld creates in its data directory.
-
-Sources: refman 8.4, "Creating SSL and RSA Certificates and Keys using MySQL" and "Caching SHA-2 Pluggable
-Authentication".
+"""The keys and certificates that mysqld creates in its data directory. Sources: refman 8.4, "Creating SSL and RSA
+Certificates and Keys using MySQL" and "Caching SHA-2 Pluggable Authentication".
 """
 
 
 def remove_uuid(datadir: Path) -> None:
-    """Remove auto.cnf (server_uuid) from a copied data directory: mysqld creates a new one (refman 8.4, "server_uuid").
+    """Remove auto.cnf (server_uuid) from a copied data directory. mysqld creates a new one (refman 8.4, "server_uuid").
 
     The persisted variables (SET PERSIST) stay, because the copy may replace its source.
     """
@@ -382,7 +384,7 @@ def remove_uuid(datadir: Path) -> None:
 
 
 def remove_persisted(datadir: Path) -> None:
-    """Remove the persisted variables from a copied data directory: they would override its option file (WL#8688)."""
+    """Remove the persisted variables from a copied data directory. They would override the option file (WL#8688)."""
     safe_open.remove(datadir / "mysqld-auto.cnf")
 
 

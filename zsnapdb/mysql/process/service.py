@@ -46,7 +46,7 @@ class ServingProcess:
 
     @property
     def option_words(self) -> tuple[str, ...]:
-        """Arguments that name the server's option files. A server accepts them only before all other arguments."""
+        """Arguments with the server's option files. A server accepts these only before all other arguments."""
         chosen: list[str] = []
         for word in self.words[1:]:
             if not _DEFAULTS.fullmatch(word):
@@ -58,9 +58,9 @@ class ServingProcess:
 def serving(datadir: Path) -> ServingProcess | None:
     """Return the server process whose working directory is the data directory; None if there is none.
 
-    Its account must own the data directory or be root: any account can start a program with that name there. If there
-    are several, only processes that lock files of that filesystem count: InnoDB does so from start to end. Raise
-    PreflightError if several remain.
+    The process must run as root or the data directory's owner, because any account can start such a program in that
+    directory. If there are several processes, only those that lock files on that filesystem are considered, because
+    InnoDB holds locks from start to end. Raise PreflightError if several remain.
     """
     real = os.path.realpath(datadir)
     accounts = _accounts_of(real)
@@ -91,7 +91,10 @@ def serving(datadir: Path) -> ServingProcess | None:
 
 
 def _accounts_of(datadir: str) -> set[str]:
-    """Return the accounts that may serve the data directory: its owner and root. Empty if it does not exist."""
+    """Return the accounts that may serve the data directory: its owner and root.
+
+    Empty if the directory does not exist.
+    """
     try:
         return {pwd.getpwuid(uid).pw_name for uid in (os.stat(datadir).st_uid, 0)}
     except (OSError, KeyError):
@@ -123,7 +126,7 @@ class ServerService:
     unit: str | None = None
 
     def stop(self) -> None:
-        """Stop the server. On return the server has ended, according to the command.
+        """Stop the server. After a successful command, the server has ended.
 
         Raise ServerError if the command fails.
         """
@@ -160,8 +163,8 @@ def _run(words: tuple[str, ...], timeout: float) -> None:
 def service_of(settings: ControlSettings, process: ServingProcess | None, known: str | None = None) -> ServerService:
     """Return the commands that stop and start the server. Raise PreflightError if they are unknown.
 
-    Without a setting, they use the systemd unit whose main process is the running server; else the recorded unit
-    `known`.
+    Without a setting, the commands use the systemd unit whose main process is the running server; without such a unit,
+    the recorded unit `known`.
     """
     if settings.stop is not None and settings.start is not None:
         return ServerService(settings.stop, settings.start, settings.timeout)
@@ -172,7 +175,7 @@ def service_of(settings: ControlSettings, process: ServingProcess | None, known:
 
 
 def unit_of(pid: int) -> str | None:
-    """Return the unit whose main process this is, if control group and systemd agree; else None."""
+    """Return the unit whose main process this is, if control group and systemd agree; otherwise None."""
     unit = discovery.service_of(pid) if process_managers.SYSTEMD_RUNS.is_dir() else ""
     if not unit:
         return None
@@ -184,8 +187,8 @@ def configured_server_id(program: Path, process: ServingProcess) -> int | None:
     """Return the server_id that the server would have after its next start; None if no option sets it.
 
     The server program prints the contents of its option files (`--print-defaults`, MariaDB and MySQL manuals,
-    "Command-Line Options that Affect Option-File Handling"). The last option counts, and options of the command line
-    come last.
+    "Command-Line Options that Affect Option-File Handling"). If an option is repeated, the last value is used. Options
+    of the command line come last.
     """
     printed = process_managers.run([str(program), *process.option_words, "--print-defaults"], timeout=30.0)
     named = _SERVER_ID.findall(" ".join([printed, *process.words[1:]]))

@@ -22,7 +22,7 @@ _MOST_BYTES = 1 << 20
 
 
 def offsets_of(session: Session) -> tuple[int, ...]:
-    """Return the offsets in seconds of the server's time zone SYSTEM. The session's own time zone does not matter."""
+    """Return the offsets in seconds of the server's time zone SYSTEM. The session's own time zone has no effect."""
     asked = ", ".join(
         f"TIMESTAMPDIFF(SECOND, '{instant}', CONVERT_TZ('{instant}', '+00:00', 'SYSTEM'))" for instant in INSTANTS
     )
@@ -42,7 +42,7 @@ def server_zone(session: Session, pid: int | None, *, is_default: bool) -> Serve
 
 
 def host_zones(zone: ServerZone) -> HostZones:
-    """Return the offsets that this host has for a zone, and for its own local zone."""
+    """Return this host's offsets for a zone, and for the local zone of this host."""
     return HostZones(None if zone.name is None else offsets_in(zone.name), _offsets(_bytes(_LOCAL) or _file_of("UTC0")))
 
 

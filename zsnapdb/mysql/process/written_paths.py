@@ -1,4 +1,4 @@
-"""Files of a server: the paths that it writes, the real block sizes of its files, and MariaDB's DDL log."""
+"""Files of a server: the paths that the server writes, the real block sizes of its files, and MariaDB's DDL log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FILES = ("log_bin_index", "relay_log_index")
 
 @dataclass(frozen=True, order=True)
 class ServerPath:
-    """A path that the server writes, without symbolic links, and the setting or file that names the path."""
+    """A path that the server writes, without symbolic links, and the setting or file that contains the path."""
 
     what: str
     path: str
@@ -66,7 +66,7 @@ def _from_variables(facts: ServerFacts, datadir: str) -> Iterator[ServerPath]:
 
 
 def links_in(datadir: str, depth: int = 2) -> Iterator[ServerPath]:
-    """Yield the symbolic links in the data directory and in its databases. They lead to tables elsewhere."""
+    """Yield the symbolic links in the data directory and in its databases. Such links lead to tables elsewhere."""
     try:
         with os.scandir(datadir) as entries:
             for entry in entries:
@@ -80,7 +80,10 @@ def links_in(datadir: str, depth: int = 2) -> Iterator[ServerPath]:
 
 
 def fixed_links(datadir: str) -> tuple[str, ...]:
-    """Return the symbolic links in the data directory with absolute targets. They lead a copy to the source's files."""
+    """Return the symbolic links in the data directory with absolute targets.
+
+    In a copy, such links lead to the source's files.
+    """
     named = (link.what.removeprefix("symbolic link ") for link in links_in(os.path.realpath(datadir)))
     return tuple(path for path in named if os.path.isabs(_target_of(path)))
 
@@ -93,7 +96,7 @@ def _target_of(link: str) -> str:
 
 
 def with_real_paths(facts: ServerFacts) -> ServerFacts:
-    """Return the facts with every path variable absolute and without symbolic links, as mount points are written."""
+    """Return the facts with every path variable absolute and without symbolic links, like mount points."""
     variables = dict(facts.variables)
     datadir = os.path.realpath(variables["datadir"])
     for name in (*DIRECTORIES, *_FILES):
@@ -118,7 +121,7 @@ def written_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
 
 
 def absolute_tablespaces(facts: ServerFacts) -> tuple[str, ...]:
-    """Return the tablespace files outside the data directory. The data dictionary has their absolute paths."""
+    """Return the tablespace files outside the data directory. The data dictionary contains their absolute paths."""
     datadir = os.path.realpath(facts.variables["datadir"])
     home = os.path.realpath(facts.variables.get("innodb_data_home_dir") or datadir)
     undo = os.path.realpath(facts.variables.get("innodb_undo_directory") or datadir)
@@ -138,10 +141,10 @@ KEYRING_VARIABLES = (*_KEYRING_FILES, _PASSPHRASE, "plugin_dir", "datadir")
 def keyring_paths(variables: Mapping[str, str]) -> tuple[ServerPath, ...]:
     """Return the files with the encryption keys of tablespaces and logs for a server with these variables.
 
-    A variable names the file of a plugin. The configuration <plugin_dir>/NAME.cnf names the file of a component, or
-    refers to a file in the data directory (refman 8.4, "The component_keyring_file"). The result includes the file with
-    the passphrase of an encrypted key file. If the variable has the passphrase itself, that is a secret, not a path
-    (MariaDB manual, "File Key Management Encryption Plugin").
+    The file of a plugin is in a variable. The file of a component is in the configuration <plugin_dir>/NAME.cnf, or in
+    the file in the data directory to which that refers (refman 8.4, "The component_keyring_file"). The result includes
+    the file with the passphrase of an encrypted key file. If the variable contains the passphrase itself, that is a
+    secret, not a path (MariaDB manual, "File Key Management Encryption Plugin").
     """
     datadir = os.path.realpath(variables["datadir"])
     paths = {ServerPath(name, _real(variables[name], datadir)) for name in _KEYRING_FILES if variables.get(name)}
@@ -162,7 +165,7 @@ def keyring_paths(variables: Mapping[str, str]) -> tuple[ServerPath, ...]:
 
 
 def needed_by_appliers(facts: ServerFacts) -> tuple[ServerPath, ...]:
-    """Return the folder in which a replica keeps files of replicated LOAD DATA statements until it applies them.
+    """Return the folder in which a replica keeps files for replicated LOAD DATA statements until it applies these.
 
     See refman 8.4, "replica_load_tmpdir".
     """
@@ -200,10 +203,10 @@ _EXECUTE = 1
 
 
 def statements_half_done(datadir: Path) -> int:
-    """Return the number of DDL statements that were running in the state that the files in `datadir` have.
+    """Return the number of DDL statements that were unfinished when the state in `datadir` was written.
 
-    Raise PreflightError if there is no DDL log. A running server has one, but log_ddl_recovery may put it elsewhere.
-    Raise DamagedError if the file is not a known DDL log.
+    Raise PreflightError if there is no DDL log. A running server has such a log, but log_ddl_recovery may put the log
+    elsewhere. Raise DamagedError if the file is not a known DDL log.
     """
     try:
         with open_to_read(datadir / FILE) as file:

@@ -1,4 +1,4 @@
-"""Replication channels of a server: their control, a GTID replica, its lag, and a test that replication works."""
+"""Replication channels of a server: control of channels, a GTID replica, its lag, and a test of the replication."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def forget_channels(session: Session) -> None:
 
 
 def continue_applier(session: Session) -> None:
-    """Resume replication at the old position. A server without a source is not changed."""
+    """Resume replication at the old position. If the server has no source, change nothing."""
     _, dialect = flavour_and_dialect(session)
     if channels(session, dialect):
         session.query(dialect.start_applier.removesuffix(" SQL_THREAD"))
@@ -72,7 +72,7 @@ def continue_applier(session: Session) -> None:
 
 
 def follow_neighbour(session: Session, port: int, user: str, password: str) -> None:
-    """Make the server a replica of the server on this local port, starting at the current positions of both."""
+    """Make the server a replica of the server on this local port, starting at the current positions of both servers."""
     flavour, _ = flavour_and_dialect(session)
     if family(flavour).names_connections:
         session.query("SET GLOBAL gtid_slave_pos = @@GLOBAL.gtid_binlog_pos")
@@ -97,12 +97,13 @@ class ReplicationSource:
     tls: Tls = NO_SETTINGS
 
     def protection(self, flavour: Flavour) -> tuple[str, tuple[object, ...]]:
-        """Return the TLS clauses of the statement that names the source, and their parameters.
+        """Return the TLS clauses of the statement that sets the source, and the parameters of these clauses.
 
-        A replica cannot merely prefer TLS. It requires TLS, unless TLS is off, or the source is on loopback and no CA
-        is set. Certificates are verified as in the sessions of zsnapdb. MySQL requests a public key only without TLS,
-        and only if zsnapdb's sessions may do so (refman 8.4, "CHANGE REPLICATION SOURCE TO Statement"). MariaDB
-        verifies a certificate since 11.4 unless the statement turns that off (MariaDB manual, "CHANGE MASTER TO").
+        A replica cannot merely prefer TLS. So the replica requires TLS, unless TLS is off, or the source is on loopback
+        and no CA is set. Certificates are verified as in the sessions of zsnapdb. MySQL requests a public key only
+        without TLS, and only if zsnapdb's sessions may do so (refman 8.4, "CHANGE REPLICATION SOURCE TO Statement").
+        MariaDB verifies a certificate since 11.4 unless the statement turns that off (MariaDB manual, "CHANGE MASTER
+        TO").
         """
         word = "MASTER" if flavour is Flavour.MARIADB else "SOURCE"
         mode, verifies = self.tls.mode_to(self.host), self.tls.verifies(self.host)
@@ -129,7 +130,7 @@ class ReplicationSource:
 
 
 def replica_options(flavour: Flavour) -> tuple[str, ...]:
-    """Return the option file lines for the first start of a replica. They must follow all other lines."""
+    """Return the option file lines for the first start of a replica. These lines must follow all other lines."""
     if flavour is Flavour.MARIADB:
         return ("log_slave_updates=ON", "relay_log_recovery=ON")
     return ("relay_log_recovery=ON", "loose_log_replica_updates=ON")
@@ -185,8 +186,8 @@ class Lag:
     """State of a replica: whether it has caught up, and the error that stopped it (empty: none).
 
     `refused`: why the last connection attempt failed, while the replica retries (empty: connected, or first attempt).
-    `received` is the place up to which the replica has read the source's binlog. `waits_for_source`: it has applied
-    everything up to that place.
+    `received` is the position up to which the replica has read the source's binlog. `waits_for_source`: the replica has
+    applied everything up to that position.
     """
 
     has_caught_up: bool
@@ -239,7 +240,7 @@ def check_rows(replica: Session) -> list[str]:
 
 
 def remove_check_rows(source: Session) -> None:
-    """Remove the table at the source. Replication removes it on the replicas."""
+    """Remove the test table on the source. Replication removes it on the replicas."""
     source.query(f"DROP DATABASE {_SCHEMA}")
 
 
@@ -250,7 +251,7 @@ def reached(source: Session) -> str:
 
 
 def has_reached(replica: Session, gtids: str, seconds: float) -> bool:
-    """Wait until the replica has applied the GTIDs. Return False if `seconds` pass before."""
+    """Wait until the replica has applied the GTIDs. Return False if this takes longer than `seconds`."""
     flavour, _ = flavour_and_dialect(replica)
     return replica.query(f"SELECT {family(flavour).wait_function}(%s, %s)", (gtids, seconds)) == [(0,)]
 

@@ -1,14 +1,14 @@
 """Replay of binlogs as relay logs by the server's own applier, in parallel where the server supports it.
 
-zsnapdb puts the files into a replication channel, as if the server had received them. These conditions were tested on
-MySQL 9.7 and MariaDB 11.8 (tests/campaigns/points.py still tests them):
+zsnapdb puts the files into a replication channel, as if the server had received the files itself. These conditions were
+tested on MySQL 9.7 and MariaDB 11.8 (tests/campaigns/points.py still tests them):
 
-- the server needs a server_id other than that of the events, or it skips them as its own;
-- relay_log_recovery must be off, or the server removes the files at its start;
+- the server needs another server_id than the events, or it skips the events as its own;
+- relay_log_recovery must be off, or the server removes the files when it starts;
 - MariaDB's parallel applier also needs the source's binlog name: without it 11.8 crashes in compare_log_name().
 
-The last file ends at the transaction boundary where the replay must end, so the replay cannot go too far. It needs no
-UNTIL clause; some UNTIL clauses force a single thread. The applier is stopped and restarted only where the source
+The last file ends at the transaction boundary where the replay must end, so the replay cannot go too far. So no UNTIL
+clause is needed; some UNTIL clauses force a single thread. The applier is stopped and restarted only where the source
 changed its default engine.
 """
 
@@ -52,19 +52,18 @@ ACCEPTING = (
     "loose_innodb_force_primary_key=OFF",
     "loose_system_versioning_alter_history=KEEP",
 )
-"""Options with which a server accepts everything that its source accepted. They change the effect of no statement.
-
-The source's values are unknown, because no binlog event records them. `binlog_format`: a server with STATEMENT refuses
-row events.
+"""Options with which a server accepts everything that its source accepted. These options do not change the effect of
+any statement. The source's values are unknown, because no binlog event records them. `binlog_format`: a server with
+STATEMENT refuses row events.
 """
 
 
 def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
     """Return the option file lines for a replay; they must follow all other lines.
 
-    With one worker the parallel applier is off, which saves the handover of transactions. The server syncs nothing:
-    after an interruption, the volumes are rolled back to the snapshot before the replay. `make_durable` writes
-    everything at the end.
+    With one worker, the parallel applier is off, because handing over transactions costs time. The server syncs
+    nothing, because the volumes are rolled back to the snapshot before the replay after an interruption. `make_durable`
+    writes everything at the end.
     """
     both = (
         "relay_log_recovery=OFF",
@@ -95,11 +94,11 @@ def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
 
 
 _OWN_DOMAIN = 4294967290
-"""MariaDB GTID domain for transactions of other clients. So their GTIDs have no order relative to replayed GTIDs."""
+"""MariaDB GTID domain for transactions of other clients. So these GTIDs have no order relative to replayed GTIDs."""
 
 
 def paced_settings(flavour: Flavour, workers: int) -> tuple[str, ...]:
-    """Return the statements for a replay on a running server with other clients; its channel must exist.
+    """Return the statements for a replay on a running server with other clients. The replay channel must exist.
 
     Changes to the schema `mysql` are filtered out. So is every account statement, because both families treat it as an
     update of that schema's tables (tests/system/test_migration_check.py tests this). The relay logs are kept. By
@@ -125,8 +124,8 @@ def paced_settings(flavour: Flavour, workers: int) -> tuple[str, ...]:
 def make_durable(session: Session) -> None:
     """Make the server write everything committed, as its shutdown does.
 
-    If nothing was synced and the server is killed during shutdown, its binlog can have transactions that its tables
-    lost. Its GTIDs would not show the loss. MariaDB's InnoDB flushes its log here only if commits flush it
+    If nothing was synced and the server is killed during shutdown, its binlog can contain transactions that its tables
+    lost. The GTIDs would not reveal the loss. MariaDB's InnoDB flushes its log here only if commits flush the log
     (ha_innodb.cc, innobase_flush_logs); engines without a log write when their tables are closed. Nothing is written to
     the binlog.
     """
@@ -154,8 +153,8 @@ CLIENT_OPTIONS = (
 )
 """Option file lines for a replay by a client.
 
-super_read_only is off, because it lets only the applier write. The server adds no invisible primary key: statements in
-the binlog include a key that the source added, and an applier never adds one.
+super_read_only is off, because with it only the applier can write. The server adds no invisible primary key: statements
+in the binlog include a key that the source added, and an applier never adds one.
 """
 
 
@@ -192,7 +191,7 @@ def client_argv(client: Path, login: Path) -> list[str]:
 def account_sql(password: str) -> str:
     """Return the init file statements that create the replay account.
 
-    The server neither writes them to the binlog nor assigns GTIDs.
+    The server neither writes these statements to the binlog nor assigns GTIDs.
     """
     return "\n".join(
         [
@@ -215,8 +214,8 @@ def drop_account(session: Session) -> None:
 class RelayLogs:
     """Relay log files of the channel. `base` is the server's relay_log (absolute, without number).
 
-    `is_set`: the option relay_log is set. Otherwise the default in the data directory applies. Then the index must have
-    names relative to the data directory, because MariaDB compares the names literally (sql/log.cc, find_log_pos).
+    `is_set`: the option relay_log is set. Otherwise the default in the data directory applies. Then the names in the
+    index must be relative to the data directory, because MariaDB compares names literally (sql/log.cc, find_log_pos).
     """
 
     base: Path
@@ -242,7 +241,10 @@ class RelayLogs:
             safe_open.remove(path)
 
     def take(self, count: int, account: str) -> None:
-        """Write the index of the existing relay logs 1 to `count`. Make the server's account the owner of all files."""
+        """Write the index of the existing relay logs 1 to `count`.
+
+        Make the server's account the owner of all these files.
+        """
         owner, files = Owner(*server.account(account)), [self.file(number) for number in range(1, count + 1)]
         names = [str(file) if self.is_set else f"./{file.name}" for file in files]
         safe_open.write_text(self.index, "".join(f"{name}\n" for name in names), owner, 0o640)
@@ -255,8 +257,8 @@ class ChannelStatements:
     """Statements of one server family for the replay channel.
 
     `change_paced` also takes a delay in seconds, `start_until` a relay log name and an offset in it. `failed_worker`
-    queries the error of a worker if the channel's status only reports that a worker failed. It is empty for a family
-    whose status has the error.
+    queries the error of a worker if the channel's status only reports that a worker failed. The query is empty for a
+    family whose status contains the error.
     """
 
     change: str
@@ -348,8 +350,9 @@ class ReplayInput:
     """Input and expected result of a replay.
 
     `sizes` are the sizes of the relay logs in bytes, in order. The replay starts at the offset `start` of the first
-    relay log, whose original binlog name is `file`. `gtids` are the server's GTIDs after the replay (None: unknown).
-    The default engine changes at each of the `stops`: an applier thread keeps the engine with which it started.
+    relay log, whose original binlog name is `file`. `gtids` are the server's GTIDs after the replay (None: unknown). At
+    each of the `stops`, the default engine changes and the applier is restarted, because its threads keep the engine
+    with which they started.
     """
 
     sizes: tuple[int, ...]
@@ -368,7 +371,8 @@ def defaults(session: Session) -> Defaults:
 def _apply_to_stop(session: Session, words: ChannelStatements, logs: RelayLogs, stop: EngineStop) -> None:
     """Apply everything before the stop with the old engine, then set the engine of the stop.
 
-    A CREATE statement without table options uses the database's collation. So that is changed for this one transaction.
+    A CREATE statement without table options uses the database's collation. So the collation is changed for this one
+    transaction.
     """
     _apply_until(session, words, logs, (stop.number, stop.offset))
     session.query("SET GLOBAL default_storage_engine = %s", (stop.engine,))
@@ -409,7 +413,7 @@ def replay(
     """Apply all relay logs, remove the channel, and check that exactly the expected transactions were executed.
 
     `on_bytes` receives the number of binlog bytes read so far. Raise ConsistencyError if the applier stopped with an
-    error or the result differs. Raise ServerError if the server has not loaded a plugin that the applier needs.
+    error or the result differs. Raise ServerError if the applier needs a plugin that the server has not loaded.
     """
     words = ChannelStatements.of(flavour)
     replicated = _slave_position(session) if flavour is Flavour.MARIADB else None
@@ -437,7 +441,10 @@ def replay(
 
 
 def _stopped_error(error: str) -> ZsnapdbError:
-    """Return the error for a stopped applier. A missing plugin is a ServerError, because it makes no wrong result."""
+    """Return the error for a stopped applier.
+
+    A missing plugin causes a ServerError, because it does not lead to a wrong result.
+    """
     message = f"the replay stopped: {error or 'see the error log'}"
     hint = plugin_hint(error)
     if hint:
@@ -458,7 +465,7 @@ def _is_finished(session: Session, flavour: Flavour, source: ReplayInput, progre
 
 
 def check_executed(session: Session, flavour: Flavour, expected: Gtids | None) -> None:
-    """Raise ConsistencyError unless the server executed exactly the expected transactions (None: no check)."""
+    """Raise ConsistencyError unless the server executed exactly the expected transactions. None: check nothing."""
     if expected is None:
         return
     actual = executed(session, flavour)
@@ -533,8 +540,8 @@ class PacedReplay:
     def end(self) -> None:
         """Stop the replay after the transaction that is being applied. Afterwards `samples` and `error` are final.
 
-        The last sample has the time of this call and includes everything that was applied. If the thread has not
-        stopped after 60 s, it is abandoned. `error` has any error that occurs during the stop.
+        The last sample is from the time of this call and includes everything that was applied. If the thread has not
+        stopped after 60 s, it is abandoned. An error during the stop is stored in `error`.
         """
         ended = self.seconds
         self.stopped.set()

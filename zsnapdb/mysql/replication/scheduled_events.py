@@ -1,4 +1,4 @@
-"""Scheduled events of a server after a replay. Events that the applier disabled get their previous states again."""
+"""Scheduled events of a server after a replay: events that the applier disabled get their previous states back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ _WORDS = {EventState.ENABLED: "ENABLE", EventState.DISABLED: "DISABLE", EventSta
 
 @dataclass(frozen=True)
 class ScheduledEvent:
-    """A scheduled event. It runs as the account `definer`. The server with the server_id `originator` created it."""
+    """A scheduled event. It runs as the account `definer`.
+
+    The server with the server_id `originator` created the event.
+    """
 
     schema: str
     name: str
@@ -63,9 +66,8 @@ def states_of(session: Session) -> EventStates:
 def give_back_definers(session: Session, flavour: Flavour, account: str, before: Sequence[ScheduledEvent]) -> list[str]:
     """Restore the definers of the events that a client altered as `account`. Return the events that keep `account`.
 
-    ALTER EVENT makes its caller the definer, and no binlog tool prints the previous definer. The returned events were
-    created in the same replay, so their definer is unknown, or their definer cannot be sent. Nothing is written to the
-    binlog.
+    ALTER EVENT makes its caller the definer, and no binlog tool prints the previous definer. For the returned events,
+    the definer is unknown, because the same replay created them, or cannot be sent. Nothing is written to the binlog.
     """
     known = {event.key: event.definer for event in before}
     unknown = []
@@ -85,9 +87,9 @@ def give_back_definers(session: Session, flavour: Flavour, account: str, before:
 def give_back(session: Session, flavour: Flavour, server_id: int, before: EventStates, after: EventStates) -> list[str]:
     """Give each event that the replay disabled its state on the source. Nothing is written to the binlog.
 
-    `before` has the states before the replay, `after` the states that result from the replayed statements. `server_id`
-    is the source's. Events that the source itself had replicated from another server stay disabled. Return an ALTER
-    statement for each event whose state on the source is unknown.
+    `before` contains the states before the replay, `after` the states that result from the replayed statements.
+    `server_id` is that of the source. Events that the source itself had replicated from another server stay disabled.
+    Return an ALTER statement for each event whose state on the source is unknown.
     """
     unknown = []
     session.query("SET SESSION sql_log_bin = 0")
@@ -117,7 +119,7 @@ def _set(session: Session, flavour: Flavour, event: ScheduledEvent, state: Event
 def _set_in_table(session: Session, event: ScheduledEvent, state: EventState) -> None:
     """Update the event's row in MariaDB's event table.
 
-    Without `created = created`, its first timestamp would change.
+    Without `created = created`, the row's first timestamp would change.
     """
     session.query(
         "UPDATE mysql.event SET status = %s, definer = %s, created = created, modified = modified"
@@ -127,7 +129,7 @@ def _set_in_table(session: Session, event: ScheduledEvent, state: EventState) ->
 
 
 def _alter(session: Session, event: ScheduledEvent, state: EventState) -> None:
-    """Alter the event in its creator's environment, because the server records character sets, server_id and time."""
+    """Alter the event with its creator's settings, because the server records character sets, server_id and time."""
     (before,) = session.query("SELECT @@GLOBAL.server_id")[0]
     text = event.statement(state).encode(_CODECS.get(event.client, "ascii")).decode("utf-8", "surrogateescape")
     session.query("SET GLOBAL server_id = %s", (event.originator,))

@@ -42,13 +42,13 @@ _WITH_COUNTER = (
 )
 _NEXT = "SELECT table_schema, table_name, auto_increment FROM information_schema.tables"
 _FIRST = 1
-"""The next value of a table that never had a row. Such a table may have no counter."""
+"""The next AUTO_INCREMENT value of a table that never had a row. Such a table may have no counter."""
 
 
 def counters(session: Session, most: int) -> dict[tuple[str, str], int] | None:
     """Return the next value of each table with a counter, by schema and table; None if there are over `most` tables.
 
-    MySQL caches statistics for a day, so they are refreshed (refman 8.4, information_schema_stats_expiry). After a
+    MySQL caches these values for a day, so they are refreshed (refman 8.4, information_schema_stats_expiry). After a
     server start, until a statement uses the table, MySQL shows the last value instead of the next one (seen with 9.7).
     In MariaDB, one join of these views takes four times as long as two queries (seen with 11.8).
     """
@@ -79,7 +79,7 @@ def _next(rows: Iterable[Row], tables: Collection[tuple[str, str]]) -> dict[tupl
 def definitions(session: Session) -> str:
     """Return the SHA-256 of the columns, keys, partitions and histograms of user tables.
 
-    No binlog records some changes to them: ALTER TABLE ... PARTITION NO_WRITE_TO_BINLOG and ANALYZE LOCAL (sql_yacc.yy
+    Some of these changes are in no binlog: ALTER TABLE ... PARTITION NO_WRITE_TO_BINLOG and ANALYZE LOCAL (sql_yacc.yy
     of both families).
     """
     seen = hashlib.sha256()
@@ -99,7 +99,7 @@ def server_time(session: Session) -> int:
 def analyze_again(session: Session, since: int) -> None:
     """Analyze again each InnoDB table whose statistics changed after `since` (seconds since 1970).
 
-    InnoDB updates statistics after many changes. ANALYZE LOCAL may have computed them from other rows.
+    InnoDB updates statistics after many changes. ANALYZE LOCAL may have computed the statistics from other rows.
     """
     seen = {(str(schema), _PARTITION.split(str(table))[0]) for schema, table in session.query(_ANALYZED, [since])}
     for schema, table in sorted(seen):
@@ -108,6 +108,9 @@ def analyze_again(session: Session, since: int) -> None:
 
 
 def set_back(session: Session, wanted: Mapping[tuple[str, str], int]) -> None:
-    """Set these counters. A server sets no counter to a value that a row has (refman 8.4, "ALTER TABLE")."""
+    """Set these counters.
+
+    A server never sets a counter to a value that a row already has (refman 8.4, "ALTER TABLE").
+    """
     for (schema, table), value in wanted.items():
         session.query(f"ALTER TABLE {quoted(schema, table)} AUTO_INCREMENT = {value}")

@@ -93,8 +93,8 @@ _FULL_COLLATIONS = "SELECT full_collation_name, id FROM information_schema.colla
 class TableShapes:
     """Reader of table definitions in one session.
 
-    It sets the session's time zone to UTC, so that times are unambiguous. An account without the privilege TRIGGER sees
-    no triggers (refman 8.4, "The INFORMATION_SCHEMA TRIGGERS Table").
+    It sets the time zone of the session to UTC, so that times are unambiguous. An account without the privilege TRIGGER
+    sees no triggers (refman 8.4, "The INFORMATION_SCHEMA TRIGGERS Table").
     """
 
     def __init__(self, session: Session) -> None:
@@ -107,7 +107,7 @@ class TableShapes:
     def read(self, schema: str, table: str) -> TableShape:
         """Return the definition of a table.
 
-        It has no columns if the table does not exist, or the account cannot see it.
+        If the table does not exist, or the account cannot see it, the definition has no columns.
         """
         names = (schema, table)
         keys = self._session.query(self._keys, names)

@@ -1,7 +1,7 @@
 """Removal of old row versions from a masked copy: from free space in tables, undo logs, statistics and logs.
 
-An UPDATE leaves the old row in at least seven places: free space of its page, undo, redo, the binlog, histograms, log
-tables, log files.
+After an UPDATE, the old row remains in at least seven places: free space of its page, undo, redo, the binlog,
+histograms, log tables, log files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ARIA_LOG_BYTES = 8 << 20
 _LOG_NAME = re.compile(r"\..+|-.*\.([0-9]{6,}|index)")
 """Endings of a log's base name. In relay logs of a replication channel they include the channel's name."""
 _FOLDER_LOGS = ("galera.cache", "gcache.page.*")
-"""Cluster caches in the data directory; they contain changed rows."""
+"""Caches of cluster nodes in the data directory, which contain changed rows."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +60,8 @@ def prepare(session: Session) -> None:
 def settle(session: Session) -> None:
     """Wait until the server has finished its purges and written its changed pages after recovery.
 
-    After that, only masking changes table files. The wait is limited. A file that the server writes later counts as
-    changed.
+    After that, only masking changes table files. The wait is limited. A file that the server writes after the wait is
+    treated as changed.
     """
     session.query("SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
     _is_purged_within(session, _SETTLE_SECONDS)
@@ -91,7 +91,7 @@ def rebuild(session: Session, chosen: Collection[CatalogueTable]) -> None:
 
 
 def forget_values(session: Session, flavour: Flavour) -> bool:
-    """Empty other places with values or statements: histograms, column statistics, log tables.
+    """Empty other places that contain values or statements: histograms, column statistics, log tables.
 
     Return whether there were histograms. MySQL stores them in its dictionary, whose tables cannot be rebuilt.
     """
@@ -144,7 +144,10 @@ def shared_tablespaces(session: Session, flavour: Flavour) -> tuple[SharedTables
 
 
 def purge(session: Session) -> None:
-    """Wait until the undo logs contain no old row versions. Raise ServerError if a transaction still needs some."""
+    """Wait until the undo logs contain no old row versions.
+
+    Raise ServerError if a transaction still needs old versions.
+    """
     session.query("SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
     if not _is_purged_within(session, _PURGE_SECONDS):
         raise ServerError(
@@ -167,8 +170,8 @@ def renew_aria_log(session: Session) -> None:
     """Make the Aria engine start a new log file. The server removes the old file at its next checkpoint.
 
     Aria starts a new file when the current file exceeds a new limit (MariaDB manual, aria_log_file_size). It removes
-    files that recovery does not need (aria_log_purge_type). The smallest limit is 8 MiB, so the log is filled up to
-    this size.
+    files that recovery does not need (aria_log_purge_type). The smallest possible limit is 8 MiB, so the log is filled
+    up to this size.
     """
     session.query("SET GLOBAL aria_log_purge_type = immediate")
     session.query(f"CREATE TABLE {_FILLER} (filler LONGBLOB) ENGINE = Aria TRANSACTIONAL = 1")
@@ -179,7 +182,7 @@ def renew_aria_log(session: Session) -> None:
 
 
 def renew_undo(session: Session) -> bool:
-    """Empty the undo tablespaces one by one, with a temporary additional one (refman 8.4, "Undo Tablespaces").
+    """Empty the undo tablespaces one by one, using a temporary additional one (refman 8.4, "Undo Tablespaces").
 
     Return False if the server cannot do this. Raise ServerError if a tablespace does not become empty.
     """
@@ -215,11 +218,11 @@ def remove_logs(
     doublewrite: Path | None,
     texts: Iterable[Path],
 ) -> None:
-    """Remove the logs that a server creates again when it starts after a slow shutdown.
+    """Remove the logs that a server recreates when it starts after a slow shutdown.
 
     These are binlogs, relay logs, MySQL's redo and doublewrite files, cluster caches, and the text logs `texts`.
     `binlog` and `relay` are base names. `redo` and `doublewrite` are folders (None: skipped). MariaDB's BASE.state is
-    kept, because only this file has the server's GTIDs (MariaDB manual, "gtid_binlog_state").
+    kept, because only this file contains the server's GTIDs (MariaDB manual, "gtid_binlog_state").
     """
     doomed = [path for path in texts if path.is_file()]
     doomed += [path for pattern in _FOLDER_LOGS for path in datadir.glob(pattern)]

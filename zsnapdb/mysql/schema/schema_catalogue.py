@@ -1,4 +1,4 @@
-"""The catalogue of a server: the contents of its schemas. All other modules list tables through this one.
+"""The catalogue of a server: the contents of its schemas. All other modules use this module to list tables.
 
 The table types are those of both families (refman 8.4, "The INFORMATION_SCHEMA TABLES Table"; MariaDB manual,
 "Information Schema TABLES Table"). MariaDB's system-versioned tables and sequences are not base tables.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HAS_ROWS = "table_type NOT IN ('VIEW', 'SYSTEM VIEW', 'TEMPORARY', 'TEMPORARY SEQUENCE')"
 """Condition on `information_schema.tables` for tables whose own rows outlive a session.
 
-An unknown type of a later server counts as a table.
+An unknown type from a later server is treated as a table.
 """
 _EVENTS = "SELECT event_name FROM information_schema.events WHERE event_schema = %s"
 _TRIGGERS = "SELECT trigger_name FROM information_schema.triggers WHERE trigger_schema = %s"
@@ -39,9 +39,11 @@ STORED_TABLES = (
     f"SELECT {_COLUMNS} FROM information_schema.tables WHERE {HAS_ROWS} AND table_schema NOT IN {_WITHOUT_FILES}"
     " ORDER BY table_schema, table_name"
 )
-"""Query for all tables with rows of their own. `table_of` reads a row of the result."""
+"""Query for all tables with rows of their own. `table_of` converts a row of the result."""
 _ENGINE_LIBRARY = re.compile(r"ha_[a-z0-9_]{1,60}(?:\.so)?")
-"""Names of storage engine libraries of both families. The name is read from data, so no other names are accepted."""
+"""Names of storage engine libraries of both families. The names come from untrusted data, so no other names are
+accepted.
+"""
 _SEQUENCE_VALUE = re.compile(r"\b(?:next|last)val\(`((?:[^`]|``)+)`\.`((?:[^`]|``)+)`\)", re.IGNORECASE)
 
 
@@ -72,7 +74,7 @@ _ENCRYPTED = """encryption=['"]?y|encrypted`?=['"]?yes"""
 
 
 def special_tables(session: Session) -> TableFacts:
-    """Return the number of tables with compressed pages and the number of encrypted tables, by their create options.
+    """Return the numbers of tables with compressed pages and of encrypted tables, according to their create options.
 
     Sources: refman 8.4, "InnoDB Page Compression" and "InnoDB Data-at-Rest Encryption"; MariaDB manual, "CREATE TABLE".
     """
@@ -91,7 +93,7 @@ def special_tables(session: Session) -> TableFacts:
 def engine_libraries(session: Session) -> tuple[str, ...]:
     """Return the libraries of storage engines that INSTALL PLUGIN or INSTALL SONAME installed, sorted.
 
-    A server that starts without accounts does not load them (refman 8.4, "skip_grant_tables").
+    A server that starts without accounts does not load these libraries (refman 8.4, "skip_grant_tables").
     """
     names = {str(row[0]) for row in session.query("SELECT dl FROM mysql.plugin")}
     return tuple(sorted(name for name in names if _ENGINE_LIBRARY.fullmatch(name)))
@@ -153,9 +155,9 @@ def triggers_of(session: Session, schema: str, table: str) -> tuple[str, ...]:
 
 
 def versioned_by_transaction(session: Session, schema: str) -> frozenset[str]:
-    """Return the tables whose history has transaction ids (MariaDB manual, "System-Versioned Tables").
+    """Return the tables whose history is based on transaction ids (MariaDB manual, "System-Versioned Tables").
 
-    Their row start is a transaction id, which only this server can interpret.
+    The row start of such a table is a transaction id, which only this server can interpret.
     """
     sql = (
         "SELECT table_name FROM information_schema.columns WHERE table_schema = %s AND generation_expression = 'ROW"
@@ -167,7 +169,7 @@ def versioned_by_transaction(session: Session, schema: str) -> frozenset[str]:
 def single_columns(session: Session, schema: str) -> tuple[ColumnName, ...]:
     """Return the schema's stored FLOAT columns that the server prints with only 6 digits, sorted.
 
-    A FLOAT(M, D) is not among them: it stores only D decimals, and the server prints all of them.
+    FLOAT(M, D) columns are left out, because they store only D decimals, all of which the server prints.
     """
     rows = session.query(
         "SELECT c.table_name, c.column_name FROM information_schema.columns AS c JOIN information_schema.tables AS t ON"
@@ -180,7 +182,7 @@ def single_columns(session: Session, schema: str) -> tuple[ColumnName, ...]:
 
 
 def sequence_defaults(session: Session, schema: str) -> tuple[SequenceDefault, ...]:
-    """Return the columns of the schema whose default takes numbers from a sequence."""
+    """Return the columns of the schema whose default uses a sequence."""
     rows = session.query(
         "SELECT table_name, column_name, column_default FROM information_schema.columns WHERE table_schema = %s AND"
         " column_default LIKE '%%val(`%%' ORDER BY table_name, ordinal_position",
@@ -244,7 +246,8 @@ def _hidden_events(session: Session, schema: str, shown: tuple[str, ...]) -> tup
     """Return the events that the server has but does not show.
 
     A MariaDB server without accounts (skip_grant_tables) loads no events. Then information_schema and the dump program
-    show none and report no error, but the table mysql.event has them. MySQL 8.0 and later have no such table.
+    list no events and report no error, but the table mysql.event contains the events. MySQL 8.0 and later have no such
+    table.
     """
     table = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'mysql' AND table_name = 'event'"
     if not session.query(table):

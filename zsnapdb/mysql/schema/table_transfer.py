@@ -17,8 +17,8 @@ from zsnapdb.planning.trial.rescue import TableKind
 def move_away(session: Session, schema: str, table: str, target: TableName) -> list[str]:
     """Move a table or sequence to `target`, in a new schema. Return the names of the omitted parts.
 
-    The omitted parts are triggers, foreign keys, and defaults that use a sequence: they would link the table to others.
-    Only for an ephemeral server.
+    The omitted parts are triggers, foreign keys, and defaults that use a sequence, because these would link the table
+    to others. Use this only on an ephemeral server.
     """
     left_out = []
     session.query("SET SESSION foreign_key_checks = 0")
@@ -46,8 +46,8 @@ def move_away(session: Session, schema: str, table: str, target: TableName) -> l
 def take_numbers_from(session: Session, content: SchemaContent, new_schema: str) -> None:
     """Make the schema's defaults refer to its sequences by their names in `new_schema`.
 
-    A default contains the sequence's schema (MariaDB manual, "SEQUENCE Overview"). A dump would take the old schema to
-    the live server. Only for an ephemeral server.
+    A default contains the sequence's schema (MariaDB manual, "SEQUENCE Overview"). A dump would contain the old schema
+    name. Use this only on an ephemeral server.
     """
     defaults = [default for default in content.sequence_defaults if default.schemas() & {content.name} - {new_schema}]
     if defaults:
@@ -67,7 +67,7 @@ def widen_float_columns(session: Session, table: TableName) -> tuple[ColumnName,
     """Change the table's FLOAT columns to DOUBLE, so that a dump has all digits. Return the unchanged ones.
 
     From the digits of the DOUBLE, a server reads the same FLOAT value again. Columns of a system-versioned table are
-    not changed. Only for an ephemeral server.
+    not changed. Use this only on an ephemeral server.
     """
     singles = tuple(
         each for each in schema_catalogue.single_columns(session, table.schema) if each.table == table.table
@@ -99,7 +99,7 @@ def _word(session: Session, name: TableName) -> str:
 
 
 def sequence_state(session: Session, name: TableName) -> tuple[object, ...]:
-    """Return the state of a sequence to transfer: its next value that no server has cached, and its bounds.
+    """Return the state of a sequence to transfer: the next value that no server has cached, and the bounds.
 
     The number of completed cycles is omitted, because a dump does not contain it.
     """
@@ -137,7 +137,7 @@ def drop(session: Session, name: TableName, *, unlogged: bool) -> None:
 
 
 def kind_of(session: Session, name: TableName) -> TableKind:
-    """Return the properties of a table that decide how to copy it to another server."""
+    """Return the properties of a table that determine how to copy the table to another server."""
     table = schema_catalogue.find_table(session, name.schema, name.table or "")
     assert table is not None, name
     fulltext = session.query(

@@ -16,7 +16,7 @@ from zsnapdb.planning.sql_quoting import quoted
 def check(session: Session, table: CatalogueTable, *, for_upgrade: bool = False) -> list[Row]:
     """Run CHECK TABLE and return its rows: table, operation, kind, text.
 
-    No engine can check a sequence (MariaDB manual, "CHECK TABLE"). Instead, its only row is read.
+    No engine can check a sequence (MariaDB manual, "CHECK TABLE"). Instead, the only row of the sequence is read.
     """
     if table.is_sequence:
         rows = session.query(f"SELECT * FROM {table.quoted}")
@@ -35,8 +35,8 @@ def count(session: Session, schema: str, table: str, *, with_history: bool = Fal
 def checksum(session: Session, schema: str, table: str) -> int | None:
     """Return the sum of all row checksums, independent of row order; None if the server computes none.
 
-    It is computed from the bytes of the rows (refman 8.4, "CHECKSUM TABLE Statement"). Tables with the same rows but
-    different storage formats can have different sums.
+    The sum is computed from the bytes of the rows (refman 8.4, "CHECKSUM TABLE Statement"). Tables with the same rows
+    but different storage formats can have different sums.
     """
     ((_, number),) = session.query(f"CHECKSUM TABLE {quoted(schema, table)} EXTENDED")
     return None if number is None else int(number)
@@ -85,10 +85,10 @@ def columns(session: Session, schema: str, table: str) -> list[Column]:
 
 
 def ordered_key(session: Session, schema: str, table: str) -> tuple[str, ...]:
-    """Return the columns of the primary key, if the server finds the first and last row of the key without a scan.
+    """Return the columns of the primary key if the server can find the key's first and last row without a scan.
 
-    Otherwise return an empty tuple. A key with prefixes, a hash or mixed directions does not order the rows by its
-    columns (refman 8.4, "ORDER BY Optimization"; "The INFORMATION_SCHEMA STATISTICS Table", SUB_PART and COLLATION).
+    Otherwise return an empty tuple. A key with prefixes, a hash or mixed directions does not order rows by its columns
+    (refman 8.4, "ORDER BY Optimization"; "The INFORMATION_SCHEMA STATISTICS Table", SUB_PART and COLLATION).
     """
     parts = session.query(
         "SELECT column_name, sub_part, collation FROM information_schema.statistics WHERE table_schema = %s AND"
@@ -104,7 +104,8 @@ def ordered_key(session: Session, schema: str, table: str) -> tuple[str, ...]:
 def _padding_collations(session: Session) -> Callable[[str], bool]:
     """Return a function that tells whether a collation ignores trailing spaces.
 
-    MySQL has a column for this. In MariaDB, collations that do not ignore them have …_nopad_… in their name.
+    MySQL has a column for this. In MariaDB, the names of collations that do not ignore trailing spaces contain
+    `_nopad_`.
     """
     has_column = (
         "SELECT 1 FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name ="

@@ -40,9 +40,9 @@ _DESCRIPTOR_STATES = range(1, 6)
 def empty_doublewrite(file: Path, page_size: int) -> bool:
     """Overwrite the doublewrite buffer in the first file of the system tablespace with zeros.
 
-    After a clean shutdown the buffer is not needed. Its pages of zeros are ignored (buf_dblwr_t::init_or_load_pages of
-    MariaDB). Return False, with the file unchanged, if the buffer is outside the file. Return True if there is no
-    buffer.
+    After a clean shutdown the buffer is not needed, and pages of zeros in it are ignored
+    (buf_dblwr_t::init_or_load_pages of MariaDB). Return False, and leave the file unchanged, if the buffer is outside
+    the file. Return True if there is no buffer.
     """
     with open_to_change(file) as opened:
         opened.seek((_TRX_SYS_PAGE + 1) * page_size - _HEADER_FROM_END + 10)
@@ -64,7 +64,7 @@ def empty_doublewrite(file: Path, page_size: int) -> bool:
 def empty_free_pages(file: Path, page_size: int) -> bool:
     """Overwrite every free page of the tablespace with zeros. InnoDB initialises a free page before it uses it.
 
-    Return False, with the file unchanged, if it is not a tablespace with uncompressed pages of this size.
+    Return False, and leave the file unchanged, if it is not a tablespace with uncompressed pages of this size.
     """
     with open_to_change(file) as opened:
         size = os.fstat(opened.fileno()).st_size
@@ -132,8 +132,8 @@ def check(session: Session, facts: ServerFacts) -> None:
     """Raise ConsistencyError if the server has encrypted tables but lacks their key.
 
     One master key encrypts the keys of all tablespaces (refman 8.4, "InnoDB Data-at-Rest Encryption"), so reading one
-    table suffices. MySQL starts without its keyring; only reading an encrypted table fails. MariaDB does not start
-    without its keys.
+    table suffices. MySQL starts without its keyring, but cannot read encrypted tables. MariaDB does not start without
+    its keys.
     """
     if not family(facts.flavour).starts_without_keys:
         return

@@ -33,12 +33,12 @@ class Silence:
 
 
 def find_rule(rule_id: str) -> Rule | None:
-    """Return the rule of that id, None if there is none."""
+    """Return the rule that has this id; None if no rule has it."""
     return next((rule for rule in RULES if rule.id == rule_id), None)
 
 
 def check_silences(silences: Sequence[Silence]) -> None:
-    """Raise ConfigError if a silence names no rule, or a rule that prevents backups."""
+    """Raise ConfigError if a silence is for an unknown rule, or for a rule that prevents backups."""
     for silence in silences:
         rule = find_rule(silence.rule)
         if rule is None:

@@ -18,7 +18,7 @@ from zsnapdb.planning.server_facts import ServerFacts
 
 @dataclass(frozen=True)
 class VolumeFacts:
-    """A volume of an instance: its ZFS properties as `zfs get -Hp` prints them, and the kinds of its files."""
+    """A volume of an instance: ZFS properties as `zfs get -Hp` prints them, and the kinds of files on the volume."""
 
     dataset: str
     properties: Mapping[str, str]
@@ -28,7 +28,7 @@ class VolumeFacts:
     """Whether the volume has the redo log, binlogs or relay logs."""
 
     def number(self, name: str) -> int | None:
-        """Return a numeric property; None if it was not read or is not a number."""
+        """Return a numeric property; None if the property was not read or is not a number."""
         value = self.properties.get(name, "")
         return int(value) if value.isdecimal() else None
 
@@ -37,7 +37,8 @@ class VolumeFacts:
 class DeviceFacts:
     """A device of a pool.
 
-    `role` is data, log, cache, spare, special or dedup; `group` is its mirror or raidz ("": none).
+    `role` is data, log, cache, spare, special or dedup; `group` is the mirror or raidz that the device belongs to ("":
+    none).
 
     `path` is the full path of the device.
     """
@@ -66,7 +67,7 @@ class PoolFacts:
     devices: tuple[DeviceFacts, ...] = ()
     last_scrub: datetime | None = None
     is_scrub_known: bool = True
-    """Whether `zpool status` shows the last scrub. It does not while a scrub runs, nor after a resilver."""
+    """Whether `zpool status` shows the last scrub. `zpool status` does not while a scrub runs, nor after a resilver."""
     untrimmed: tuple[str, ...] = ()
     errors: str = ""
     """The data errors that `zpool status` reports; "" if there are none."""
@@ -115,8 +116,8 @@ class RecoveryFacts:
 
     `account` is the account of the instance on its server, as `user@host`.
 
-    `lets_root_in`: root of the operating system can log in as root of the server, through its socket and without a
-    password. `no_control` is the reason why zsnapdb cannot stop and start the server; "" if it can.
+    `lets_root_in`: the operating system's root can log in as the server's root through the socket, without a password.
+    `no_control` is the reason why zsnapdb cannot stop and start the server; "" if it can.
     """
 
     account: str
@@ -192,13 +193,13 @@ class RuleFinding:
 
 
 def repairable_finding(fact: str, change: PropertyChange, note: str = "") -> RuleFinding:
-    """Return a hit that a safe change repairs. `note` names the limits of the change."""
+    """Return a finding that a safe change repairs. `note` describes the limits of the change."""
     return RuleFinding(fact, f"{change.command}{note}", change)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule over facts. `id` never changes: configurations name it to silence the rule.
+    """A rule over facts. `id` never changes, because configurations use it to silence the rule.
 
     `title` is the desired state, `reason` the consequence of another state. `source` names the manual page, the release
     or the experiment that the rule follows. `fix` is the repair. `check` returns the findings; none if there is no

@@ -11,18 +11,18 @@ from zsnapdb.planning.advice.facts import VolumeFacts
 from zsnapdb.planning.load_counters import Histogram, Load
 
 LEAST_PAGE_REQUESTS = 1000
-"""The minimum number of page requests in the period. Fewer requests show nothing about a load."""
+"""Minimum number of page requests in the period. Fewer requests are too few to judge a load."""
 _LEAST_MISSES = 50
-"""The minimum number of misses in the period. A percentage of fewer misses is meaningless."""
+"""Minimum number of misses in the period. A percentage of fewer misses is meaningless."""
 _SMALL_SHARE = 0.001
 """The share of misses below which an even smaller share brings no gain."""
 _FREE_SHARE = 0.05
 _AMPLIFIED = 1.5
-"""A smaller record deserves a trial above this ratio of bytes read by the disks to bytes requested by the server."""
+"""A smaller record is worth a trial if the disks read more than this many times the bytes that the server requested."""
 _BUSY = 0.8
 """The busy share of the processors above which a stronger compressor would cost time."""
 _WAITS = 10
-"""With fewer intent log commits per second, a log device has nothing to improve."""
+"""With fewer intent log commits per second, a log device would bring no gain."""
 
 
 class Topic(StrEnum):
@@ -48,8 +48,7 @@ class EffectEstimate(StrEnum):
 class LoadSetting:
     """The present settings: page size and buffer pool of the server (bytes), its data volumes, the devices of the pool.
 
-    `bypasses_arc`: reads of the server do not use the ARC (O_DIRECT on OpenZFS 2.3 or later, with `direct` not
-    disabled).
+    `bypasses_arc`: the server's reads bypass the ARC (O_DIRECT on OpenZFS 2.3 or later, with `direct` not disabled).
     """
 
     page_size: int
@@ -62,9 +61,10 @@ class LoadSetting:
 
 @dataclass(frozen=True)
 class LoadAdvice:
-    """A line of advice: the effect of a change, the figures, and the facts that no counter shows.
+    """A line of advice: the effect of a change, the figures, and the facts that the counters do not show.
 
-    `saved` and `of` are counts in the period: at most `saved` of `of` events would not have happened. None: unknown.
+    `saved` and `of` are counts in the period: with the change, at most `saved` of `of` events would not have happened.
+    None: unknown.
     """
 
     topic: Topic
@@ -85,7 +85,7 @@ def judge_load(load: Load, setting: LoadSetting) -> tuple[LoadAdvice, ...]:
 
 
 def _idle(load: Load) -> str:
-    """Return why the period allows no estimates; empty if it allows them."""
+    """Return why the period allows no estimates; empty if the period allows estimates."""
     if load.server is None:
         return "the server was restarted meanwhile: its counters were reset"
     requests = load.server.get("Innodb_buffer_pool_read_requests", 0)

@@ -376,7 +376,7 @@ _NEEDS = {
 
 
 def possible(findings: Iterable[FitnessFinding]) -> FitnessFinding:
-    """Return which emergency commands these findings allow, and the finding against each other command."""
+    """Return a finding that lists the usable emergency commands, and why each other one cannot be used."""
     against = {finding.what for finding in findings if finding.severity is not Severity.OK}
     missing = {name: [what for what in needs if what in against] for name, needs in _NEEDS.items()}
     text = ", ".join(name for name, why in missing.items() if not why) or "nothing"

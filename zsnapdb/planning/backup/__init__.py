@@ -1,1 +1,1 @@
-"""Decisions of a backup."""
+"""Decisions about backups."""

@@ -28,7 +28,7 @@ CLEAR = DatasetEncryption()
 def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[FitnessFinding]:
     """Return the findings against storing the volumes. `ciphers`: the cipher of each encrypted dataset.
 
-    `zfs send` decrypts the data unless the stream is raw (zfs-send(8), --raw). The repository must encrypt decrypted
+    `zfs send` decrypts the data unless the stream is raw (zfs-send(8), --raw). Then the repository must encrypt the
     data.
     """
     if is_encrypting:
@@ -44,7 +44,7 @@ def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[Fi
 
 
 def judge_raw(volumes: Iterable[str], ciphers: Mapping[str, str]) -> list[FitnessFinding]:
-    """Return the findings against sending the volumes raw: without ZFS encryption they would be stored unencrypted."""
+    """Return the findings against sending the volumes raw: those without ZFS encryption would be stored unencrypted."""
     return [
         unfit(
             "datasets",
@@ -58,7 +58,7 @@ def judge_raw(volumes: Iterable[str], ciphers: Mapping[str, str]) -> list[Fitnes
 def judge_raw_drills(*, is_drilled: bool) -> list[FitnessFinding]:
     """Return a warning if no drills of raw backups are planned.
 
-    Verification reads only the encrypted data. ZFS had bugs that only showed on decryption or receive (openzfs#16351,
+    Verification reads only the encrypted data. ZFS had bugs that appeared only on decryption or receive (openzfs#16351,
     openzfs#18739).
     """
     if is_drilled:
@@ -83,9 +83,9 @@ def judge_sent(
 
 
 def judge_archiving(is_encrypted: bool, *, is_encrypting: bool) -> list[FitnessFinding]:
-    """Return a warning if the archive refuses the binlogs: they are encrypted on the host, but not in the repository.
+    """Return a warning if the archive refuses binlogs that are encrypted on the host, but not in the repository.
 
-    Backups do not need the archive; restores to a point in time do.
+    Backups do not need the archive, but restores to a point in time need it.
     """
     if not is_encrypted or is_encrypting:
         return []
@@ -103,7 +103,7 @@ def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[
     """Return a warning if this OpenZFS release is known to send encrypted datasets incorrectly.
 
     openzfs#12014: sent snapshots of encrypted datasets could be damaged, or appear damaged. Releases 2.2.8 and 2.3.3
-    have the fixes.
+    fixed this.
     """
     if not ciphers or not release or release >= (2, 3, 3) or (2, 2, 8) <= release < (2, 3):
         return []
@@ -120,8 +120,8 @@ def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[
 def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEncryption) -> list[FitnessFinding]:
     """Return an objection if the target's key is not loaded, and a warning if the volumes are received unencrypted.
 
-    `encrypted` are the volumes that were encrypted on the source, `at_rest` is the encryption of `parent`. Received
-    datasets inherit it (zfs-receive(8)).
+    `encrypted` are the volumes that were encrypted on the source, `at_rest` is the encryption of `parent`, which
+    received datasets inherit (zfs-receive(8)).
     """
     if not at_rest.is_unlocked:
         root = at_rest.root or parent
@@ -156,7 +156,7 @@ def judge_raw_keys(raw: tuple[str, ...], key_file: str | None, trouble: str | No
 
 @dataclass(frozen=True)
 class PlaceObjection:
-    """The reason why a dataset cannot take a name, and a hint."""
+    """The reason why a dataset cannot be given a name, and a hint."""
 
     reason: str
     hint: str
@@ -164,7 +164,7 @@ class PlaceObjection:
 
 @dataclass(frozen=True)
 class NameChange:
-    """A planned renaming of the dataset `source` to `place`. `own` is its encryption.
+    """A planned renaming of the dataset `source` to `place`. `own` is the encryption of the dataset.
 
     `home` and `around` are the parents of old and new name, `replaced` is the present dataset with the new name.
     """
@@ -180,7 +180,7 @@ class NameChange:
 def objection_to(move: NameChange) -> PlaceObjection | None:
     """Return why the dataset cannot be renamed, or could not be renamed back; None if both are possible.
 
-    ZFS does not rename a dataset to a place outside its encryption root (zfs-rename(8)). Within one parent it renames
+    ZFS does not rename a dataset to a place outside its encryption root (zfs-rename(8)). Within one parent, ZFS renames
     any dataset, and an encryption root keeps its key. Observed with OpenZFS 2.3.9: a clone has the encryption root of
     its origin, wherever the clone is.
     """
@@ -205,7 +205,7 @@ def objection_to(move: NameChange) -> PlaceObjection | None:
 
 
 def judge_key(place: str, replaced: DatasetEncryption) -> list[FitnessFinding]:
-    """Return a warning if the key of a dataset must be typed after its clone has taken its name.
+    """Return a warning if a key must be typed after a clone has replaced its dataset.
 
     A promoted clone becomes the encryption root in place of its origin, and ZFS forgets the loaded key (observed with
     OpenZFS 2.3.9). Mounted datasets keep working; nothing else can be mounted until the key is loaded again.

@@ -1,4 +1,4 @@
-"""Checks whether a server can be backed up now: its state, space, unlogged changes, and its container. Pure."""
+"""Checks whether a server can be backed up now: its state, space, unlogged changes and container. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FORMAT = re.compile(r"\bbinlog_format`?\s*:?=\s*['\"]?statement\b", re.IGNORECA
 
 @dataclass(frozen=True)
 class UnloggedChanges:
-    """Changes that a replay of binlogs does not restore exactly, the reason, and the fix."""
+    """Changes that a replay of binlogs does not restore exactly, with the reason and the fix."""
 
     missing: str
     reason: str
@@ -34,7 +34,10 @@ class UnloggedChanges:
 
 
 def unlogged_changes(facts: ServerFacts) -> tuple[UnloggedChanges, ...]:
-    """Return the changes that no replay of the server's binlogs restores exactly; none for an ordinary server."""
+    """Return the changes that a replay of the server's binlogs does not restore exactly.
+
+    An ordinary server has none.
+    """
     if not facts.has_binlog:
         return ()
     return (*_filtered(facts), *_by_policy(facts), *_by_format(facts), *_applied(facts))
@@ -93,7 +96,7 @@ def _by_format(facts: ServerFacts) -> list[UnloggedChanges]:
 
 
 def _applied(facts: ServerFacts) -> list[UnloggedChanges]:
-    """Return the changes that a replica or cluster node does not apply, or applies without logging them."""
+    """Return the source's changes that a replica or cluster node does not apply, or applies without logging."""
     found = []
     option = "log_replica_updates" if "log_replica_updates" in facts.variables else "log_slave_updates"
     is_off = facts.variables.get(option, "ON").upper() in ("OFF", "0")
@@ -316,7 +319,7 @@ def _replication(facts: ServerFacts, stops_applier: bool) -> list[FitnessFinding
 
 
 def _leftovers(facts: ServerFacts) -> list[FitnessFinding]:
-    """Return the findings about data that a restore omits, and about restored state that an operator must decide on."""
+    """Return the findings about data that a restore omits, and about restored state that needs a decision."""
     findings = [warning("rows", sentence, _WITHOUT_ROWS) for sentence in rows_not_restored(facts.engines)]
     if facts.prepared_xa:
         detail = (
@@ -414,10 +417,10 @@ def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[in
 
 @dataclass(frozen=True)
 class OtherView:
-    """A folder of a server in a container: on this host, the same path is another folder or does not exist.
+    """A folder of a server in a container. On this host, the folder's path leads to another folder or does not exist.
 
-    `setting` contains the folder, `path` is its path for the server, `pid` is the server's process on this host. `here`
-    is the path of the same folder on this host (empty if the host has no such path).
+    `setting` is the setting with the folder, `path` the folder's path for the server, `pid` the server's process on
+    this host. `here` is the folder's path on this host (empty: no path leads to it).
     """
 
     setting: str
@@ -427,7 +430,7 @@ class OtherView:
 
 
 def judge(view: OtherView) -> FitnessFinding:
-    """Return the finding about the folder, because paths from the server would lead to other files on this host."""
+    """Return the finding about the folder: on this host, the server's paths would lead to other files."""
     place = f"this host has that folder at {view.here}" if view.here else "this host has that folder nowhere"
     detail = (
         f"the server (process {view.pid}) runs in a container or mount namespace with other paths than this host:"

@@ -1,6 +1,6 @@
 """Choice of the weakest lock that gives a consistent snapshot of a server, with the reason. Pure.
 
-Each strategy describes itself in its own file in `mysql/locks`. This module has no names of strategies.
+Each strategy describes itself in its own file in `mysql/locks`. This module contains no names of strategies.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
 
 _ROW_VERSION_FLAW = ((8, 0, 29), (8, 0, 32))
-"""MySQL releases whose redo log is unreliable for tables with row versions: from the first, and before the second.
+"""MySQL releases whose redo log is unreliable for tables with row versions: from the first release on, before the
+second.
 
 Percona XtraBackup refuses these releases and accepts 8.0.32. Percona Server never had the flaw: 8.0.29-21 was released
 with the fix (XtraBackup 8.0 manual, "Found tables with row versions").
@@ -58,7 +59,7 @@ def lock_free_objections(facts: ServerFacts) -> tuple[str, ...]:
 
 
 def listing(engines: dict[str, int]) -> str:
-    """Return one line with the engines and their numbers of tables."""
+    """Return one line that lists the engines, each with its number of tables."""
     return ", ".join(f"{count} {name}" for name, count in sorted(engines.items()))
 
 
@@ -91,9 +92,9 @@ class LockProperties:
     needs_crash_safe: bool = False
     """Whether the lock is sufficient only if every user table survives a crash."""
     holds_ddl: bool = True
-    """Whether the lock stops DDL. A strategy that does not stop DDL stops no statement at all."""
+    """Whether the lock blocks DDL. A strategy that does not block DDL blocks no statement at all."""
     falls_back: bool = False
-    """Whether a strategy that stops nothing is used, if it is sufficient, when the lock is not granted immediately."""
+    """Whether zsnapdb uses a sufficient strategy that blocks nothing if the lock is not granted immediately."""
     refused: Callable[[ServerFacts], str | None] = _none
     privileges: tuple[str, ...] = ()
 
@@ -213,7 +214,7 @@ _READS = ("select", "table", "(select")
 
 @dataclass(frozen=True)
 class Statement:
-    """A running statement: its connection, its run time (seconds), its text."""
+    """A running statement: its connection, run time (seconds) and text."""
 
     connection_id: int
     seconds: int
@@ -232,8 +233,8 @@ class Statement:
 def long_statements(processes: Iterable[Mapping[str, Any]], own: frozenset[int], longest: float) -> list[Statement]:
     """Return the statements running for at least `longest` seconds, longest first, from SHOW FULL PROCESSLIST.
 
-    `own` are the connections of zsnapdb. Server threads, such as replication, are left out: their statements do not
-    end. Statements that wait for a flush or a global lock are left out too: they block nothing.
+    `own` are the connections of zsnapdb. Server threads, such as replication, are left out, because their statements do
+    not end. Statements that wait for a flush or a global lock are left out too, because they block nothing.
     """
     statements = []
     for row in processes:
@@ -248,12 +249,12 @@ def long_statements(processes: Iterable[Mapping[str, Any]], own: frozenset[int],
 
 
 def to_kill(statements: Iterable[Statement], allowed: str) -> list[Statement]:
-    """Return the statements that `allowed` permits to kill: `never`, `select` or `all`."""
+    """Return the statements that may be killed according to `allowed`: `never`, `select` or `all`."""
     return [s for s in statements if allowed == "all" or (allowed == "select" and s.only_reads)]
 
 
 def delays() -> Iterator[float]:
-    """Yield the seconds to wait after each attempt: doubled every time, up to 15."""
+    """Yield the seconds to wait after each attempt. They double every time, up to 15."""
     delay = _FIRST_DELAY
     while True:
         yield delay

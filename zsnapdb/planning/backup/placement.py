@@ -1,4 +1,4 @@
-"""The volume of each path that a server writes to, and the objections to it. Pure."""
+"""The volume of each path that a server writes to, and the objections to the path. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Placement:
 
 
 def mount_of(path: str, mounts: Sequence[MountedFilesystem]) -> MountedFilesystem | None:
-    """Return the mount that contains a path: the longest mount point; among mounts on the same point, the last."""
+    """Return the mount that contains a path: the longest mount point, and of several mounts there the last one."""
     best: MountedFilesystem | None = None
     for mount in mounts:
         root = mount.path.rstrip("/") + "/"
@@ -62,8 +62,8 @@ def mount_points(
 def place(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], volumes: Mapping[str, str]) -> Placement:
     """Return the placement of the paths on the volumes (role to dataset).
 
-    Objections are: a path on no volume; a mount below a written directory that is not a volume; a volume that is not
-    mounted; volumes in several pools.
+    The objections are: a path on no volume; a mount below a written directory that is not a volume; a volume that is
+    not mounted; volumes in several pools.
     """
     roles = {dataset: role for role, dataset in volumes.items()}
     objections: list[str] = []
@@ -112,8 +112,8 @@ class Discovered:
 def discover(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], datadir: str) -> Discovered:
     """Return the datasets of the paths as volumes. The same server always gets the same roles.
 
-    The dataset of the data directory is `data`, a dataset above it is `parent`. Any other role is the last component of
-    the dataset name, or the whole name if that role is taken. A path outside ZFS is an objection.
+    The dataset of the data directory is `data`; a dataset above `data` is `parent`. Any other role is the last
+    component of the dataset name, or the whole name if that role is taken. A path outside ZFS is an objection.
     """
     path_on: dict[str, NamedPath] = {}
     objections = []

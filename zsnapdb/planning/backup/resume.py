@@ -1,4 +1,4 @@
-"""Decision whether an interrupted backup is continued or abandoned, with the reason. Pure."""
+"""The decision to continue or abandon an interrupted backup, with the reason. Pure."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Interrupted:
     snapshots: frozenset[tuple[str, int]]
     """Dataset and GUID of each snapshot that the backup sends."""
     bases: frozenset[tuple[str, int]]
-    """Dataset and GUID of each snapshot (or its bookmark) that the increments start from."""
+    """Dataset and GUID of each snapshot (or bookmark) that the increments start from."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The present state of host and repository.
+    """The current state of the host and the repository.
 
     `sources` are snapshots, `origins` are snapshots and bookmarks, each identified by dataset and GUID. `kept` are the
     snapshots in the stored manifest (None: there is no such manifest). `send_flags` are the flags that a backup may
@@ -86,7 +86,7 @@ class ResumeJudgement:
 def judge(started: Interrupted, around: Surroundings, *, within: float | None, fresh: bool = False) -> ResumeJudgement:
     """Return the decision whether an interrupted backup is continued.
 
-    `within` is its maximum age in seconds (None: no limit). With `fresh` it is abandoned.
+    `within` is the maximum age of the backup in seconds (None: no limit). If `fresh`, the backup is abandoned.
     """
 
     def give_up(because: Cause, text: str) -> ResumeJudgement:

@@ -39,7 +39,7 @@ _AS_SMALL = 1.1
 
 @dataclass(frozen=True)
 class ZstdEffect:
-    """The effect of zstd on the data: compressed bytes divided by plain bytes, and where this was measured.
+    """The effect of zstd on the data: compressed divided by plain bytes, and the place where this was measured.
 
     `seconds` are processor seconds per GiB (None: unknown).
     """
@@ -83,7 +83,7 @@ def forms_of(setting: str) -> tuple[SendForm, ...]:
 
 
 def form_of(flags: tuple[str, ...]) -> SendForm | None:
-    """Return the stream format that has these flags; None if no format has them."""
+    """Return the stream format that uses these flags; None if no format does."""
     return next((form for form, known in SEND_FLAGS.items() if known == flags), None)
 
 
@@ -91,8 +91,8 @@ def choose_form(known: Compressibility) -> FormChoice:
     """Return the format of a new chain if the setting is `auto`.
 
     The scarce resource decides. With one processor, that is processor time, which the server needs. Otherwise it is
-    storage: plain streams with zstd are mostly smaller than the blocks of the pool. If they are not, the blocks are
-    sent as compressed in the pool, because that costs no processor time.
+    storage: plain streams with zstd are mostly smaller than the pool's blocks. If they are not, the blocks are sent as
+    the pool compressed them, because that costs no processor time.
     """
     lying = known.lying / known.logical if known.logical else 1.0
     if lying > _LITTLE:
@@ -121,9 +121,9 @@ The next higher level costs at most 50 % more, so one step up from the lower sha
 def next_level(level: int, *, busy: float, elapsed: float, processors: int) -> int:
     """Return the level for the next period, after all workers together spent `busy` of `elapsed` seconds on chunks.
 
-    The level goes one step down if the processors are the bottleneck: the network (or the source) waits for them. It
-    goes one step up if they have time to spare, so that fewer bytes are sent. The time that a worker waits for a
-    processor counts as busy.
+    The level goes one step down if the processors are the bottleneck: the network (or the source) waits for them. The
+    level goes one step up if the processors have time to spare, so that fewer bytes are sent. The time that a worker
+    waits for a processor counts as busy.
     """
     load = busy / (max(elapsed, 1e-9) * processors)
     if load > _BUSY:
@@ -134,14 +134,14 @@ def next_level(level: int, *, busy: float, elapsed: float, processors: int) -> i
 
 
 MOST_ROWS = 780_000
-"""The number of chunks whose manifest rows fit into 128 MiB, at 170 bytes or less per row."""
+"""Maximum number of chunks in a manifest. At 170 bytes or less per chunk, the manifest fits into 128 MiB."""
 WANTED_ROWS = 650_000
-"""The maximum number of chunks at which a chunk size is chosen.
+"""Maximum number of chunks at which a chunk size is chosen.
 
-It is lower, as size estimates are some percent too low.
+It is lower than MOST_ROWS, because size estimates are some percent too low.
 """
 WINDOW = 224 << 20
-"""The maximum plain bytes of all chunks in memory at once, if zsnapdb has chosen a larger chunk size."""
+"""Maximum plain bytes of all chunks in memory at once, if zsnapdb has chosen a larger chunk size."""
 _MIB = 1 << 20
 _LARGEST = 1 << 30
 
@@ -149,7 +149,7 @@ _LARGEST = 1 << 30
 def decide_chunk_size(configured: int, sizes: Sequence[int]) -> int:
     """Return the chunk size in bytes for a backup whose streams have these estimated sizes.
 
-    It is the configured size, or the smallest larger one with at most WANTED_ROWS chunks.
+    It is the configured size, or the smallest larger size that results in at most WANTED_ROWS chunks.
     """
     if sum(sizes) <= configured * WANTED_ROWS:
         return configured
@@ -158,13 +158,13 @@ def decide_chunk_size(configured: int, sizes: Sequence[int]) -> int:
 
 
 _LEAST_CHUNKS = 32
-"""Chunks of a stream in any case, so that all workers have some and the last one is a small part."""
+"""Minimum number of chunks of a stream. So all workers get chunks, and the last chunk is a small part."""
 
 
 def decide_first_chunk(least: int, most: int, sizes: Sequence[int]) -> int:
     """Return the size of the first chunks for a backup with streams of these estimated sizes, in bytes.
 
-    It is `least`, or a doubled size of at most `most` with which the largest stream still has 32 chunks.
+    It is `least`, doubled until it reaches `most` or the largest stream would have fewer than 32 chunks.
     """
     size = least
     while 2 * size <= min(most, max(sizes, default=0) // _LEAST_CHUNKS):
@@ -185,10 +185,9 @@ def decide_workers(configured: int, chunk_size: int, configured_size: int) -> in
 
 
 def check_rows(stream: str, size: int | None, chunk_size: int) -> None:
-    """Check that the manifest of a stream of this estimated size in bytes (None: unknown) can be read.
+    """Check that a manifest can list all chunks of a stream of about `size` bytes (None: unknown).
 
-    Raises:
-        ConfigError: the stream has too many chunks of this size
+    Raises: ConfigError: with this chunk size, the stream would have too many chunks
     """
     if size is not None and size // chunk_size > MOST_ROWS:
         raise ConfigError(

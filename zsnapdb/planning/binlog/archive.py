@@ -96,11 +96,11 @@ def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
 
 
 def missing_between(before: KnownArchived, number: int, previous: Gtids | None) -> str | None:
-    """Return a description of the gap between an archived file and a file with this number; None if there is no gap.
+    """Return a description of the gap between an archived file and the file numbered `number`; None if there is no gap.
 
     `previous` are the GTIDs before the second file. Rotated files with consecutive numbers are neighbours, unless their
     GTIDs contradict this. If a file is missing, or was not archived to its end, the GTIDs decide whether a transaction
-    is missing. Without GTIDs a transaction counts as missing.
+    is missing. Without GTIDs, zsnapdb assumes that a transaction is missing.
     """
     reached = before.reached
     fits = previous is None or reached is None or same_gtids(reached, previous)
@@ -134,10 +134,11 @@ def decide(
 
     - `kept`: the files of the incarnation under which this server was last archived, in order (empty: never archived)
     - `local`: the binlogs of the server, in the order of its index
-    - `agrees`: whether the server's file, if it exists, still contains the bytes that were archived last
+    - `agrees`: whether the server's file, if the file exists, still contains the bytes that were archived last
     - `elsewhere`: the GTIDs that were archived from other servers of the instance
 
-    If a server takes over from other servers, archiving starts with its newest file before which nothing is missing.
+    If a server takes over from other servers, archiving starts with the new server's newest file before which no
+    transaction is missing.
     """
     if not local:
         return Plan(None, ())
@@ -215,7 +216,7 @@ def _unknown(kept: Sequence[KnownArchived], local: Sequence[ServerBinlog]) -> tu
 def _steps(
     files: tuple[ServerBinlog, ...], offset: int = 0, before: KnownArchived | None = None, gap: str | None = None
 ) -> tuple[ArchiveStep, ...]:
-    """Return a step for each readable file. An unreadable file is a gap before the next file."""
+    """Return a step for each readable file. An unreadable file is recorded as a gap before the next file."""
     steps: list[ArchiveStep] = []
     for index, file in enumerate(files):
         if file.problem:

@@ -14,7 +14,7 @@ INTERVAL = 60.0
 """Seconds between two completeness records of one archiver, unless an objective needs a shorter interval."""
 _SECOND = 1_000_000
 _SLACK = 5.0
-"""Seconds that a round and its record may take. They include the truncation of the server's time to whole seconds."""
+"""Seconds that a round and its record may take, including the truncation of the server's time to whole seconds."""
 
 _FAILOVERS = (EndKind.LOST_IN_FAILOVER, EndKind.UNPROVEN_FAILOVER)
 
@@ -50,13 +50,13 @@ class LastRecord:
 
 
 def is_worth_recording(last: LastRecord | None, until: int, interval: float, archived: int | None) -> bool:
-    """Return whether, after a round, an archiver records that the archive is complete up to this time.
+    """Return whether an archiver records, after a round, that the archive is complete up to `until`.
 
     - `last`: None if this archiver has written no record
     - `interval`: seconds between two records
     - `archived`: the time of the last archived commit, up to which the archive is complete even without a record
 
-    If the server's clock was set back, the last record claims a future time and is replaced immediately.
+    If the server's clock was set back, the last record is in the future and is replaced immediately.
     """
     if last is None or until < last.until:
         return True
@@ -65,16 +65,16 @@ def is_worth_recording(last: LastRecord | None, until: int, interval: float, arc
 
 
 def record_interval(objectives: ObjectiveSettings) -> float:
-    """Return the seconds between two records: a third of the shortest time until an archive objective warns.
+    """Return the seconds between two records: a third of the shortest time that makes an archive objective warn.
 
-    So the objectives of an idle server stay met.
+    So an idle server keeps meeting its objectives.
     """
     limits = [limit for limit in (objectives.archive_lag, objectives.rpo) if limit is not None]
     return min(INTERVAL, *(limit * objectives.warn_at / 3 for limit in limits)) if limits else INTERVAL
 
 
 def least_limit(objectives: ObjectiveSettings, round_interval: float) -> float:
-    """Return the smallest limit in seconds that never causes a warning for an idle server.
+    """Return the smallest objective in seconds that never causes a warning for an idle server.
 
     The archive's end is at most one record interval plus one archiver round old.
     """
@@ -82,7 +82,7 @@ def least_limit(objectives: ObjectiveSettings, round_interval: float) -> float:
 
 
 _LEAST_RESERVE = 2.5
-"""The minimum number of seconds that a round has to store its bytes, unless half of the interval is shorter."""
+"""Minimum number of seconds that a round has to store its bytes, unless half of the interval is shorter."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class RoundTimer:
 
     @property
     def pause(self) -> float:
-        """Seconds between the starts of two rounds: between 0.5 and 0.8 of the interval."""
+        """Seconds between the starts of two rounds: 50 to 80 % of the interval."""
         reserve = max(_LEAST_RESERVE, self.interval / 5, 3 * self.slowest)
         return max(self.interval / 2, self.interval - reserve)
 
@@ -110,8 +110,8 @@ class RoundTimer:
 def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[CompleteUntil]) -> int | None:
     """Return the time up to which a route through these files is complete; None if no record proves it.
 
-    A record is used only if the route contains the record's position and ends in the record's incarnation. A record of
-    another position is old, or describes bytes that the archive lost. No record counts after a failover that the
+    A record is used only if the route contains the record's position and ends in the record's incarnation. A record
+    about another position is old, or describes bytes that the archive lost. No record is used after a failover that the
     archive cannot follow, because the old server does not know the commits of the new one.
     """
     if not files or end.kind in _FAILOVERS:
@@ -122,7 +122,7 @@ def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[
 
 
 def _end_of(files: Sequence[RouteFile], record: CompleteUntil) -> int:
-    """Return the end of the record's binlog in a route, in bytes; -1 if the route does not pass it.
+    """Return the end of the record's binlog in a route, in bytes; -1 if the route does not contain that binlog.
 
     The search begins at the end of the route, because most records are about the newest binlogs.
     """
@@ -137,10 +137,10 @@ def _end_of(files: Sequence[RouteFile], record: CompleteUntil) -> int:
 TOLERANCE = 2 * _SECOND
 """Tolerated error of an event time in microseconds.
 
-Event times have whole seconds, and show the start of the statement.
+An event time is the start of the statement, in whole seconds.
 """
 MOST_STRETCHES = 256
-"""The maximum number of stretches in the description of a binlog. If there are more, neighbours are joined."""
+"""Maximum number of stretches in the description of a binlog. If there are more, neighbours are joined."""
 
 
 @dataclass(frozen=True)
@@ -163,11 +163,11 @@ class Sighting:
     latest: int
 
     def agrees(self, stamp: int) -> bool:
-        """Return whether the commit can have been at `stamp`, the time in the events."""
+        """Return whether the transaction can have been committed at `stamp`, the time in the events."""
         return (self.earliest is None or stamp >= self.earliest - TOLERANCE) and stamp <= self.latest + TOLERANCE
 
     def joined(self, other: Sighting) -> Sighting:
-        """Return the narrowest sighting that covers both."""
+        """Return the narrowest sighting that covers both sightings."""
         is_open = self.earliest is None or other.earliest is None
         earliest = None if is_open else min(self.earliest or 0, other.earliest or 0)
         return Sighting(earliest, max(self.latest, other.latest))
@@ -176,7 +176,7 @@ class Sighting:
 def sighting_between(before: ArchiverObservation | None, after: ArchiverObservation) -> Sighting:
     """Return the commit time bounds of transactions that the archiver found at `after`, but not yet at `before`.
 
-    If the clock of the host was set in between, the bounds cover all times that the clock is known to have shown.
+    If the clock of the host was set in between, the bounds cover every time that the clock is known to have shown.
     """
     if before is None:
         return Sighting(None, after.wall)
@@ -201,7 +201,7 @@ class Stretch:
 
 
 def with_stretch(stretches: Sequence[Stretch], more: Stretch) -> tuple[Stretch, ...]:
-    """Return the stretches with one appended. Neighbours are joined if there are more than a description may have."""
+    """Return the stretches with one appended. If there are more than a description may list, neighbours are joined."""
     last = stretches[-1] if stretches else None
     if last is not None and last.end == more.start and last.sighting == more.sighting:
         return (*stretches[:-1], last.joined(more))
@@ -213,9 +213,9 @@ def with_stretch(stretches: Sequence[Stretch], more: Stretch) -> tuple[Stretch, 
 
 @dataclass(frozen=True)
 class CommitTimeEvidence:
-    """The knowledge of an archiver about the commit times of a binlog.
+    """The facts that an archiver knows about the commit times in a binlog.
 
-    `stretches` are those already known up to byte `end`. Later transactions were committed within `sighting` (None:
+    `stretches` are the known stretches up to byte `end`. Later transactions were committed within `sighting` (None:
     unknown).
     """
 

@@ -16,11 +16,11 @@ from enum import Enum, StrEnum
 from zsnapdb.base.errors import UsageError
 
 MOST_TABLES = 1000
-"""The maximum number of tables of one transaction that are listed one by one."""
+"""Maximum number of tables of one transaction that are listed one by one."""
 MOST_STATEMENTS = 100
-"""The maximum number of logged statements of one transaction that are kept."""
+"""Maximum number of logged statements of one transaction that are kept."""
 MOST_TEXT = 4096
-"""The maximum number of characters of a logged statement that are kept."""
+"""Maximum number of characters of a logged statement that are kept."""
 
 
 class ChangeKind(StrEnum):
@@ -145,7 +145,7 @@ class TransactionChanges:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The facts about this transaction that the binlog does not show, one sentence each."""
+        """The unknown facts about this transaction, because the binlog does not contain them; one sentence each."""
         notes = []
         if any(statement.kind is not ChangeKind.DDL for statement in self.statements):
             notes.append(
@@ -169,7 +169,7 @@ class TransactionChanges:
 
 @dataclass(frozen=True)
 class TableFilter:
-    """A table name in one schema, or in any schema."""
+    """A filter by table name, in one schema or in any schema."""
 
     schema: str | None
     table: str
@@ -205,7 +205,10 @@ class Period:
 
 
 class Match(Enum):
-    """The result of a search for a transaction. `POSSIBLE`: the binlog does not show it."""
+    """The result of a search for a transaction.
+
+    `POSSIBLE`: the binlog does not show whether the transaction matches.
+    """
 
     NO = 0
     POSSIBLE = 1
@@ -318,9 +321,9 @@ class TransactionList:
 
 
 def is_within(file_first: int | None, file_last: int | None, conditions: Collection[Period | None]) -> bool:
-    """Return whether a file with these earliest and latest commit times can have transactions in all periods.
+    """Return whether a file with these earliest and latest commit times can contain transactions within all periods.
 
-    A transaction starts before its commit. So for a period of start times, only its lower end excludes a file.
+    A transaction starts before its commit. So a period of start times excludes a file only by its lower end.
     """
     periods = [period for period in conditions if period is not None]
     return all(

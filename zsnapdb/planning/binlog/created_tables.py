@@ -1,10 +1,10 @@
-"""Tables that statements without ENGINE or ROW_FORMAT created, and how a replay recreates them with the original ones.
+"""Tables that were created without ENGINE or ROW_FORMAT, and the defaults with which a replay recreates them exactly.
 
 Pure.
 
 No event contains the default_storage_engine of a session or innodb_default_row_format (status variables of query
-events: statement_events.h of MySQL, log_event.h of MariaDB). Two facts show the engine: the kind of transactions on the
-table, and the engine that the server reported when the archiver read the statement.
+events: statement_events.h of MySQL, log_event.h of MariaDB). Two facts indicate the engine: the kind of transactions on
+the table, and the engine that the server reported when the archiver read the statement.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DEFAULT_FORMATS = ("dynamic", "compact", "redundant")
 """The values of innodb_default_row_format."""
 _NAMED = 5
 MOST_MADE = 4096
-"""The maximum number of tables with further facts in the description of a binlog."""
+"""Maximum number of tables with further facts in the description of a binlog."""
 
 
 @dataclass(frozen=True)
@@ -84,8 +84,8 @@ class EnginePlan:
     """The changes of the default engine in a replay.
 
     - `unknown`: tables that get the engine of the backup, because no fact shows their engine
-    - `contradicted`: tables whose engine is unknown, but is not that of the backup
-    - `bare`: tables whose options are in no statement and no record
+    - `contradicted`: tables whose engine is unknown, but differs from the backup's default
+    - `bare`: tables whose options no statement and no record contains
     """
 
     stops: tuple[EngineStop, ...] = ()
@@ -110,7 +110,7 @@ class Defaults:
 def plan_engines(
     made: Iterable[tuple[int, CreatedTable]], records: Mapping[tuple[int, int], RecordedTable], start: Defaults
 ) -> EnginePlan:
-    """Return the plan for the created tables, which come with their file numbers in the order of the binlogs.
+    """Return the plan for the created tables. `made` lists them with their file numbers, in the order of the binlogs.
 
     `records` are keyed by the file number and the offset of the statement. The replay starts with the defaults `start`.
     """
@@ -141,9 +141,9 @@ def plan_engines(
 def _needed_defaults(
     table: CreatedTable, record: RecordedTable | None, current: Defaults, start: Defaults
 ) -> Defaults | None:
-    """Return the defaults that recreate the original table; None if they differ and are unknown.
+    """Return the defaults that recreate the original table; None if they are unknown.
 
-    A default that does not affect the table is not changed.
+    A default that has no effect on the table stays as it is.
     """
     known = record if record is not None and fits(record.engine, table.is_transactional) else None
     engine: str | None = current.engine
@@ -173,7 +173,7 @@ def contradiction(planned: EnginePlan, start: Defaults, by: str) -> str | None:
     """Return why a replay that starts with `start` cannot recreate all tables; None if it can.
 
     If a table has another character set, the applier compares the column types only by their byte size. So rows could
-    be stored as other characters. If `by` is "client", this function does not report that: no replay restores the
+    be stored as other characters. If `by` is "client", this function ignores such tables: no replay restores their
     character set, and the caller warns.
     """
     if planned.bare and by != "client":
@@ -194,7 +194,7 @@ OTHER_POINT = "restore a backup that was made after these tables, or a point bef
 
 
 def listing(tables: Iterable[CreatedTable]) -> str:
-    """Return the names of the first five tables, and the number of the others."""
+    """Return the names of the first five tables, and the number of further tables."""
     names = list(dict.fromkeys(str(table) for table in tables))
     rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + rest

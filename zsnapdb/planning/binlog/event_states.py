@@ -13,7 +13,10 @@ from enum import StrEnum
 
 
 class EventState(StrEnum):
-    """The state of an event. REPLICA: a replication thread, or the statement of the event, disabled it for replicas."""
+    """The state of an event.
+
+    REPLICA: the event is disabled on replicas, by a replication thread or by the statement that defines the event.
+    """
 
     ENABLED = "ENABLED"
     DISABLED = "DISABLED"
@@ -21,7 +24,10 @@ class EventState(StrEnum):
 
     @classmethod
     def of(cls, status: str) -> EventState:
-        """Return the state from information_schema. Its name for the state REPLICA differs between releases."""
+        """Return the state from information_schema.
+
+        The text for REPLICA in information_schema differs between releases.
+        """
         return cls(status) if status in (cls.ENABLED, cls.DISABLED) else cls.REPLICA
 
 
@@ -51,7 +57,7 @@ class _Token:
 
     @property
     def identifier(self) -> str:
-        """The name in the token. In the mode ANSI_QUOTES, double quotes enclose a name."""
+        """The name in the token. In the SQL mode ANSI_QUOTES, double quotes enclose a name."""
         if self.kind not in ("name", "text"):
             return self.text
         quote = self.text[0]
@@ -81,7 +87,7 @@ class _Reader:
                 self.at += 1
 
     def take_name(self, schema: str) -> EventKey:
-        """Skip a name, and return it with its schema (`schema` if the statement names none)."""
+        """Skip a name, and return the name with its schema (`schema` if the statement contains none)."""
         first = self.ahead().identifier
         self.at += 1
         if self.ahead().text != ".":

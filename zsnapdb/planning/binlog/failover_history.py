@@ -13,10 +13,10 @@ from zsnapdb.planning.binlog.route_elements import EndKind, History, RouteEnd, R
 
 
 def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
-    """Return whether the first of these files starts exactly at these GTIDs.
+    """Return whether the first of these files starts exactly where these GTIDs end.
 
     `files` are neighbours of one history. MariaDB may have forgotten domains before the first file. Then no file may
-    contain such a domain, because its transactions could be those already reached.
+    contain such a domain, because the domain's transactions could be those already reached.
     """
     previous = files[0].previous
     if previous is None or not is_some(previous) or not same_gtids(gtids, previous):
@@ -31,7 +31,7 @@ def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
 def failback(
     files: Sequence[RouteFile], at: int, histories: Sequence[History], reached: Gtids | None
 ) -> RouteEnd | None:
-    """Return the end of a route in its newest file if an earlier history of another server has later transactions.
+    """Return the end of a route in its newest file if an earlier history of another server contains later transactions.
 
     A route never returns to an earlier history.
     """
@@ -55,7 +55,7 @@ def takeover(
     """Return the index at which the newest history of another server continues this history, or why none does.
 
     None if no other server wrote more. After a failover that lost transactions, a server may reuse their numbers, so
-    that its GTIDs show nothing new. Then commit times show that its transactions are different.
+    that its GTIDs show nothing new. Then the commit times show that the new server's transactions are different.
     """
     here, end = files[at], None
     if reached is None or not is_some(reached) or here.is_anonymous:
@@ -86,10 +86,10 @@ def takeover(
 def _without_gtids(
     files: Sequence[RouteFile], at: int, later: Sequence[History], reached: Gtids | None
 ) -> RouteEnd | None:
-    """Return the end of a history with unknown GTIDs if another server committed later; None if none did.
+    """Return the end of a history with unknown GTIDs if another server committed later; None if no other server did.
 
-    If `reached` is known to be empty, any GTID is later. This holds even if the file with the other server's commits is
-    lost.
+    If `reached` is known to be empty, any GTID is later than `reached`. This holds even if the file with the other
+    server's commits is lost.
     """
     here = files[at]
     is_empty = reached is not None and not is_some(reached) and not here.is_anonymous
@@ -129,7 +129,7 @@ def _has_heads_of(reached: Gtids, whole: Gtids | None) -> bool:
     """Return whether `reached` provably contains the last transaction of each domain in `whole`.
 
     A MariaDB position contains only the last transaction of each domain (MariaDB manual, "Global Transaction ID"). A
-    server assigns numbers in order. So a lower number is contained only if it is from the same server.
+    server assigns numbers in order. So a lower number is provably contained only if the same server assigned it.
     """
     if not isinstance(reached, GtidPosition) or not isinstance(whole, GtidPosition):
         return False
@@ -142,8 +142,8 @@ def _has_heads_of(reached: Gtids, whole: Gtids | None) -> bool:
 def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated: bool) -> int | RouteEnd | None:
     """Return the index of another server's newest file whose earlier transactions are reached, or why there is none.
 
-    `is_repeated`: the server also has an older history. If the server was set back, its own numbers may stand for other
-    transactions. So these numbers are proof only if they precede all of these files.
+    `is_repeated`: the server also has an older history. If the server was set back, it may have assigned its numbers to
+    other transactions. So its numbers are proof only if they precede all of these files.
     """
     whole, first = files[-1].reached, files[0]
     if not isinstance(whole, GtidSet) or reached.contains(whole):
@@ -216,8 +216,8 @@ class RepeatedGtids:
 def repeated_gtids(files: Sequence[RouteFile]) -> tuple[RepeatedGtids, ...]:
     """Return the GTIDs that the server of the newest history assigns again, for each older history of that server.
 
-    `files` are all files of the archive, in order. Transactions that a history took over from an older one are not
-    repeated.
+    `files` are all files of the archive, in order. Transactions that a newer history contains because it continues an
+    older one are not repeated.
     """
     if not files:
         return ()
@@ -273,8 +273,8 @@ def _range(domain: int, server_id: int, first: int, last: int) -> str:
 def _with_set_by_hand(start: Gtids | None, own: Sequence[RouteFile]) -> Gtids | None:
     """Return the GTIDs plus those set manually, for example by loading a dump: the server will not assign them.
 
-    Setting gtid_purged starts a binlog. Its previous GTIDs then contain GTIDs that no earlier binlog has (refman 8.4,
-    "gtid_purged").
+    Setting gtid_purged starts a binlog. The previous GTIDs of that binlog then include GTIDs that no earlier binlog
+    contains (refman 8.4, "gtid_purged").
     """
     if not isinstance(start, GtidSet):
         return start
@@ -288,7 +288,8 @@ def _with_set_by_hand(start: Gtids | None, own: Sequence[RouteFile]) -> Gtids | 
 def _common_end(own: Sequence[RouteFile], older: Sequence[RouteFile]) -> Gtids | None:
     """Return the GTIDs at the end of the part that two histories of a server share.
 
-    A file may be archived in both, truncated in one. Up to the end of the shorter copy the transactions are the same.
+    A file may be archived in both histories, but truncated in one. Up to the end of the shorter copy the transactions
+    are the same.
     """
     known = {file.fingerprint: file for file in older}
     common = own[0].previous

@@ -49,9 +49,9 @@ class PurgePlan:
 def ages_of(written: Sequence[float], time: RemovalTime) -> list[float]:
     """Return the minimum age of the last write to each binlog in seconds, oldest binlog first.
 
-    `written` are the times of the last writes (seconds since 1970), possibly by a wrong clock. No binlog counts as
-    written before the previous binlog. A time in the future is limited to that of the next binlog. If the clock was
-    behind, the time of the next binlog is used.
+    `written` are the times of the last writes (seconds since 1970), possibly by a wrong clock. A time before that of
+    the previous binlog is raised to that time. A time in the future is limited to that of the next binlog. If the clock
+    was behind, the time of the next binlog is used.
     """
     times, following = list(written), math.inf
     moments = [datetime.fromtimestamp(at, UTC) for at in written]
@@ -114,7 +114,7 @@ def plan_purge(
 
 
 def expiry_warnings(expiry: Expiry, keep: float) -> tuple[str, ...]:
-    """Return warnings about binlogs that the server itself removes, even if they are not archived."""
+    """Return warnings if the server itself removes binlogs, which may not be archived yet."""
     warnings = []
     if expiry.seconds:
         also = "; binlog.keep is longer and has no effect" if expiry.seconds <= keep else ""
@@ -135,7 +135,7 @@ def batches(names: Sequence[str], count: int) -> tuple[tuple[str, ...], ...]:
 MARGIN = 86_400 * 1_000_000
 """A binlog is removed only if it is this many microseconds older than every retained backup.
 
-Commit times and backup ids come from clocks that may differ from each other.
+Commit times and backup ids come from different clocks, which may disagree.
 """
 
 
@@ -154,8 +154,8 @@ class BinlogDecision:
 class RetainedBackups:
     """The readable backups of a server, oldest first, and the ids of those that are retained.
 
-    `kept` also has retained backups that are unreadable. `order` has the ids of all backups, oldest first, but may lack
-    those of unreadable backups.
+    `kept` also contains the ids of unreadable retained backups. `order` contains the ids of all backups, oldest first,
+    but may lack those of unreadable backups.
     """
 
     points: Sequence[BackupPoint]
@@ -164,14 +164,14 @@ class RetainedBackups:
 
 
 def decide(backups: RetainedBackups, oldest: int | None, files: Sequence[RouteFile]) -> tuple[BinlogDecision, ...]:
-    """Return the decision about each archived file (incarnations and their files in order).
+    """Return the decision about each archived file. `files` contains the incarnations and their files in order.
 
     `oldest` is the start of the oldest retained backup, including unreadable ones (microseconds UTC; None: no backup is
     retained, and all files are kept). A file is kept in these cases:
 
     - A route from a retained backup contains the file, or the archive of the file's server continues from it.
     - The file is at or after the first file of one of these routes, or a retained backup without a known position may
-      need it.
+      need the file.
     - The file ended less than a day before the oldest backup.
     """
     known = RouteMap(files)
@@ -206,7 +206,7 @@ def _first_needed(backups: RetainedBackups, routes: Mapping[str, Route]) -> tupl
     """Return the index of the first file that a retained backup may need, and the id of that backup.
 
     A backup with an unknown position was made after the earlier backups in `order`, so its first file is not before
-    theirs. If there is no earlier backup, every file may be needed.
+    their first files. If there is no earlier backup, every file may be needed.
     """
     starts = {name: route.places[0][0] for name, route in routes.items() if route.places}
     place = {name: at for at, name in enumerate(backups.order)}

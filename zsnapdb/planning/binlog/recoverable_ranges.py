@@ -1,4 +1,4 @@
-"""The recoverable time ranges, their backups, and the gaps between them. Pure."""
+"""The recoverable time ranges, the backups to which they belong, and the gaps between the ranges. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Gap:
 class Window:
     """The recoverable ranges in order, the gaps between them, and the route of each backup, oldest first.
 
-    `unprotected` is the reason why the newest archived state cannot be recovered before the next backup (None: it can).
+    `unprotected` is the reason why the newest archived state cannot be recovered until the next backup (None: it can).
     """
 
     ranges: tuple[Range, ...]
@@ -63,8 +63,8 @@ _NO_BACKUP = RouteEnd(EndKind.NO_BACKUP, "there is no backup of the server")
 def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Route]) -> Route:
     """Return the route for restores to times after the newest backup. `points` is oldest first and not empty.
 
-    This is the route of the newest backup. If the archive does not contain its position, the previous backup's route is
-    used, provided that both are known to be in the same history. Otherwise only the newest backup itself can be
+    This is the route of the newest backup. If the archive lacks that backup's position, the previous backup's route is
+    used, if both backups are known to belong to the same history. Otherwise only the newest backup itself can be
     restored.
     """
     alone = route_of(points[-1])
@@ -94,7 +94,7 @@ def newer_beyond(route: Route, files: Sequence[RouteFile]) -> RouteEnd | None:
 def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
     """Return whether the file proves that a transaction was committed after the backup.
 
-    Files are created at whole seconds.
+    Creation times of files are whole seconds.
     """
     if file.last_commit is not None and file.last_commit > point.before:
         return True
@@ -106,10 +106,9 @@ def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
 def _is_on(route: Route, point: BackupPoint) -> bool:
     """Return whether a route from an older backup is known to pass the position of this backup.
 
-    The archive does not contain the position. So a route through binlogs of the backup's own server has left the
-    backup's history, or nothing shows the opposite: a server that was set back uses its GTIDs again. The GTID sets of
-    another server prove that the route passes the position, unless the route ends where that server was set back or
-    reset.
+    The archive does not contain the position. So a route through binlogs of the backup's own server has probably left
+    the backup's history: a server that was set back reuses its GTIDs. The GTID sets of another server prove that the
+    route passes the position, unless the route ends where that server was set back or reset.
     """
     if route.to < point.taken or route.reached is None or point.gtids is None:
         return False

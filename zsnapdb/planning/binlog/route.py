@@ -1,6 +1,6 @@
 """The route of archived binlogs that continues a backup, and the reason for its end. Pure.
 
-Restore, status, prune, clones and rescues all use `follow`, so a restore reaches the points that status reports. A
+Restore, status, prune, clones and rescues all use `follow`, so a restore can reach the points that status reports. A
 route never crosses a gap. If the archive does not prove that a file continues the reached state, the route ends with
 the reason.
 """
@@ -53,7 +53,7 @@ NEWEST = RouteEnd(EndKind.NEWEST, "nothing newer is archived")
 
 
 class RouteFiles(Sequence[RouteFile]):
-    """The files of a route, in order. They are slices of the list of all archived files, which many routes share.
+    """The files of a route, in order. The files are slices of the list of all archived files, which many routes share.
 
     `places` are the indexes in that list. An instance is equal to a tuple of the same files.
     """
@@ -101,9 +101,10 @@ class Route:
     """The archived files that continue a backup, in order, and why the route ends.
 
     - `start`: the offset in the first file at which the replay starts
-    - `is_start_exact`: if False, the file may contain transactions of the backup after `start`; GTIDs identify them
+    - `is_start_exact`: if False, the file may contain transactions of the backup after `start`; GTIDs identify these
+      transactions
     - `reached`: the GTIDs of the server after the replay
-    - `places`: the indexes of the files among all archived files, as ranges
+    - `places`: the indexes of the files in the list of all archived files, as ranges
     - `to`: the latest time that a restore can reach (microseconds UTC): the last commit, or a later time up to which
       the archive is complete
 
@@ -143,7 +144,7 @@ class _Tail:
 
     @classmethod
     def of(cls, file: RouteFile, rest: _Tail | None) -> _Tail:
-        """Return the transactions of a file and of those after it."""
+        """Return the transactions of a file and of later files."""
         if rest is None:
             return cls(file.gtids, file.last_commit)
         times = [time for time in (file.last_commit, rest.last_commit) if time is not None]
@@ -161,8 +162,8 @@ class _Fork:
 class RouteMap:
     """The routes through archived files (incarnations, oldest first, and their files in order).
 
-    Routes of several backups share the examination of each file, so all routes together take about as long as one.
-    Follow the newest backup first.
+    Each file is examined once for the routes of all backups, so all routes together take about as long as one. Follow
+    the newest backup first.
     """
 
     def __init__(self, files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> None:
@@ -180,9 +181,9 @@ class RouteMap:
     def follow(self, point: BackupPoint) -> Route:
         """Return the route from a backup.
 
-        The route stays in the backup's own history. It continues in a newer history of the same server that starts
-        where the old one ended. It also continues in the history of a new primary that provably contains everything
-        reached. Unreadable data ends the route, unless GTIDs prove that no transaction is missing.
+        The route stays in the backup's own history. The route continues in a newer history of the same server that
+        starts where the old history ended. It also continues in the history of a new primary that provably contains
+        everything reached. Unreadable data ends the route, unless GTIDs prove that no transaction is missing.
         """
         files, state = self._files, self._state
         is_some_archive = bool(files or state.unreadable)
@@ -206,7 +207,10 @@ class RouteMap:
         return Route(point, visited, begin.offset, begin.is_exact, to, reached, step, visited.places)
 
     def _run_end(self, first: int) -> int:
-        """Return the index of the last file of this file's run. Every route through this file reaches it."""
+        """Return the index of the last file of this file's run.
+
+        Every route through this file reaches that last file.
+        """
         at = first
         while (end := self._examined_end(at)) is None:
             way = _way(self._files, self._histories, at, self._state, self._names)
@@ -220,7 +224,7 @@ class RouteMap:
         return end
 
     def _examined_end(self, at: int) -> int | None:
-        """Return the last file of the run that is known to pass this file; None if none is known yet."""
+        """Return the last file of the run to which this file is known to belong; None if the run is not known yet."""
         number = bisect_left(self._run_ends, at)
         end = self._run_ends[number] if number < len(self._run_ends) else None
         return end if end is not None and self._run_starts[end] <= at else None
@@ -261,7 +265,7 @@ def missing_before(before: RouteFile, file: RouteFile) -> str | None:
 
 
 def _names_of(files: Sequence[RouteFile], histories: Sequence[History]) -> Mapping[str, frozenset[str]]:
-    """Return the identities of the server in each incarnation: the server_id of a MariaDB server may change."""
+    """Return the identities of the server in each incarnation: the server_id of a MariaDB server can change."""
     return {files[one.low].incarnation: frozenset(files[at].server for at in one.places) for one in histories}
 
 
@@ -312,8 +316,8 @@ def _at_fork(
 class _NewerHistory:
     """The relation of later incarnations of the same server to a file.
 
-    `place` is the index of the first file of the incarnation that continues the file. No file from `limit` on belongs
-    to this history. `end` is the reason why no incarnation continues the file.
+    `place` is the index of the first file of the incarnation that continues the file. Files from `limit` on do not
+    belong to this history. `end` is the reason why no incarnation continues the file.
     """
 
     place: int | None

@@ -41,7 +41,7 @@ class RouteFile(KnownArchived, Protocol):
 
 @dataclass(frozen=True)
 class BackupPoint:
-    """The position of a backup, and its server. None: unknown.
+    """The position of a backup, and the server of the backup. None: unknown.
 
     The snapshot was created between `taken` (the start of the backup) and `before`, both in microseconds UTC.
     `fingerprint` identifies the binlog in `coordinates`. `last_gtid` is the GTID of the last transaction in the backup.
@@ -121,7 +121,7 @@ class ArchiveState:
     read_at: int | None = None
 
     def at(self, moment: datetime) -> ArchiveState:
-        """Return this state, with the moment (UTC) at which the archive was read."""
+        """Return this state, with `moment` (UTC) as the time at which the archive was read."""
         return replace(self, read_at=round(moment.timestamp() * _SECOND))
 
     def until(self, time: int) -> int:

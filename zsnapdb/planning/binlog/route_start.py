@@ -1,4 +1,7 @@
-"""The archived binlog that contains a backup's position, and the offset at which it continues the backup. Pure."""
+"""The archived binlog that contains a backup's position, and the offset at which the binlog continues the backup.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ _PERHAPS_LEFT = RouteEnd(
 
 @dataclass(frozen=True)
 class RouteStart:
-    """The index of the first file of a route, and the offset in it."""
+    """The index of the first file of a route, and the offset in that file."""
 
     at: int
     offset: int
@@ -52,16 +55,16 @@ def begin_of(
 
     The head (fingerprint) of the backup's binlog identifies the archived file, independent of clock and name. If the
     head is unknown, name and offset identify the file within the histories of the backup's server. In other histories,
-    GTIDs identify it.
+    GTIDs identify the file.
 
-    After a reset the same names and GTIDs occur again. So if the archive has several histories of that server, the
+    After a reset the same names and GTIDs occur again. So if the archive contains several histories of that server, the
     server's clock decides between them:
 
     - Files that the server created after the snapshot are excluded.
     - Files of a history that the server left before the backup started are excluded.
-    - If the server may have left the history by then, the start is ambiguous.
+    - If the server may have left a history by the time of the backup, the start is ambiguous.
 
-    If the server has only one history, its clock excludes no file whose GTIDs fit.
+    If the server has only one history, files with fitting GTIDs are not excluded by its clock.
     """
     if point.fingerprint is not None:
         return (
@@ -96,8 +99,8 @@ def _if_not_left(
 ) -> RouteStart | RouteEnd:
     """Return the start, or an ambiguous end if the server may have left the history before the backup started.
 
-    If the history has a successor on the same server, the history must have been written to since then. If the first
-    binlogs of the successor are lost, nothing else shows when it started.
+    If the history has a successor on the same server, the history must contain transactions that are newer than the
+    start of the backup. If the successor's first binlogs are lost, nothing else shows when it started.
     """
     server = files[begin.at].server
     own = [history for history in histories if files[history.low].server == server]
@@ -109,8 +112,8 @@ def _if_not_left(
 def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile], heads: Heads) -> RouteStart | None:
     """Return the position in the binlog whose head the backup recorded; None if that binlog is not archived.
 
-    If a server was set back or its binlogs were renamed, several histories contain the file, sometimes truncated. The
-    newest copy that contains the position is used.
+    If a server was set back or its binlogs were renamed, several histories contain that binlog, sometimes truncated.
+    The newest copy that contains the position is used.
     """
     where = point.coordinates
     if where is None:
@@ -122,7 +125,7 @@ def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile], heads: Heads)
 
 
 def held_by(point: BackupPoint, files: Sequence[RouteFile]) -> int:
-    """Return how many files, counted from the first history on, have no transaction after the backup. 0: unproven.
+    """Return how many files, counted from the first history on, are proved to contain no transaction after the backup.
 
     The head of the backup's binlog proves the number without a clock: the archived part of that binlog ends before the
     backup, so all earlier files are older.
@@ -150,10 +153,10 @@ def _own_copies(point: BackupPoint, files: Sequence[RouteFile], heads: Heads) ->
 def _by_gtids(
     point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
 ) -> RouteStart | None:
-    """Return the start of everything after the backup by GTIDs alone; None if no file proves it.
+    """Return where the transactions after the backup start, by GTIDs alone; None if no file proves it.
 
-    If the head of the backup's binlog is known, no other file that this server created before the backup has the
-    position.
+    If the head of the backup's binlog is known, no other file that this server created before the backup can contain
+    the position.
     """
     is_head_known = point.fingerprint is not None
     older = (
@@ -184,7 +187,7 @@ def _begun_before(
 def _before_rename(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History]) -> RouteStart | None:
     """Return the position if the server's binlogs were renamed after the backup; None if they were not.
 
-    Renamed files are archived again in a new history, although the server has not left the old one.
+    Renamed files are archived again in a new history, although the server has not left the old history.
     """
     older = _begun_before(point, files, histories, _identity_without_base)
     at = next((at for at in older if _is_at_coordinates(files[at], point)), None)
@@ -205,9 +208,9 @@ def _damage_at(point: BackupPoint, state: ArchiveState) -> RouteEnd | None:
 def _only_history(
     point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
 ) -> Sequence[int]:
-    """Return the file indexes of the backup's server, newest first, if it has only one history and was never reset.
+    """Return the file indexes of the backup's server, newest first; none if that server has several histories.
 
-    A history that starts with file number 1 after the snapshot counts as the result of a reset.
+    Also none if the history starts with file number 1 after the snapshot, because the server was probably reset then.
     """
     own = [history for history in histories if files[history.low].server == point.server]
     if len(own) != 1 or point.gtids is None or state.has_lost_history:
@@ -227,8 +230,8 @@ def _begins_at(files: Sequence[RouteFile], at: int, point: BackupPoint) -> bool:
 def _holds(files: Sequence[RouteFile], histories: Sequence[History], at: int, point: BackupPoint) -> bool:
     """Return whether this file and its successors contain everything after the backup, by GTIDs alone.
 
-    Either the file alone proves it, or the whole history does. The latter requires that each of the backup's GTIDs
-    stands for only one transaction, because a server with several histories may have assigned a number twice.
+    Either the file alone proves this, or the whole history does. The whole history is proof only if each of the
+    backup's GTIDs identifies one transaction. A server with several histories may have assigned a number twice.
     """
     file = files[at]
     if isinstance(point.gtids, GtidPosition):
@@ -279,7 +282,7 @@ def _identity_without_base(file: RouteFile) -> tuple[int, int, str]:
 
 
 def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:
-    """Return whether name and offset place the position in this file, and GTIDs do not contradict this."""
+    """Return whether, by name and offset, the position is in this file, and the GTIDs do not contradict this."""
     where = point.coordinates
     if where is None or (file.name, file.server) != (where.file, point.server):
         return False

@@ -40,7 +40,7 @@ _MOST_SHOWN = 60
 class ValueColumn:
     """A column as described in information_schema.
 
-    `key_part` is its position in the primary key, from 1 (0: not in the key).
+    `key_part` is the column's position in the primary key, from 1 (0: not in the key).
 
     `collation_id` is the server's id of the collation. `expression` is the expression of a generated column.
     """
@@ -81,7 +81,7 @@ NULL = SqlValue("NULL", "NULL", "NULL")
 class LoggedColumn:
     """A column in a table map: its type, and the prefix, fixed length and size of its values (see `RowColumn`).
 
-    The other facts are None unless the server logs them: signs and collations always on MySQL, else by
+    The other facts are None unless the server logs them. MySQL always logs signs and collations; the rest depends on
     binlog_row_metadata.
     """
 
@@ -152,7 +152,10 @@ def _members(column: ValueColumn) -> list[bytes] | None:
 
 
 def is_readable(column: ValueColumn) -> bool:
-    """Return whether values of this type can be read from a binlog. MySQL's JSON and plugin types cannot."""
+    """Return whether values of this type can be read from a binlog.
+
+    Values of MySQL's JSON and of plugin types cannot.
+    """
     others = ("float", "double", "decimal", "date", "year", *_NUMBERED, *_GEOMETRIES)
     return column.type in (*_INTEGERS, *_FRACTIONAL, *_TEXTS, *_BYTES, *others)
 
@@ -382,10 +385,10 @@ class Trigger:
 
 @dataclass(frozen=True)
 class TableShape:
-    """The properties of a table that decide whether its changes can be undone.
+    """The properties of a table that determine whether its changes can be undone.
 
     `made` is the time of the last change of columns, in seconds since 1970 by the server's clock (None: unknown). The
-    server also updates it after changes that it does not log.
+    server also updates `made` after changes that it does not log.
     """
 
     schema: str
@@ -421,7 +424,7 @@ class TableShape:
 
 
 def logged_difference(shape: TableShape, logged: Sequence[LoggedColumn], began: int) -> str | None:
-    """Return why the columns of a table map may differ from those of the table; None if they are proved to be the same.
+    """Return why a table map and the table may have different columns; None if the columns are proved to be the same.
 
     `began` is the start of the transaction in seconds since 1970.
     """
@@ -442,7 +445,7 @@ def logged_difference(shape: TableShape, logged: Sequence[LoggedColumn], began: 
 
 
 def shape_difference(then: TableShape, now: TableShape) -> str | None:
-    """Return how the definition `now` differs from the one directly before the transaction; None if it does not."""
+    """Return how the definition `now` differs from `then`, directly before the transaction; None if they are equal."""
     if not then.columns:
         return f"there was no table {now.name} right before the transaction"
     if then.engine.casefold() != now.engine.casefold() or then.is_base != now.is_base:

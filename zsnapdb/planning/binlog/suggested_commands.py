@@ -1,4 +1,4 @@
-"""Suggested commands against an unwanted transaction: undo its rows, rescue a dropped table, or restore.
+"""Suggested commands to repair an unwanted transaction: undo its rows, rescue a dropped table, or restore.
 
 The text of a statement decides only which command is suggested. The command itself verifies the statement's effect.
 """
@@ -19,14 +19,15 @@ _CHANGES = r"DROP\s+TABLE(?:\s+IF\s+EXISTS)?|TRUNCATE(?:\s+TABLE)?|ALTER\s+TABLE
 _TABLE = re.compile(rf"\s*(?:{_CHANGES})\s+{_NAME}(?:\.{_NAME})?", re.I)
 _SCHEMA = re.compile(rf"\s*DROP\s+(?:DATABASE|SCHEMA)(?:\s+IF\s+EXISTS)?\s+{_NAME}", re.I)
 _MOST_KEYS = 10
-"""The maximum number of rows of a table that a suggested command lists one by one."""
+"""Maximum number of rows of a table that a suggested command lists one by one."""
 _DROPS = re.compile(r"\s*(?:DROP|TRUNCATE|ALTER)\b", re.I)
 
 
 def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, ...]:
     """Return the commands to run next; none if no transaction has a GTID.
 
-    With one transaction the commands contain its values. With several, GTID is a placeholder for the chosen one.
+    With one transaction the commands contain its values. With several transactions, GTID is a placeholder for the
+    chosen one.
     """
     named = [entry for entry in listed if entry.changes.gtid is not None]
     if not named:

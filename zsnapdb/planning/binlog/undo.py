@@ -29,9 +29,9 @@ from zsnapdb.planning.binlog.row_values import (
 from zsnapdb.planning.sql_quoting import quoted
 
 MOST_ROWS = 100_000
-"""The maximum number of rows in a transaction that can be undone."""
+"""Maximum number of rows in a transaction that can be undone."""
 MOST_ROWS_WITHOUT_KEY = 100
-"""The maximum number of rows in tables without a primary key: each of them needs a table scan."""
+"""Maximum number of rows in tables without a primary key: each of them needs a table scan."""
 COUNTED = "SELECT @zsnapdb_undone"
 _DIFFERS = "nothing was undone: a row was changed since"
 
@@ -57,7 +57,7 @@ class LoggedRow:
 class RowChange:
     """A change of one row by column name; None: there was no row.
 
-    A change from a binlog may lack values: columns that binlog_row_image omits, and JSON.
+    A change from a binlog may lack the values of JSON columns, and of columns that binlog_row_image omits.
     """
 
     shape: TableShape
@@ -114,7 +114,7 @@ def row_objection(shape: TableShape, row: LoggedRow) -> str | None:
 
 
 def count_objection(changes: Sequence[RowChange]) -> str | None:
-    """Return why the number of changes is too large for an undo; None if it is not."""
+    """Return why there are too many changes for an undo; None if there are not."""
     without_key = [change.shape.name for change in changes if not change.shape.has_key]
     if len(without_key) > MOST_ROWS_WITHOUT_KEY:
         return f"{len(without_key)} rows are of tables without a primary key, such as {without_key[0]}"
@@ -227,9 +227,9 @@ def statements(changes: Sequence[RowChange]) -> list[str]:
 def opening(changes: Sequence[RowChange], *, is_guarded: bool = False) -> list[str]:
     """Return the first statements of an undo: they open its transaction.
 
-    If foreign keys cascade, foreign key checks are off. The undo restores the cascaded rows itself, and the server must
-    not change them a second time. `changing` then makes these checks. All reads lock their rows. `is_guarded`: the undo
-    fails if a table was altered since, or has other triggers or foreign keys.
+    If foreign keys cascade, the server's foreign key checks are off: the undo itself restores the cascaded rows, which
+    the server must not change again. Then `changing` checks the foreign keys. All reads lock their rows. `is_guarded`:
+    the undo fails if a table's definition, triggers or foreign keys changed after the script was verified.
     """
     checks = ["SET SESSION foreign_key_checks = 0"] if any(change.shape.cascades for change in changes) else []
     isolation = "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE"
@@ -288,7 +288,7 @@ def _orphans(changes: Sequence[RowChange]) -> list[str]:
 
 
 def _referring(change: RowChange, key: ForeignKey) -> list[str]:
-    """Return the conditions that select the child rows of a foreign key that the undo of a change may orphan."""
+    """Return the conditions that select the child rows that the undo of a change may orphan."""
     table, result = (change.shape.schema, change.shape.table), []
     if (key.schema, key.table) == table and change.before is not None:
         names = [column.name for column in change.shape.columns if column.key_part]
@@ -302,7 +302,7 @@ def _referring(change: RowChange, key: ForeignKey) -> list[str]:
 
 
 def ending(changes: Sequence[RowChange]) -> list[str]:
-    """Return the last statements: they commit if all changes were undone, else they roll back and end in an error.
+    """Return the last statements: they commit if all changes were undone; otherwise they roll back and end in an error.
 
     PREPARE accepts COMMIT, DO and CALL in both server families (refman 8.4, "Prepared Statements"; MariaDB manual).
     """
@@ -343,7 +343,7 @@ For a table without a primary key, the tuple has only the number of equal rows.
 
 @dataclass(frozen=True)
 class RowQuestion:
-    """A query for the row with a key. `key` has the values of `key_columns` in their order.
+    """A query for the row that has a key. `key` contains the values of `key_columns` in the same order.
 
     Without a primary key, the query counts the rows with all these values.
     """
@@ -395,7 +395,7 @@ class StateBefore:
 
 
 def key_columns(shape: TableShape) -> list[ValueColumn]:
-    """Return the primary key columns in the order of the table; without a key, all that are not generated."""
+    """Return the primary key columns in table order; without a primary key, all columns that are not generated."""
     return [column for column in shape.columns if column.key_part or not (shape.has_key or column.is_generated)]
 
 
@@ -405,7 +405,7 @@ def tables_of(changes: Sequence[RowChange]) -> tuple[TableShape, ...]:
 
 
 def questions(changes: Sequence[RowChange]) -> tuple[RowQuestion, ...]:
-    """Return one query for each key that a changed row had, ordered by the last change of the key's row.
+    """Return one query for each key that a changed row had, in the order of the last changes of these rows.
 
     If the key of a row was changed, the old key comes first: an undo runs backwards and must free the new key first.
     """
@@ -462,7 +462,7 @@ def _number(exact: ExactRow) -> int:
 def count_difference(
     logged: Sequence[RowChange], asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
 ) -> str | None:
-    """Return the rows of a table without primary key that the binlog counts differently; None if there are none."""
+    """Return the rows whose number differs from the binlog (tables without primary key); None if none differs."""
     counts: Counter[RowQuestion] = Counter()
     for change in logged:
         if not change.shape.has_key:
@@ -490,10 +490,10 @@ def _row(shape: TableShape, exact: ExactRow) -> dict[str, SqlValue] | None:
 def needs_same_definition(
     logged: Sequence[RowChange], asked: Sequence[RowQuestion], then: Mapping[str, TableShape]
 ) -> str | None:
-    """Return why a value found only in the clone before the transaction may be from another column; None if it is not.
+    """Return why a value that only the clone contains may belong to another column; None if it cannot.
 
-    A replay wrote this value to the clone, and a replay lacks DDL that was not logged. So the definition in the clone
-    must be the present one, with the same creation time.
+    A replay wrote this value to the clone, and a replay omits DDL that was not logged. So the definition in the clone
+    must be the current one, with the same creation time.
     """
     whole = {change.shape.name: True for change in logged}
     for change in logged:

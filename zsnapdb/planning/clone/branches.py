@@ -1,6 +1,6 @@
 """The branches of a clone: names for commits, called heads. The clone is on one of the branches. Pure.
 
-A head is a commit of the clone, so it stays as long as the clone does. Only the branch that the clone is on can be
+A head is a commit of the clone, so a head exists as long as the clone does. Only the current branch of the clone can be
 without a commit.
 """
 
@@ -15,11 +15,11 @@ from zsnapdb.base.errors import ExistsError, PreflightError, UnknownNameError, U
 from zsnapdb.base.patterns import BACKUP_ID
 
 FIRST = "main"
-"""The branch that every clone is on at first."""
+"""The first branch of every clone."""
 MOST = 64
-"""The maximum number of branches per clone.
+"""Maximum number of branches per clone.
 
-Even with the longest names they fit into a property (8,191 bytes, zfsprops(7)).
+So many branches fit into a property even with the longest names (8,191 bytes, zfsprops(7)).
 """
 NOTHING = "-"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,59}")
@@ -28,7 +28,7 @@ _COMMIT = re.compile(BACKUP_ID)
 
 
 def is_branch_name(text: str) -> bool:
-    """Whether a branch may have that name. It may if it matches the pattern `NAME` and is not a commit id."""
+    """Whether a branch may have this name: the name must match the pattern `NAME` and must not be a commit id."""
     return NAME.fullmatch(text) is not None and _COMMIT.fullmatch(text) is None
 
 
@@ -53,7 +53,7 @@ class Branches:
         return replace(self, heads={**self.heads, self.current: commit})
 
     def with_branch(self, name: str, head: str) -> Branches:
-        """Return the branches with one more. Raises the errors of `refuse_new`."""
+        """Return the branches with the new branch. Raises the errors of `refuse_new`."""
         refuse_new(self, name)
         return replace(self, heads={**self.heads, name: head})
 
@@ -68,13 +68,16 @@ class Branches:
         return replace(self, heads={other: head for other, head in self.heads.items() if other != name})
 
     def on(self, name: str) -> Branches:
-        """Return the branches with the clone on this one. Raises UnknownNameError if the branch does not exist."""
+        """Return the branches with `name` as the current branch of the clone.
+
+        Raises UnknownNameError if the branch does not exist.
+        """
         head_of(self, name)
         return replace(self, current=name)
 
 
 def decode(text: str) -> Branches:
-    """Return the branches that a property records. Raises ValueError if the text is not in the form of `encode`."""
+    """Return the branches that a property records. Raises ValueError if `encode` cannot have written the text."""
     current, *pairs = text.split(" ")
     heads: dict[str, str] = {}
     for pair in pairs:
@@ -90,7 +93,7 @@ def decode(text: str) -> Branches:
 
 
 def current_of(text: str) -> str | None:
-    """Return the branch that a clone is on. `text` is the record in its anchor ("": no record).
+    """Return the branch that a clone is on. `text` is the record in the clone's anchor ("": no record).
 
     None if it is unreadable.
     """
@@ -101,7 +104,7 @@ def current_of(text: str) -> str | None:
 
 
 def refuse_new(branches: Branches, name: str) -> None:
-    """Raise UsageError for an invalid name, ExistsError for an existing one, PreflightError for too many branches."""
+    """Raise UsageError for an invalid name, ExistsError for an existing name, PreflightError for too many branches."""
     if not is_branch_name(name):
         raise UsageError(
             f"invalid branch name {name!r}",
@@ -114,7 +117,7 @@ def refuse_new(branches: Branches, name: str) -> None:
 
 
 def head_of(branches: Branches, name: str) -> str:
-    """Return the head of the branch. Raises UnknownNameError, with the existing branches, if it does not exist."""
+    """Return the head of the branch. If the branch does not exist, UnknownNameError lists the existing ones."""
     if name not in branches.heads:
         raise UnknownNameError(
             f"there is no branch {name[:80]!r}", hint=f"the clone has {', '.join(sorted(branches.heads))}", about=()

@@ -1,4 +1,4 @@
-"""Access of a person to a clone: arguments of the interactive client, and a tunnel by ssh. Pure."""
+"""A person's access to a clone: arguments of the interactive client, and a tunnel by ssh. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ class Tunnel:
     port: int
 
     def arguments(self, program: str) -> list[str]:
-        """Return the ssh command. It runs no command on the other host, and fails if the port cannot be forwarded."""
+        """Return the ssh command.
+
+        The ssh command runs no program on the other host, and fails if the port cannot be forwarded.
+        """
         host = f"[{self.host}]" if ":" in self.host else self.host
         forward = f"{LOCAL_HOST}:{self.local_port}:{host}:{self.port}"
         options = ("-o", "ExitOnForwardFailure=yes", "-o", "ServerAliveInterval=30")

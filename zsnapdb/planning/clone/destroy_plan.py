@@ -1,8 +1,8 @@
 """The removal of a clone: its datasets, its commits, and the commits that move to other clones. Pure.
 
-If nothing depends on a commit, the commit is removed with its clone. If another clone depends on it, the commit becomes
-a commit of that clone: `zfs promote` moves the snapshot to the dataset that was cloned from it (zfs-promote(8)). No
-other part of the destroyed clone stays.
+If nothing depends on a commit, the commit is removed with its clone. If another clone depends on the commit, it becomes
+a commit of that clone: `zfs promote` moves the snapshot to the dependent dataset (zfs-promote(8)). Nothing else of the
+destroyed clone stays.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class OwnSnapshot:
-    """A snapshot of a clone's dataset: its commit, if any, and the datasets that were cloned from the snapshot."""
+    """A snapshot of a clone's dataset, with the commit it belongs to, if any, and the datasets cloned from it."""
 
     dataset: str
     short: str
@@ -29,7 +29,10 @@ class OwnSnapshot:
 
 @dataclass(frozen=True)
 class Promotion:
-    """`zfs promote` of another clone's dataset, which takes over its origin snapshot and the snapshots before that."""
+    """`zfs promote` of another clone's dataset.
+
+    The dataset takes over its origin snapshot and all earlier snapshots.
+    """
 
     dataset: str
     clone: str
@@ -52,7 +55,7 @@ class Removal:
     - for each of `datasets`: its remaining commits, then the dataset
     - unneeded commits that a promotion moved to another clone
 
-    `kept` has the new clone of each commit that stays.
+    `kept` maps each commit that stays to its new clone.
     """
 
     promotions: tuple[Promotion, ...]
@@ -69,8 +72,8 @@ class Removal:
 def removal(origins: Mapping[str, str], snapshots: Sequence[OwnSnapshot], heirs: Mapping[str, str]) -> Removal:
     """Return the steps that destroy the clone.
 
-    `origins` has the snapshot that each dataset of the clone was cloned from ("": none). `heirs` has each other dataset
-    that was cloned from one of the snapshots, with the name of its clone.
+    `origins` maps each dataset of the clone to the snapshot that it was cloned from ("": none). `heirs` maps each other
+    dataset that was cloned from one of the snapshots to the name of its clone.
     """
     state = _State(dict(origins), list(snapshots))
     promotions: list[Promotion] = []
@@ -98,7 +101,7 @@ class _State:
         self.snapshots = snapshots
 
     def next_dependent(self) -> tuple[OwnSnapshot, str] | None:
-        """Return a snapshot of the clone that another dataset depends on, and that dataset; None if none is left.
+        """Return a snapshot of the clone that another dataset depends on, and that dataset; None if there is none.
 
         The dataset is chosen by name, so that all volumes of a commit go to the same clone.
         """
@@ -114,7 +117,7 @@ class _State:
     def promote(self, heir: str, base: OwnSnapshot) -> None:
         """Apply the effect of `zfs promote`.
 
-        The heir gets the snapshots up to its origin, and the origin of their dataset.
+        The heir takes over the snapshots up to its origin. Its new origin is the origin of the snapshots' dataset.
         """
         parent = base.dataset
         grandparent = self.origins[parent]

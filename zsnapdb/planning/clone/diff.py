@@ -26,8 +26,8 @@ _BY_BYTES = ("uuid", "inet6", "inet4")
 _LOSSLESS = ("utf8mb4", "utf8mb3", "utf8", "utf16", "utf16le", "utf32", "ucs2", "latin1")
 """Character sets whose different texts stay different in utf8mb4 (tested with every character).
 
-Other character sets have two characters for one Unicode character (cp932, big5), or bytes without a character (ascii,
-latin7), which become `?`.
+Other character sets contain two characters for one Unicode character (cp932, big5), or bytes without a character
+(ascii, latin7), which become `?`.
 """
 _MOST_SINGLE_DIGITS = 9
 """The number of digits that is enough for any single-precision number (IEEE 754, 5.12.2)."""
@@ -37,8 +37,8 @@ _MOST_SINGLE_DIGITS = 9
 class Column:
     """A column as described in information_schema.
 
-    `key_part`: its position in the primary key, from 1 (0: not in the key). `pads`: its collation ignores trailing
-    spaces.
+    `key_part`: the column's position in the primary key, from 1 (0: not in the key). `pads`: the column's collation
+    ignores trailing spaces.
     """
 
     name: str
@@ -59,11 +59,11 @@ class Column:
 
 
 def order_expression(column: Column) -> str:
-    """Return an expression whose values this program sorts in the same order as the server sorts the column.
+    """Return an expression whose values sort in Python in the same order as the server sorts the column.
 
     For text it is WEIGHT_STRING, whose bytes compare like the collation (refman 8.4, "String Functions"), padded if the
     collation pads. ENUM and SET sort by number. A time becomes a number with the same digits, so that zero dates and
-    negative times sort too. UUIDs and network addresses sort by their bytes; see `sort_expression`.
+    negative times sort correctly too. UUIDs and network addresses sort by their bytes; see `sort_expression`.
     """
     if column.type in _TEXT:
         padded = f" AS CHAR({column.length})" if column.pads and column.length else ""
@@ -78,7 +78,7 @@ def order_expression(column: Column) -> str:
 def sort_expression(column: Column) -> str:
     """Return the expression by which the server is to sort.
 
-    The expression is the column itself, so that the server reads its index. A UUID is an exception: MariaDB does not
+    The expression is the column itself, so that the server can use an index. A UUID is an exception: MariaDB does not
     sort it by its bytes (MariaDB manual, "UUID Data Type").
     """
     return order_expression(column) if column.type == "uuid" else column.quoted
@@ -87,9 +87,9 @@ def sort_expression(column: Column) -> str:
 def value_expression(column: Column) -> str:
     """Return an expression whose printed value is exactly the column's value.
 
-    A server prints a FLOAT with 6 digits and a DOUBLE(M, D) with D decimals. It prints such a column, multiplied by
-    `1e0`, as a DOUBLE with all digits (observed with MySQL 9.7 and MariaDB 11.8). The expression for a vector returns
-    its bytes.
+    A server prints a FLOAT with 6 digits and a DOUBLE(M, D) with D decimals. If such a column is multiplied by `1e0`,
+    the server prints it as a DOUBLE with all digits (observed with MySQL 9.7 and MariaDB 11.8). The expression for a
+    vector returns its bytes.
     """
     if column.type == "vector":
         return f"UNHEX(HEX({column.quoted}))"
@@ -99,8 +99,8 @@ def value_expression(column: Column) -> str:
 def remainder_expression(before: Column, after: Column) -> str | None:
     """Return an expression that distinguishes values with the same printed form; None if the type has no such values.
 
-    For text the expression returns the bytes. A server prints an ENUM value that is not a member, and an empty SET,
-    like a member ''.
+    For text the expression returns the bytes. A server prints an invalid ENUM value and an empty SET in the same way as
+    a member ''.
     """
     if after.type in _TEXT and before.charset == after.charset is not None and after.charset not in _LOSSLESS:
         return f"CAST({after.quoted} AS BINARY)"
@@ -120,7 +120,7 @@ def is_same(before: Any, after: Any) -> bool:
 
 
 def readable_value(column: Column, value: Any) -> Any:
-    """Return the value for display. A FLOAT has the fewest digits that identify it."""
+    """Return the value for display. A FLOAT is shown with the fewest digits that identify the value."""
     return shortest_single(value) if column.type == "float" and isinstance(value, float) else value
 
 
@@ -250,7 +250,7 @@ def select(shape_: Shape, columns: Sequence[Column], schema: str, name: str) -> 
 
 
 def merge(shape_: Shape, before: Iterable[Sequence[Any]], after: Iterable[Sequence[Any]]) -> Iterator[Change]:
-    """Yield the differing rows in the order of the key. Both sides have the rows of `select`, in ascending order.
+    """Yield the differing rows in the order of the key. Both sides contain the rows of `select` in ascending order.
 
     Raises ConsistencyError if a side is not in ascending order, because every result would be wrong.
     """
@@ -282,7 +282,8 @@ def _readable_row(columns: Sequence[Column], row: Sequence[Any]) -> tuple[Any, .
 def _changed(shape_: Shape, old: Sequence[Any], new: Sequence[Any]) -> Change:
     """Return the change of a row.
 
-    If two different values look alike, the change has the unrounded values or, if these look alike too, the remainders.
+    If two different values look alike, the change contains the unrounded values or, if these look alike too, the
+    remainders.
     """
     before, after = list(_readable_row(shape_.earlier, old)), list(_readable_row(shape_.common, new))
     key = shape_.key_of(after)
@@ -315,7 +316,7 @@ _COUNTER = re.compile(r" AUTO_INCREMENT=[0-9]+")
 
 
 def definition(text: str) -> str:
-    """Return the server's text of a table definition without the AUTO_INCREMENT counter."""
+    """Return the server's text of a table definition, but without the AUTO_INCREMENT counter."""
     return _COUNTER.sub("", text)
 
 
@@ -330,9 +331,9 @@ def schema_difference(before: Mapping[str, str], after: Mapping[str, str]) -> st
 
 @dataclass
 class ShownDifference:
-    """The remaining room for showing a difference: rows per table, and characters in total.
+    """The room that is left for showing a difference: rows per table, and characters in total.
 
-    `is_cut`: something that differs is not shown.
+    `is_cut`: a part of the difference is not shown.
     """
 
     rows: int
@@ -363,5 +364,5 @@ class ShownDifference:
 
 
 def _length(value: Any) -> int:
-    """Return the minimum number of characters of a displayed value. Bytes are displayed in hexadecimal digits."""
+    """Return the minimum number of characters of a displayed value. Bytes are displayed as hexadecimal digits."""
     return 2 * len(value) if isinstance(value, bytes | bytearray) else len(str(value))

@@ -1,4 +1,4 @@
-"""The contract of a started clone: it shares nothing with its source, and none of its parts acts by itself. Pure."""
+"""The contract of a started clone: it shares nothing with its source, and starts no action by itself. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from zsnapdb.planning.server_family import family
 ACCOUNT = "zsnapdb_clone"
 """The account of the users of a clone."""
 INTERNAL_ACCOUNT = "zsnapdb_internal"
-"""The account that zsnapdb itself uses in a clone. It has every privilege, and a password that only root can read."""
+"""The account that zsnapdb itself uses in a clone. The account has every privilege; only root can read its password."""
 REPLICA_ACCOUNT = "zsnapdb_replica"
 """The account of the replicas of a set. It is created on the set's source after its first start."""
 
@@ -49,9 +49,9 @@ READ = (*_MUST_BE_OFF, *_MUST_BE_ON, *_NEVER_RUNS, "port", "bind_address", "sock
 
 @dataclass(frozen=True)
 class CloneIdentity:
-    """The identity that the clone's option file gives its server.
+    """The identity that the clone's option file gives to the clone's server.
 
-    `follows`: if the clone is a replica of a set, the port of its source on this host.
+    `follows`: if the clone is a replica in a set of clones, the port of the replica's source on this host.
     """
 
     server_id: int
@@ -70,8 +70,8 @@ def find_isolation_breaks(
 ) -> tuple[str, ...]:
     """Return every rule of the contract that the started server breaks (none: it is separate from its source).
 
-    `unlocked` are the unlocked accounts, without the clone's own. `breaches` are the targets that the server can reach
-    outside its sandbox.
+    `unlocked` are the unlocked accounts, except the clone's own accounts. `breaches` are the targets that the server
+    can reach outside its sandbox.
     """
     values = server.variables
     wrong = []
@@ -106,14 +106,14 @@ def _replication(server: ServerFacts, follows: int | None) -> list[str]:
 
 
 def awake_accounts_query(flavour: Flavour) -> str:
-    """Return the query for accounts that are neither locked nor the clone's own, as user@host."""
+    """Return the query for unlocked accounts, as user@host, except the clone's own accounts."""
     return _AWAKE[flavour]
 
 
 def lock_accounts_sql(flavour: Flavour) -> tuple[str, ...]:
     """Return the statements that lock every account. The clone's own accounts are created afterwards.
 
-    So accounts of the source with the same user name as the clone's account are locked too, whatever their host. A
+    So the source's accounts with the same user name as the clone's account are locked too, whatever their host. A
     locked account can still be the definer of views and routines (refman 8.4, "Account Locking").
     """
     return _LOCK[flavour], "FLUSH PRIVILEGES;"
@@ -124,7 +124,9 @@ _OURS = (
     " (user = 'zsnapdb_internal' AND host = 'localhost') OR"
     " (user = 'zsnapdb_replica' AND host IN ('localhost', '127.0.0.1'))"
 )
-"""The accounts that zsnapdb creates in a clone. An account of the source with another host part is not among them."""
+"""The accounts that zsnapdb creates in a clone. Accounts of the source with the same name but another host part do not
+belong to them.
+"""
 
 # MariaDB 10.4 and later keep accounts in global_priv, and also roles, which cannot log in (MariaDB KB,
 # "mysql.global_priv Table").
@@ -151,8 +153,8 @@ _LOCK = {
 class AccountRights(StrEnum):
     """The rights of the users of a clone.
 
-    `schemas`: all rights in all schemas except the server's own, and the creation of schemas. No right allows a change
-    of the server, its files or its accounts. `all`: every privilege.
+    `schemas`: all rights in all schemas except the server's own, and the creation of schemas. None of these rights
+    allows the user to change the server, its files or its accounts. `all`: every privilege.
     """
 
     SCHEMAS = "schemas"
@@ -166,24 +168,24 @@ _OF_SCHEMAS = (
 
 
 _READS_ROUTINES = "SHOW_ROUTINE"
-"""Without it mysqldump fails if another account is the definer of a routine (refman 8.4, "SHOW CREATE PROCEDURE").
-
-MySQL 8.0.20 and later have it. On MariaDB the privileges on every schema include SHOW CREATE ROUTINE.
+"""Without this privilege, mysqldump fails if another account is the definer of a routine (refman 8.4, "SHOW CREATE
+PROCEDURE"). It exists in MySQL 8.0.20 and later. In MariaDB, the privileges on every schema include SHOW CREATE
+ROUTINE.
 """
 
 
 def grants(
     rights: AccountRights, account: str, flavour: Flavour, known: Collection[str] = (), *, patterns_are_names: bool
 ) -> tuple[str, ...]:
-    """Return the statements that give these rights to the account, which has none yet. `account` is quoted.
+    """Return the statements that give these rights to the account, which has no rights yet. `account` is quoted.
 
     A privilege on the pattern `%` applies to every schema, even to schemas that do not exist yet. If several entries
     match a schema, the server uses only the entry with the most specific name (refman 8.4, "Access Control, Stage 2:
     Request Verification"; MariaDB manual, "GRANT"). So the entries for `mysql` and `sys` exclude these schemas. An
-    account could give itself every right if it can write the tables of accounts, plugins and functions. The same
-    applies to an account that can change a routine with the rights of the server's own accounts.
+    account that can write the tables of accounts, plugins and functions could give itself every right. So could an
+    account that can change a routine that runs with the rights of the server's own accounts.
 
-    `patterns_are_names`: the server reads `%` as a name, as MySQL with partial_revokes does. The statements then grant
+    `patterns_are_names`: the server reads `%` as a name, as MySQL with partial_revokes does. Then the statements grant
     the rights globally and revoke them for the two schemas. `known` are the privileges that the server has (SHOW
     PRIVILEGES).
     """
@@ -204,7 +206,7 @@ def grants(
 
 
 class ServerProfile(StrEnum):
-    """tiny: small, so that many servers fit on a host; normal: the settings of the instance's server.options."""
+    """tiny: a small server, so that many fit on a host; normal: the settings in the instance's server.options."""
 
     TINY = "tiny"
     NORMAL = "normal"

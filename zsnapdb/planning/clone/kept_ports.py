@@ -1,4 +1,7 @@
-"""Ports that clones keep: their routes in HAProxy, the state that HAProxy reports, and the commands for it. Pure."""
+"""Ports that clones keep: the ports' routes in HAProxy, the state that HAProxy reports, and commands for HAProxy.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,8 @@ def choose(ports: Collection[int], taken: Collection[int]) -> int | None:
 def read_state(answer: str, ports: Collection[int]) -> dict[int, KeptRoute | None]:
     """Return the route of each of these ports, from HAProxy's answer to `show servers state`.
 
-    Raises ValueError if the answer has another form. HAProxy's management guide (chapter 9.3) describes the form: the
-    second line names the columns. The function reads version 1, which HAProxy 2.6 and 3.0 print.
+    Raises ValueError if the answer has another format. HAProxy's management guide (chapter 9.3) describes the format:
+    the second line lists the columns. The function reads version 1, which HAProxy 2.6 and 3.0 print.
     """
     lines = [line for line in answer.split("\n") if line.strip()]
     if len(lines) < 2 or lines[0].strip() != "1" or not lines[1].startswith("# "):
@@ -74,7 +77,7 @@ STATE_COMMAND = "show servers state"
 
 
 def switching(port: int, route: KeptRoute | None) -> Sequence[str]:
-    """Return the HAProxy commands that switch the port to this route (None: no target) and end its former sessions."""
+    """Return the HAProxy commands that switch the port to this route (None: no target) and end the port's sessions."""
     server = f"{_BACKEND}{port}/{_SERVER}"
     away = (f"set server {server} state maint", f"shutdown sessions server {server}")
     if route is None:
@@ -85,9 +88,9 @@ def switching(port: int, route: KeptRoute | None) -> Sequence[str]:
 def configuration(
     settings: AddressSettings, listens_at: str, wanted: Mapping[int, KeptRoute], account: str | None
 ) -> str:
-    """Return the configuration of a separate HAProxy for these ports, with their present routes.
+    """Return the configuration of a separate HAProxy for these ports, with their current routes.
 
-    HAProxy starts as root and then runs as `account` (None: it keeps the account that starts it).
+    HAProxy starts as root and then runs as `account` (None: HAProxy keeps the account that starts it).
 
     The configuration has no health checks. A server counts each health check as a failed login, and blocks a host after
     several of them (max_connect_errors).
@@ -114,9 +117,9 @@ def configuration(
 
 
 def choose_port(first: int, last: int, taken: Collection[int], is_free: Callable[[int], bool]) -> int:
-    """Return the lowest port from `first` to `last` that no clone has and that is free on the host.
+    """Return the lowest port from `first` to `last` that no clone uses and that is free on the host.
 
-    Raises PreflightError if there is none.
+    Raises PreflightError if there is no such port.
     """
     for port in range(first, last + 1):
         if port not in taken and is_free(port):

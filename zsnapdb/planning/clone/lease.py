@@ -1,4 +1,4 @@
-"""The sources and lifetimes of clones, and the decision which clones the reaper removes."""
+"""The sources and lifetimes of clones, and the choice of the clones that the reaper removes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from zsnapdb.planning.clock_guard import CONFIRM, RemovalTime
 
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 FOREVER = datetime.max.replace(tzinfo=UTC)
-"""An unreadable time is replaced by this time, so the clone counts as protected."""
+"""An unreadable time is replaced by this time, so that the clone is protected."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def stamp(moment: datetime) -> str:
-    """Return a time in the form that a property stores: UTC, to the second."""
+    """Return a time in the format of properties: UTC, to the second."""
     return moment.astimezone(UTC).strftime(_FORM)
 
 
@@ -51,12 +51,12 @@ def policy(settings: CloneSettings) -> Policy:
 
 
 LEAST_HEARTBEAT, MOST_HEARTBEAT = 5.0, 86_400.0
-"""Seconds. A shorter heartbeat would end the clones of holders that wait for a processor."""
+"""Seconds. With a shorter heartbeat, a clone would end while its holder waits for a processor."""
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The heartbeat that keeps a clone: at least one every `every` seconds. The newest was at `last`.
+    """The heartbeat that keeps a clone: at least one every `every` seconds. The newest heartbeat was at `last`.
 
     `silence`: the seconds since the newest heartbeat by the steady clock, independent of the wall clock (None:
     unknown).
@@ -74,7 +74,7 @@ class Heartbeat:
 
 
 def silence_since(beat: tuple[str, float], now: tuple[str, float]) -> float:
-    """Return the seconds between a heartbeat and now, each given by the boot id and the seconds of the steady clock.
+    """Return the seconds between a heartbeat and now. Both times consist of the boot id and the steady clock's seconds.
 
     After a reboot, the result is the time since the reboot, which is a lower bound.
     """
@@ -94,7 +94,7 @@ def heartbeat_seconds(seconds: float) -> int:
 
 @dataclass(frozen=True)
 class LeaseChange:
-    """The last change of a lease: its time, the ends before it, and the seconds of an extension.
+    """The last change of a lease: the time of the change, the ends before it, and the seconds of an extension.
 
     An extension while the clock is behind may end before the former end. So its seconds are recorded too.
     """
@@ -110,8 +110,8 @@ class CloneLease:
     """The expiry of a clone, and the end of its protection from the reaper (None: not protected).
 
     `heartbeat`: the clone expires earlier if a heartbeat of its holder is overdue (None: no heartbeat is required).
-    `changed` is the last change of the lease (None: it never changed). `asked` are the seconds of an extension that is
-    not recorded yet.
+    `changed` is the last change of the lease (None: the lease never changed). `asked` are the seconds of an extension
+    that is not recorded yet.
     """
 
     expires: datetime
@@ -177,8 +177,8 @@ def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) 
 def changed(before: CloneLease, after: CloneLease, time: RemovalTime) -> CloneLease:
     """Return the lease after a change, with the time of the change and the former ends.
 
-    If the former change may have been made while the clock was wrong, its recorded former ends stay, and its extension
-    is made again.
+    If the clock may have been wrong at the previous change, the ends recorded before that change stay, and its
+    extension is applied again.
     """
     known, asked = before.changed, [math.ceil(after.asked)] if after.asked is not None else []
     if known is None or not (known.at > time.at or time.is_unsure(known.at)):
@@ -218,9 +218,9 @@ def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLea
 
 
 def _settled_end(end: datetime, before: datetime | None, moved: timedelta, late: timedelta) -> datetime:
-    """Return the end of a changed lease that was `before` the change.
+    """Return the corrected end of a changed lease. `before` is the end before the change.
 
-    `moved` and `late` are how much the clock was ahead at the creation and at the change.
+    `moved` and `late`: how far the clock was ahead at the creation and at the change.
     """
     if end == before:
         return _moved_back(end, moved)
@@ -237,7 +237,7 @@ def require_within_age(lease: CloneLease, before: CloneLease | None, begun: date
     """Return the lease. Raises PreflightError if, at its end, the data of a subject would be older than `most` seconds.
 
     `begun` is the time at which the data was first cloned from an instance (FOREVER: the time is unreadable, and the
-    age is not checked). `before` is the former lease; the same ends are accepted again.
+    age is not checked). `before` is the former lease, whose ends are always accepted.
     """
     last = end_of_age(begun, most)
     had = (None, None) if before is None else (before.expires, before.protected_until)
@@ -253,7 +253,7 @@ def require_within_age(lease: CloneLease, before: CloneLease | None, begun: date
 
 
 def end_of_age(begun: datetime, most: float) -> datetime:
-    """Return the time until which data that was cloned at `begun` may exist: `most` seconds later."""
+    """Return the time until which data that was cloned at `begun` may exist: `most` seconds after `begun`."""
     return begun + timedelta(seconds=most) if begun < FOREVER - timedelta(seconds=most) else FOREVER
 
 
@@ -284,7 +284,7 @@ class LeaseVerdict(Enum):
 class JudgedLease:
     """The decision of a sweep about a copy, with its reason. `error`: the error that prevented a decision.
 
-    `is_leak`: a killed run left the copy behind. Then no limit of a sweep keeps it.
+    `is_leak`: a killed run left the copy behind. Then the sweep's limits do not protect the copy.
     """
 
     verdict: LeaseVerdict
@@ -302,7 +302,7 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
     """Return the decision of a sweep about a clone, with its reason.
 
     A clone stays if it cannot be destroyed (`obstacles` has the reasons) or is protected. An expired clone also stays
-    if its number of clients is unknown. The clone's own commits do not keep it.
+    if its number of clients is unknown. The clone's own commits do not prevent its removal.
     """
     if obstacles:
         return JudgedLease(LeaseVerdict.KEEP, "; ".join(obstacles))
@@ -337,7 +337,7 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
 def judge_at(judged: Callable[[datetime], JudgedLease], time: RemovalTime) -> JudgedLease:
     """Return the decision at the time that expiry uses.
 
-    If that time is in doubt, the reason for keeping a copy names the doubt.
+    If that time is in doubt, the reason for keeping a copy mentions the doubt.
     """
     proven = judged(time.at)
     if time.doubt and proven.verdict is LeaseVerdict.KEEP:
@@ -363,7 +363,7 @@ class Quota:
 
 
 def quota_of(settings: Settings, *, is_subject: bool) -> Quota:
-    """Return the configured limits. For root a missing limit means no limit; for a subject it has a default.
+    """Return the configured limits. A missing limit means no limit for root, and the default limit for a subject.
 
     The default per owner is at least `serve.per_subject`.
     """
@@ -377,7 +377,7 @@ def quota_of(settings: Settings, *, is_subject: bool) -> Quota:
 
 
 def admit(quota: Quota, owner: str, owners: list[str], available: int) -> None:
-    """Raise PreflightError with the reached limit if the owner may not have one more clone.
+    """Raise PreflightError with the limit that was reached if the owner may not have one more clone.
 
     The error reveals nothing about other owners. `owners` has one entry per existing clone; `available` is the free
     space of the pool in bytes.

@@ -21,15 +21,14 @@ MARGIN_NS = 100_000_000
 _NO_ROWS = (".frm", ".opt", ".trg", ".trn", ".par", ".sdi")
 """Suffixes of files that contain definitions, but no rows."""
 _FULLTEXT = re.compile(r"fts_[0-9a-f]{16}_")
-"""Names of InnoDB's own tables for a fulltext index.
-
-A change of the index also changes the file of the indexed table.
+"""Names of the tables that InnoDB itself creates for a fulltext index. A change of the index also changes the file of
+the indexed table.
 """
 
 
 @dataclass(frozen=True)
 class FileState:
-    """The state of a file at one moment; a write changes it. The time is in nanoseconds since 1970."""
+    """The state of a file at one moment. Every write changes the state. The time is in nanoseconds since 1970."""
 
     size: int
     modified_ns: int
@@ -50,7 +49,10 @@ class Changes:
 
 @dataclass(frozen=True)
 class TableFiles:
-    """The name of a table. `needs_file`: its rows must be in its own files, or in a file that several tables share."""
+    """The name of a table.
+
+    `needs_file`: the table's rows must be in its own files, or in a file that several tables share.
+    """
 
     schema: str
     table: str
@@ -58,7 +60,7 @@ class TableFiles:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The folder and the first part of its file names, in lower case.
+        """The folder and the first part of the table's file names, in lower case.
 
         Some servers write all names in lower case.
         """
@@ -74,7 +76,7 @@ def file_name(name: str) -> str:
     """Return a name in the form used in file names (refman 8.4, "Mapping of Identifiers to File Names").
 
     Some letters outside ASCII have shorter codes, which this function does not know. A table with such a letter in its
-    name seems to have no file, so it counts as changed.
+    name seems to have no file, so zsnapdb treats the table as changed.
     """
     return "".join(c if c == "_" or (c.isascii() and c.isalnum()) else f"@{ord(c):04x}" for c in name)
 
@@ -88,8 +90,8 @@ def key_of_file(path: str) -> tuple[str, str] | None:
 def changed(tables: Collection[TableFiles], changes: Changes) -> list[TableFiles]:
     """Return the tables that may have changed.
 
-    A file that was written at about the time of `since_ns` counts as changed. If a changed file belongs to no table,
-    all tables of its folder count as changed. A table without a file of its own counts as changed.
+    A file that was written at about the time of `since_ns` is treated as changed. If a changed file belongs to no
+    table, all tables of its folder are treated as changed. So is a table without its own file.
     """
     known = {table.key for table in tables}
     written, present = set(), set()
@@ -114,7 +116,8 @@ SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema")
 _LARGEST_UNDO_COUNT = 127
 _LOG_SIZE_STEP = 8 << 20
 _UNDO_COUNT_MAY_CHANGE = (11, 0)
-"""From this release on MariaDB creates all undo tablespaces again if their number changes after a slow shutdown.
+"""From this release on, MariaDB recreates all undo tablespaces if it starts with another number of them after a slow
+shutdown.
 
 Source: innodb_undo_tablespaces, MariaDB manual; observed with 11.8.
 """
@@ -134,12 +137,12 @@ def is_masked(*, required: bool, configured: bool, requested: bool) -> bool:
 
 
 def dotted(table: CatalogueTable) -> str:
-    """Return the name of the table as the configuration has it."""
+    """Return the name of the table as it is written in the configuration."""
     return f"{table.schema}.{table.name}"
 
 
 def planned_lines(flavour: Flavour) -> tuple[str, ...]:
-    """Return the lines that a plan shows about masking, in addition to the site's files."""
+    """Return the lines that a plan prints about masking, in addition to the site's files."""
     history = "drop the history of system-versioned tables, except of those in masking.keep_history"
     return (history,) if family(flavour).versions_tables else ()
 
@@ -147,8 +150,8 @@ def planned_lines(flavour: Flavour) -> tuple[str, ...]:
 def histories_to_drop(tables: Collection[CatalogueTable], keep: Collection[str]) -> list[CatalogueTable]:
     """Return the system-versioned tables whose history masking drops, without those in `keep` (schema.table).
 
-    A history has the rows from before masking, and no UPDATE changes them. Raises PreflightError if `keep` names a
-    table that is not system-versioned.
+    A history contains the rows from before masking, and no UPDATE changes these rows. Raises PreflightError if `keep`
+    contains a table that is not system-versioned.
     """
     versioned = [table for table in tables if table.is_versioned and table.schema not in SYSTEM_SCHEMAS]
     unknown = sorted(set(keep) - {dotted(table) for table in versioned})
@@ -165,10 +168,11 @@ def needs_rebuild(
 ) -> list[CatalogueTable]:
     """Return the tables to rebuild, so that no old row stays in their free space: the changed tables, or all tables.
 
-    The result has no tables of the server itself, no sequences (they hold only numbers) and no tables without rows in
-    files.
+    The result contains no tables of the server itself, no sequences (they contain only numbers) and no tables without
+    rows in files.
 
-    Raises PreflightError if masking changed a table whose history is kept, because the history has the unmasked rows.
+    Raises PreflightError if masking changed a table whose history is kept, because the history contains the unmasked
+    rows.
     """
     touched = set(changed([files_of(table) for table in tables], changes))
     candidates = [
@@ -187,9 +191,9 @@ def needs_rebuild(
 
 
 def renewing_options(flavour: Flavour, release: tuple[int, ...], variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return options with which a server, after a clean shutdown, creates its redo and undo files again.
+    """Return the options with which a server recreates its redo and undo files after a clean shutdown.
 
-    The result is empty if the server needs no option for this, or cannot do it.
+    The result is empty if the server needs no option for this, or cannot recreate the files.
     """
     if flavour is not Flavour.MARIADB:
         return ()
@@ -204,8 +208,9 @@ def renewing_options(flavour: Flavour, release: tuple[int, ...], variables: Mapp
 class Scrubbed:
     """The result of the removal of old rows.
 
-    `logs_known`: the snapshot has the paths of the source's log files. `not_emptied` are the tablespaces shared by
-    several tables whose free pages were not overwritten. A rebuilt table leaves its old pages there.
+    `logs_known`: the snapshot contains the paths of the source's log files. `not_emptied` are the tablespaces that
+    several tables share and whose free pages were not overwritten. A rebuilt table leaves its old pages in such a
+    tablespace.
     """
 
     undo_renewed: bool
@@ -221,7 +226,7 @@ def remains(
     engines: Mapping[str, int],
     scrubbed: Scrubbed,
 ) -> tuple[str, ...]:
-    """Return the places where bytes of unmasked rows may still lie in the clone's files.
+    """Return the places in the clone's files where bytes of unmasked rows may remain.
 
     The rows that SQL accounts can read are always masked.
     """
@@ -244,19 +249,19 @@ def remains(
 
 
 _SHORTEST = 6
-"""The least length of a form in bytes. Shorter forms occur by chance."""
+"""Minimum length of an encoded value in bytes. Shorter byte sequences occur by chance."""
 
 
 @dataclass(frozen=True)
 class Canary:
-    """A value that no file may contain: its number in the configuration (from 1), and its forms."""
+    """A value that no file may contain: its number in the configuration (from 1), and its encodings."""
 
     number: int
     forms: tuple[bytes, ...]
 
 
 def canaries(values: tuple[str, ...]) -> tuple[Canary, ...]:
-    """Return the values with their forms."""
+    """Return the values with their encodings."""
     return tuple(Canary(number, forms(value)) for number, value in enumerate(values, start=1))
 
 
@@ -280,12 +285,14 @@ def _in_base64(text: bytes, skipped: int) -> bytes:
 
 
 def longest(all_canaries: tuple[Canary, ...]) -> int:
-    """Return the length of the longest form in bytes."""
+    """Return the length of the longest encoding in bytes."""
     return max((len(form) for canary in all_canaries for form in canary.forms), default=0)
 
 
 _IN_USE = timedelta(hours=1)
-"""The minimum time that a set stays, because a command that has just created or used a set may be about to clone it."""
+"""Minimum time that a set stays after its last use. A command that has just created or used a set may be about to
+clone it.
+"""
 
 
 class MaskingWay(StrEnum):
@@ -316,10 +323,10 @@ class MaskingCase:
     """The source and the purpose of a new clone.
 
     `rules` is the digest of the masking rules that the clone needs (empty if none), `source_rules` the digest of the
-    rules by which its source was masked (empty if unmasked). `is_stored`: the source is a stored backup, here or in the
-    repository, not a local or live set. `names_latest`: the request does not name an older set. `starts`: the clone's
-    server is started now. `is_ephemeral`: a command creates the clone for its own use. `keep_unused`: the seconds that
-    a set stays after its last use, if no clone depends on it.
+    rules that masked the clone's source (empty if unmasked). `is_stored`: the source is a stored backup, here or in the
+    repository, not a local or live set. `names_latest`: the request is for the latest set. `starts`: the clone's server
+    is started now. `is_ephemeral`: a command creates the clone for its own use. `keep_unused`: the seconds that a set
+    stays after its last use, if no clone depends on it.
     """
 
     kind: SourceKind
@@ -339,14 +346,14 @@ _NOT_PREPARED = {
     SourceKind.SNAPSHOT: "a prepared form would keep the snapshots of another program",
     SourceKind.REPLACED: "a prepared form would keep the server that was replaced",
 }
-"""The reason why zsnapdb prepares a form of such a source only on request."""
+"""The reason why zsnapdb makes a prepared set from such a source only on request."""
 
 
 def masking_choice(case: MaskingCase) -> MaskingChoice:
     """Return how the clone is masked.
 
-    zsnapdb prepares a form only of the set that the next clone will probably use too. So a user who may create clones
-    but not prepare sets causes at most one form per new backup.
+    zsnapdb makes a prepared set only from the set that the next clone will probably use too. So a user who may create
+    clones but not prepare sets can cause at most one prepared set per new backup.
     """
     if not case.rules:
         return MaskingChoice(MaskingWay.NONE, "nothing of it is to be masked")
@@ -378,7 +385,7 @@ def _objection(case: MaskingCase) -> str | None:
 class UnusedSet:
     """A received or prepared set: the number of clones that depend on it, and its last use (as stored).
 
-    `is_form`: the set is the prepared form of another set, and can be prepared again from that set.
+    `is_form`: the set was prepared from another set, and can be prepared from that set again.
     """
 
     clones: int
@@ -389,8 +396,9 @@ class UnusedSet:
 def judge_set(item: UnusedSet, keep_unused: float, short: str, now: datetime) -> JudgedLease:
     """Return the decision of a sweep about a received or prepared set, with its reason.
 
-    `short` is the reason why its pool has too little space (empty if it has enough). Then the sweep removes a prepared
-    form one hour after its last use if no clone depends on it. If the time of use is unreadable, the set stays.
+    `short` is the reason why the set's pool has too little space (empty: enough space). If `short` is given, the sweep
+    removes a prepared set one hour after its last use, unless a clone depends on it. If the time of use is unreadable,
+    the set stays.
     """
     if item.clones:
         return JudgedLease(LeaseVerdict.KEEP, f"{item.clones} clones depend on it")

@@ -1,4 +1,4 @@
-"""The effects of a migration on tables, the waits that the migration caused, and the exceeded limits. Pure."""
+"""The effects of a migration on tables, the waits that the migration caused, and the limits that it exceeded. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zsnapdb.planning.sql_quoting import TableName
 
 @dataclass(frozen=True)
 class RecordedTransaction:
-    """A transaction of the load: its relay log, its end in that log, and its due time after the start of the load.
+    """A transaction of the load: its relay log, its end in that log, and its due time after the load's start.
 
     Relay logs are numbered from 1. `end` is in bytes. `due` is in seconds, at the speed of production.
     """
@@ -31,7 +31,7 @@ class RecordedTransaction:
 class AppliedSample:
     """The progress of the applier, `seconds` after the start of the load.
 
-    It has applied everything before `offset` of relay log `log`.
+    The applier has applied everything before `offset` of relay log `log`.
     """
 
     seconds: float
@@ -45,8 +45,8 @@ class LoadFindings:
 
     The load started at the snapshot set `begins_at`. The applier applied `transactions`, which production committed
     within `seconds`. `late` is the greatest delay of a transaction during the migration, `late_before` the greatest
-    delay before it, both in seconds. `is_through`: the whole load was applied before the migration ended. `error`: the
-    reason why the load stopped ("": it did not stop).
+    delay before the migration, both in seconds. `is_through`: the whole load was applied before the migration ended.
+    `error`: the reason why the load stopped ("": the load did not stop).
     """
 
     begins_at: str
@@ -67,8 +67,8 @@ def load_findings(
 ) -> LoadFindings:
     """Return the result of the load. Transactions and samples are in order, and all samples are from one run.
 
-    The delay of the next transaction is the time since it was due. If the load stopped with an error, there is no delay
-    after its last sample.
+    The delay of the next transaction is the time since that transaction was due. If the load stopped with an error, no
+    delay is computed after the last sample.
     """
     waiting = iter(recorded)
     following = next(waiting, None)
@@ -89,7 +89,7 @@ def load_findings(
 
 
 MOST_PROBED = 20
-"""The maximum number of tables with probes. More probes would themselves be a load."""
+"""Maximum number of tables with probes. More probes would themselves be a load."""
 
 
 class TableEffect(StrEnum):
@@ -127,8 +127,8 @@ class TableWait:
     """The longest wait of a statement on a table during the migration, in seconds.
 
     The probe ran `asked` statements one after the other. `failed` of them failed, and `error` is the last error ("":
-    none). The time from the first failure to the next success counts as one wait. `before` is the longest wait before
-    the migration, in seconds.
+    none). The time from the first failure to the next success is one wait. `before` is the longest wait before the
+    migration, in seconds.
     """
 
     table: TableName
@@ -145,8 +145,8 @@ def touched_tables(
 ) -> tuple[TouchedTable, ...]:
     """Return the tables and views that the migration touched, ordered by name.
 
-    `before` and `after` are the definitions. `stored` are the tables with their own rows, from both states. `changes`
-    has the file states after slow shutdowns, because then each row change is in a file.
+    `before` and `after` are the definitions. `stored` are the tables that store rows, from both states. `changes`
+    contains the file states after slow shutdowns, because only then are all row changes in the files.
     """
     effects: dict[TableName, set[TableEffect]] = {}
     for name in before.keys() | after.keys():
@@ -208,8 +208,8 @@ class SecondRun(StrEnum):
 class MigrationFindings:
     """The findings about a migration: its run, the waits that it caused, and the effect of a second run.
 
-    `without_table`: the longest wait of a statement that needs no table, in seconds. This wait shows the load of the
-    host. `load`: the result of the recorded load that ran with the migration (None: there was none).
+    `without_table`: the longest wait of a statement that needs no table, in seconds. This wait is caused by the load of
+    the host. `load`: the result of the recorded load that ran with the migration (None: there was none).
     """
 
     run: MigrationRun
@@ -250,7 +250,7 @@ def problems(findings: MigrationFindings, limits: MigrationSettings) -> tuple[st
 _BAD = ("error", "corrupt", "warning")
 _GOOD_TEXTS = ("ok", "table is already up to date")
 _CANNOT = "doesn't support check"
-"""The note of an engine without CHECK TABLE. It is not a problem of the table."""
+"""The note of an engine without CHECK TABLE. The note does not mean that the table has a problem."""
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ class QueryResult:
 class ComparedQuery:
     """A query and its results before and after the upgrade.
 
-    `after` None: after the upgrade the query failed with the error `problem`.
+    `after` None: after the upgrade, the query failed with the error `problem`.
     """
 
     query: str
@@ -303,8 +303,7 @@ def unknown_modes(flavour: Flavour, version: str, sql_mode: str) -> tuple[str, .
 def judge_table(table: str, rows: Sequence[tuple[str, str]]) -> CheckedTable:
     """Return the verdict about a table from the rows (type, text) of CHECK TABLE.
 
-    The table is good under two conditions: its status is OK, or its engine has no check; and no row is an error or a
-    warning.
+    The table is good if its status is OK or its engine has no check, and if no row is an error or a warning.
     """
     complaints = [f"{kind}: {text}" for kind, text in rows if kind.lower() in _BAD]
     last = rows[-1][1] if rows else "(no answer)"

@@ -1,4 +1,7 @@
-"""The pool of clones: which waiting clones are usable, which are removed, and how many are created. Pure."""
+"""Decisions about the pool of clones: the usable clones, the clones to remove, and the number to create.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +16,25 @@ from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.space_limits import LEAST
 
 LEAST_SPACE = 15 << 20
-"""The bytes that a newly started clone itself occupies if its files are not compressed.
+"""The bytes that a newly started clone itself occupies without compression.
 
 Observed with both servers and small buffer pools. With compression, a clone of a prepared set occupied 0.3 MiB, and a
-clone that needed crash recovery occupied up to 24 MiB. A prepared form with masking occupies at least as much.
+clone that needed crash recovery occupied up to 24 MiB. A prepared set with masking occupies at least as much.
 """
 
 
 class PoolMark(StrEnum):
-    """The state of a clone that was created for a pool: it waits, it has a user, or it will have none."""
+    """The state of a clone that was created for a pool: it waits for a user, has a user, or will never have one."""
 
     WAITS = "waits"
     HANDED_OUT = "handed out"
     NOT_GOOD = "not good"
     REPLACED = "replaced"
-    """A reset gave its user another clone of the pool."""
+    """A reset gave the user another clone of the pool."""
 
     @property
     def is_of_nobody(self) -> bool:
-        """Whether no user has credentials for the clone."""
+        """Whether the clone has no user, so that no one has credentials for it."""
         return self is not PoolMark.HANDED_OUT
 
 
@@ -39,9 +42,10 @@ class PoolMark(StrEnum):
 class PoolSlot:
     """A clone of the pool without a user.
 
-    `data_of` is the time of its data (UTC), `memory` and `space` are in bytes. `key` is the identity of its source data
-    (empty if unknown), `rules` the digest of the rules by which it was masked (empty if unmasked). `is_protected`: an
-    operator protects the clone in order to examine it. `is_current`: the clone was created from the present production.
+    `data_of` is the time of the clone's data (UTC), `memory` and `space` are in bytes. `key` is the identity of the
+    source data (empty if unknown), `rules` the digest of the rules that masked the clone (empty if unmasked).
+    `is_protected`: an operator protects the clone in order to examine it. `is_current`: the clone was created from the
+    current production datasets.
     """
 
     name: str
@@ -60,10 +64,10 @@ class PoolSlot:
 
 @dataclass(frozen=True)
 class SlotWish:
-    """The requirements of a request for a slot: its data, the digest of its masking rules ("": none), profile, address.
+    """The slot that a request needs: its data, the digest of its masking rules ("": none), its profile and its address.
 
     `data`: the identity of the data, or its maximum age in seconds. `quota`: the bytes that the clone itself may
-    occupy, including its present bytes (0: no limit).
+    occupy, including the bytes that it occupies now (0: no limit).
     """
 
     data: str | float
@@ -78,7 +82,7 @@ class HostRoom:
     """The memory and space of the host for the pool, in bytes (None: unknown).
 
     `memory` is available to new programs. `space` is the space that clones may still write, above `clones.free_floor`.
-    `form` is the part of the space for the prepared form that is created first (0: no form).
+    `form` is the part of the space that is needed for the prepared set, which is created first (0: no prepared set).
     """
 
     memory: int | None
@@ -90,7 +94,7 @@ class HostRoom:
 class PoolPlan:
     """The plan for filling a pool: the slots to remove, each with the reason, and the number of new slots.
 
-    `short`: the reason why the pool is not filled to its size (empty if it is).
+    `short`: the reason why the pool is not filled completely (empty if it is).
     """
 
     keeps: tuple[PoolSlot, ...]
@@ -100,7 +104,10 @@ class PoolPlan:
 
 
 def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime | None = None) -> str | None:
-    """Return why the slot does not meet the request; None if it does. `time` is used to detect wrong data times."""
+    """Return why the slot does not meet the request; None if the slot does.
+
+    `time` serves to detect wrong data times.
+    """
     if time is not None and time.is_from_future(slot.data_of):
         return "its time is in the future: a clock was wrong"
     if time is not None and time.is_wrong(slot.data_of):
@@ -128,7 +135,10 @@ def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime |
 
 
 def handout_objection(slot: PoolSlot, wish: SlotWish, time: RemovalTime) -> str | None:
-    """Return why the slot must not be handed out now; None if it may be. A slot of unknown age stays in the pool."""
+    """Return why the slot must not be handed out now; None if the slot may be.
+
+    A slot of unknown age stays in the pool.
+    """
     reason = objection(slot, wish, time.latest, time)
     if reason is None and not isinstance(wish.data, str) and time.is_age_unknown(slot.data_of):
         return "the age of its data is not known: the clock of this host jumped"
@@ -140,9 +150,9 @@ def filling(
 ) -> PoolPlan:
     """Return the plan for filling the pool. `slots` are ordered by the time of their data, oldest first.
 
-    `wish` is the default request. `newest` is the time of the set from which new slots would be created. If it is older
-    than `pool.max_age`, no slot is created. Slots with the newest data and protected slots stay. The expected size of a
-    new server is that of the largest server in the pool.
+    `wish` is the default request. `newest` is the time of the set from which new slots would be created. If that set is
+    older than `pool.max_age`, no slot is created. Slots with the newest data and protected slots stay. The expected
+    size of a new server is that of the largest server in the pool.
     """
     now = time.at
     refused = [(slot, reason) for slot in slots if (reason := objection(slot, wish, now, time)) is not None]
@@ -182,10 +192,10 @@ def _limits(keeps: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom) -> l
 
 
 def too_large(slots: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom, total_memory: int | None) -> str | None:
-    """Return why this host cannot fill a pool of that size now, with the figures; None if it can.
+    """Return why this host cannot fill the pool to its size now, with the figures; None if the host can.
 
-    `total_memory` is the memory of the host in bytes (None: unknown). The space of existing slots is already included
-    in the used space.
+    `total_memory` is the memory of the host in bytes (None: unknown). The pool's used space already includes the
+    existing slots.
     """
     most = total_memory // 2 if total_memory is not None else None
     if most is not None and terms.size * LEAST_MEMORY > most:

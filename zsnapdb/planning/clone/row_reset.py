@@ -1,4 +1,4 @@
-"""Decision whether the changes in a clone can be undone row by row, without replacing its data. Pure."""
+"""The decision whether the changes in a clone can be undone row by row, without replacing its data. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from zsnapdb.planning.binlog.row_values import TableShape, is_readable
 from zsnapdb.planning.binlog.undo import LoggedRow, RowChange, shape_objection
 
 MOST_CHANGES = 2000
-"""The maximum number of row changes that are undone. For several thousand changes, replacing the data is faster."""
+"""Maximum number of row changes that are undone. For several thousand changes, replacing the data is faster."""
 MOST_TABLES = 500
-"""The maximum number of tables whose counters are read. A server opens each table to return its counter."""
+"""Maximum number of tables whose counters are read. To return the counter of a table, a server must open the table.
+"""
 
 
 def transaction_objection(transaction: TransactionChanges) -> str | None:
@@ -41,7 +42,8 @@ def table_objection(shape: TableShape) -> str | None:
 def unreadable_objection(shape: TableShape, row: LoggedRow) -> str | None:
     """Return why unreadable values in the binlog, such as MySQL JSON, prevent undoing the change; None if they do not.
 
-    An undone insert removes such values with the row. Values that an update left identical, byte by byte, stay.
+    An undone insert removes such values with the row. Unreadable values that an update did not change in any byte stay
+    as they are.
     """
     if row.before is None:
         return None
@@ -66,7 +68,7 @@ def changes_objection(changes: Sequence[RowChange]) -> str | None:
 
 
 def log_objection(status: Mapping[str, str]) -> str | None:
-    """Return why the binlog may lack changes, from the server's binlog status; None if no reason is known."""
+    """Return why, according to the server's binlog status, the binlog may lack changes; None if no reason is known."""
     if not status.get("File"):
         return "the server writes no binlog"
     filters = status.get("Binlog_Do_DB", "") + status.get("Binlog_Ignore_DB", "")
@@ -75,9 +77,9 @@ def log_objection(status: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True)
 class SwapCase:
-    """A clone that is to be swapped: its kept port, and whether HAProxy listens on the port.
+    """A clone that may be swapped for another clone: its kept port, and whether HAProxy listens on the port.
 
-    `has_commits`: the clone has branches or snapshots, which would be removed with its data.
+    `has_commits`: the clone has branches or snapshots, which would be removed together with the clone's data.
     """
 
     has_pool: bool

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from zsnapdb.base.quantities import size
 
 LEAST = 64 << 20
-"""The minimum space of a clone. Its server needs it to start, because it rewrites redo logs and undo tablespaces."""
+"""Minimum space of a clone. Its server needs this space to start, because it rewrites redo logs and undo
+tablespaces.
+"""
 
 COMPARED = 1 << 30
-"""The space of a clone for the comparison of two states. Its server writes only its logs."""
+"""The space of a clone that is created to compare two states. The clone's server writes only its logs."""
 
 
 def clone_quota(configured: int, available: int, floor: int) -> int:
@@ -22,25 +24,25 @@ def clone_quota(configured: int, available: int, floor: int) -> int:
 
 
 def form_quota(configured: int, available: int, floor: int) -> int:
-    """Return the quota of a prepared form in bytes: never more than the free space above the floor.
+    """Return the quota of a prepared set in bytes: never more than the free space above the floor.
 
-    A form is outside the clones' common parent dataset, whose quota keeps the floor free.
+    A prepared set is not below the clones' common parent dataset, whose quota keeps the floor free.
     """
     return clone_quota(configured, available, floor) or home_quota(0, available, floor)
 
 
 def home_quota(used: int, available: int, floor: int, before: int = 0) -> int:
-    """Return the quota of all clones together in bytes: their `used` space and the free space above the floor.
+    """Return the quota of all clones together in bytes: their `used` space plus the free space above the floor.
 
-    `before` is the quota that was set earlier (0: none). While the pool has less free than the floor, the quota does
-    not grow. Otherwise each call would give the clones another `LEAST` bytes of production's space.
+    `before` is the quota that was set earlier (0: none). While the pool's free space is below the floor, the quota does
+    not grow. Otherwise each call would let the clones use another `LEAST` bytes of production's space.
     """
     wanted = used + max(LEAST, available - floor)
     return min(wanted, before) if before and available < floor else wanted
 
 
 def received_quota(plain_bytes: int, ratio: float = 1.0) -> int:
-    """Return the quota in bytes of a set for received streams, or replayed binlogs, of `plain_bytes`.
+    """Return the quota in bytes of a set that receives streams, or replays binlogs, of `plain_bytes`.
 
     `ratio` is the compression ratio of the pool for such data. The result includes an eighth for metadata and for
     records that the pool rounds up to its sectors, and `LEAST` for the logs of a server on the set.
@@ -50,9 +52,9 @@ def received_quota(plain_bytes: int, ratio: float = 1.0) -> int:
 
 
 def objection_to_set(needed: int, free: int, floor: int) -> str | None:
-    """Return why a set of `needed` bytes may not be received; None if the pool keeps `clones.free_floor`.
+    """Return why a set of `needed` bytes may not be received; None if `clones.free_floor` stays free in the pool.
 
-    The text does not contain the free space, because it would reveal the use by other subjects.
+    The text does not contain the free space, because that would reveal how much other subjects use.
     """
     if free - needed >= floor:
         return None
@@ -62,7 +64,8 @@ def objection_to_set(needed: int, free: int, floor: int) -> str | None:
 def objection_to_sets_of(owner: str, kept: Mapping[str, int], needed: int, most: int) -> str | None:
     """Return why one more set may not be received for this subject; None if it may.
 
-    `kept` has the bytes of each set that was or is being received for the subject, by id. `most` 0: no limit.
+    `kept` maps the id of each set that was or is being received for the subject to the bytes of the set. `most` 0: no
+    limit.
     """
     used = sum(kept.values())
     if not most or used + needed <= most:

@@ -1,4 +1,4 @@
-"""Sets of clones: which clone replicates from which, and the statements that set this up on each server. Pure."""
+"""Sets of clones: the source of each replica, and the statements that set up the replication on each server. Pure."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class ReplicaStatements:
 
 
 def replica_statements(flavour: Flavour, *, knows_replica: bool) -> ReplicaStatements:
-    """Return the statements for a replica of 127.0.0.1 that finds its place by GTIDs.
+    """Return the statements for a replica of 127.0.0.1 that finds its position by GTIDs.
 
-    The statements have placeholders for port, user and password.
+    The statements contain placeholders for port, user and password.
 
     `knows_replica`: whether the server has CHANGE REPLICATION SOURCE (MySQL 8.0.23). GET_SOURCE_PUBLIC_KEY: the
     connection does not leave the host, so the password may be encrypted with a key that the source itself provides

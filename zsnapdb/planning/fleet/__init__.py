@@ -1,1 +1,1 @@
-"""All instances of all hosts, as repositories show them."""
+"""All instances of all hosts, according to their repositories."""

@@ -31,7 +31,7 @@ DRILL = "drill"
 ANY = "any"
 """The queues that several hosts serve: drills, and jobs that need only a repository."""
 OLDEST = timedelta(days=8)
-"""The maximum age of a planned run that a host still executes."""
+"""Maximum age of a planned run that a host still executes."""
 CLOCKS = timedelta(minutes=5)
 """The allowed difference between clocks."""
 
@@ -55,7 +55,7 @@ class JobRequest(_Message):
 
 
 class JobProgress(_Message):
-    """The progress of a job. `step` is a text of zsnapdb."""
+    """The progress of a job. `step` is a text from zsnapdb."""
 
     host: FleetHostName
     step: Annotated[str, Field(max_length=80)] = ""
@@ -64,7 +64,7 @@ class JobProgress(_Message):
 
 
 class JobAnswer(_Message):
-    """The result of a job on a host. `served`: the earlier run that already did the job, if any."""
+    """The result of a job on a host. `served`: the earlier run that already did the job ("": none)."""
 
     host: FleetHostName
     exit_code: Annotated[int, Field(ge=-255, le=255)]
@@ -75,10 +75,10 @@ class JobAnswer(_Message):
 
 
 class FleetJob(_Message):
-    """A job in the view of the control process. `host` None: any host of the queue `queue` may do it.
+    """A job, as the control process knows it. `host` None: any host of the queue `queue` may do the job.
 
-    `timeout` is the maximum duration in seconds. A host that is silent for `heartbeat` seconds counts as dead. `run_id`
-    None: the id is derived from the schedule's time.
+    `timeout` is the maximum duration in seconds. A host that is silent for `heartbeat` seconds is considered dead.
+    `run_id` None: the id is derived from the schedule's time.
     """
 
     verb: FleetVerb
@@ -99,14 +99,14 @@ class FleetJob(_Message):
 
 
 class SlotsState(_Message):
-    """The workflow ids of the runs that hold a bucket's slots, and of the waiting runs in order."""
+    """The workflow ids of the runs that occupy a bucket's slots, and of the waiting runs in order."""
 
     bucket: BucketName
     limit: Annotated[int, Field(ge=1, le=1000)]
     holders: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
     most: int = 0
-    """The maximum number of simultaneous holders so far."""
+    """The highest number of slots that were occupied at the same time so far."""
 
 
 def queue_of(host: str) -> str:
@@ -115,7 +115,7 @@ def queue_of(host: str) -> str:
 
 
 def run_id_of(verb: FleetVerb, instance: str, scheduled: datetime) -> str:
-    """Return the id of the run for this time of a schedule. Every caller gets the same id."""
+    """Return the id of the run for this time of a schedule. The same arguments always result in the same id."""
     moment = scheduled.astimezone(UTC).replace(microsecond=0)
     digest = hashlib.blake2b(f"{verb.value}/{instance}/{moment.isoformat()}".encode(), digest_size=4)
     return f"{moment:%Y%m%dT%H%M%SZ}-{digest.hexdigest()}"
@@ -127,7 +127,7 @@ def is_timely(scheduled: datetime, now: datetime) -> bool:
 
 
 _PERCENT_STEP = 10
-"""The step in which progress is reported. A line for each percent would fill an operator's screen."""
+"""The step in which progress is reported. A line for every percent would fill an operator's screen."""
 
 
 def progress_text(progress: JobProgress) -> str:
@@ -146,7 +146,7 @@ def answer_text(answer: JobAnswer) -> str:
 
 
 class JobVerdict(StrEnum):
-    """The continuation of a job after an attempt."""
+    """How a job continues after an attempt."""
 
     DONE = "done"
     AGAIN = "again"
@@ -164,9 +164,8 @@ _OF_CLASSES = {
     RetryClass.NEVER: JobVerdict.NEVER,
 }
 _MOST = {JobVerdict.DONE: 1, JobVerdict.TWICE: 2, JobVerdict.NEVER: 1, JobVerdict.ELSEWHERE: 30}
-"""The maximum number of attempts by verdict. Without an entry, attempts go on as long as the job may take.
-
-A job that 30 hosts could not do is offered again later. Until then it has no slot of its bucket.
+"""Maximum number of attempts by verdict. For a verdict without an entry, attempts continue until the job's timeout.
+A job that 30 hosts could not do is offered again later. Until then the job occupies no slot of its bucket.
 """
 
 
@@ -195,7 +194,7 @@ _KINDS = {FleetVerb.BACKUP: JobKind.BACKUP, FleetVerb.DRILL: JobKind.DRILL, Flee
 
 
 def job_name(verb: FleetVerb, instance: str) -> JobName:
-    """Return the agent's name of the same job. Both store their runs under this name."""
+    """Return the agent's name for the same job. Fleet and agent store their runs under this name."""
     return JobName(instance, _KINDS[verb])
 
 
@@ -223,10 +222,10 @@ def decide_deferral(request: JobRequest) -> JobVerdict:
 
 
 def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: datetime) -> Refusal | None:
-    """Return why this host does not do the job. Return None if it may.
+    """Return why this host does not do the job; None if the host may do it.
 
-    A job for any host goes to another host that has the instance and a correct clock. A job for this host with a time
-    in the future is offered again later, when this host's clock may be right.
+    A job for any host is passed on to another host that has the instance and a correct clock. A job for this host with
+    a time in the future is offered again later, when this host's clock may be right.
     """
     never = JobVerdict.NEVER
     elsewhere = JobVerdict.ELSEWHERE if request.host is None else never
@@ -262,8 +261,7 @@ def is_too_soon(request: JobRequest, last: RunRecord | None, own: WorkerSettings
 def served_until(request: JobRequest, now: datetime) -> datetime:
     """Return the time up to which the run, if successful, covers the schedule.
 
-    It is at most the time in the run id, because a repeated request for an old run gets the old answer and no new
-    backup.
+    It is at most the time in the run id, because a repeated request for an old run only gets the old answer.
     """
     return min(now, request.scheduled, run_context.time_of(request.run_id))
 

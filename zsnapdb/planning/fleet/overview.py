@@ -1,7 +1,7 @@
-"""Verdicts on the instances of a fleet by their repositories, and the selection and order of rows. Pure.
+"""Verdicts on the instances of a fleet, from their repositories, and the selection and order of rows. Pure.
 
-`planning/health/objectives.py` judges the objectives. This module adds the one judgement that only a fleet has: whether
-a host is silent.
+`planning/health/objectives.py` judges the objectives. This module adds the one judgement that only a fleet needs:
+whether a host is silent.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from zsnapdb.planning.health.objectives import Health, Judgement, Objective, Ver
 HEARD = "heard"
 """The name of the judgement on a silent host."""
 _CLOCKS = 300.0
-"""The allowed difference between clocks, in seconds. A sign of life further in the future proves nothing."""
+"""The allowed difference between clocks, in seconds. A sign of life that is further in the future proves nothing."""
 NOT_JUDGED = ("copies", "immutable_for")
-"""Objectives that need another repository, or a request for each object's lock. A fleet's view uses neither."""
+"""Objectives that need another repository, or a request for the lock of each object. The fleet view uses neither."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +71,9 @@ class FleetReason:
 class FleetRow:
     """An instance in a repository, judged at a time.
 
-    `problem` is the reason why the instance could not be read now; then its facts, if any, are from an earlier reading.
-    `read` is the time of the reading. `reasons` are the objectives that are not met, the worst and oldest first.
+    `problem` is the reason why the instance could not be read now; then the instance's facts, if any, are from an
+    earlier reading. `read` is the time of the reading. `reasons` are the objectives that are not met: the worst first,
+    then the oldest first.
     """
 
     instance: str
@@ -163,7 +164,10 @@ def newest_sign(times: Iterable[datetime | None], at: datetime) -> datetime | No
 
 
 def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[HostState, ...]:
-    """Return every host that a backup names, silent hosts first, then by name. `within` is in seconds."""
+    """Return every host that a backup mentions: silent hosts first, otherwise ordered by name.
+
+    `within` is in seconds.
+    """
     heard: dict[str, list[datetime | None]] = {}
     for facts in known:
         if facts.host:
@@ -179,7 +183,7 @@ def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[
 def row(
     facts: InstanceFacts, read: datetime, at: datetime, expected: ObjectiveSettings, silent: Mapping[str, HostState]
 ) -> FleetRow:
-    """Return the instance, judged now by the objectives of its backups or, without these, by the `expected` objectives.
+    """Return the instance, judged by the objectives in its backups or, if there are none, by the `expected` ones.
 
     `silent` are the silent hosts, by name.
     """
@@ -191,7 +195,7 @@ def row(
 
 
 def judged_by(objectives: ObjectiveSettings) -> ObjectiveSettings:
-    """Return the objectives without those that a fleet's view does not judge."""
+    """Return the objectives without those that the fleet view does not judge."""
     return ObjectiveSettings.model_validate(objectives.model_dump(exclude=set(NOT_JUDGED)))
 
 
@@ -216,7 +220,10 @@ def _urgency(reason: FleetReason) -> tuple[int, float]:
 
 
 class SortKey(StrEnum):
-    """The orders of rows. RED: the worst verdict first, and among equal verdicts the longest lasting first."""
+    """The orders of rows.
+
+    RED: the worst verdict first, and among equal verdicts the one that has lasted longest first.
+    """
 
     RED = "red"
     INSTANCE = "instance"

@@ -1,6 +1,6 @@
-"""The wanted schedules and limits of the engine, and their differences from the present ones, with reasons. Pure.
+"""The wanted schedules and limits of the engine, and how they differ from the current ones, with reasons. Pure.
 
-The results for an operator of a fleet are here too: a plan, runs of jobs, and paused schedules.
+It also contains results for an operator: a plan, runs of jobs, and paused schedules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from zsnapdb.planning.fleet.jobs import FleetJob
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MOST = 8
-"""The maximum number of consecutive windows that delay a job."""
+"""Maximum number of consecutive windows that delay a job."""
 
 
 def windows_of(host: str, windows: Sequence[WindowSettings]) -> tuple[WindowSettings, ...]:
@@ -31,7 +31,7 @@ def windows_of(host: str, windows: Sequence[WindowSettings]) -> tuple[WindowSett
 
 
 def closed_until(windows: Sequence[WindowSettings], now: datetime) -> datetime | None:
-    """Return the end (UTC) of the windows that contain this moment; None if none does."""
+    """Return the end (UTC) of the windows that contain this moment; None if no window contains it."""
     at = now
     for _ in range(_MOST):
         ends = [end for one in windows if (end := _end(one, at)) is not None]
@@ -73,12 +73,15 @@ class FleetSchedule(FleetScheduleSettings):
 
     @property
     def name(self) -> str:
-        """The name, which stays the same when the schedule changes."""
+        """The name of the schedule, which stays the same when the schedule changes."""
         return f"{PREFIX}{self.job.verb}/{self.job.instance}"
 
     @property
     def schedule_id(self) -> str:
-        """The id in the engine: the name and a digest of the whole schedule. Ids alone show whether it is present."""
+        """The id in the engine: the name and a digest of the whole schedule.
+
+        So the ids alone show whether the schedule is present.
+        """
         digest = hashlib.blake2b(self.model_dump_json().encode(), digest_size=6).hexdigest()
         return f"{self.name}/{digest}"
 
@@ -101,7 +104,7 @@ class PresentSchedule:
 
     @property
     def name(self) -> str:
-        """The name in its id."""
+        """The schedule's name, which is the first part of its id."""
         return self.schedule_id.rpartition("/")[0]
 
     @property
@@ -131,9 +134,8 @@ class FleetChange:
     wave: int
     schedule: FleetSchedule | None = None
     stale: tuple[str, ...] = ()
-    """The ids of schedules that are removed once the new schedule exists.
-
-    If one of them is paused, the new one is too.
+    """The ids of schedules that are removed once the new schedule exists. If one of these is paused, the new schedule
+    is paused too.
     """
     limit: int | None = None
     """The new limit of the bucket `name` (None: the limit is removed, or the change concerns a schedule)."""
@@ -189,7 +191,7 @@ def job_of(settings: FleetJobsSettings, verb: FleetVerb, instance: str) -> Fleet
 def changes(
     settings: FleetJobsSettings, present: Sequence[PresentSchedule], limits: Sequence[PresentLimit]
 ) -> tuple[FleetChange, ...]:
-    """Return the changes that lead from the engine's state to the settings, in the order of the rollout."""
+    """Return the changes that make the engine's state match the settings, in the order of the rollout."""
     known: dict[str, list[PresentSchedule]] = {}
     for there in present:
         known.setdefault(there.name, []).append(there)
@@ -269,7 +271,7 @@ _KEYS = ("instance", "host", "verb", "bucket")
 
 @dataclass(frozen=True)
 class JobFilter:
-    """A filter such as instance=shop*: a key and a shell pattern."""
+    """A filter such as `instance=shop*`: a key and a shell pattern."""
 
     key: str
     pattern: str

@@ -30,7 +30,7 @@ class ReportedDay:
     """A day in UTC.
 
     `longest_without_backup` is the greatest age of the newest backup during this day in seconds; None if there was no
-    backup yet. `longest_without_drill` is the same for drills that passed.
+    backup yet. `longest_without_drill` is the greatest age of the newest drill that passed.
     """
 
     day: date
@@ -58,7 +58,7 @@ class KeptObjective:
 
 @dataclass(frozen=True)
 class JudgedDay:
-    """A day, and its objectives, which were kept or not."""
+    """A day, with its objectives and whether they were met."""
 
     day: ReportedDay
     objectives: tuple[KeptObjective, ...]

@@ -1,7 +1,7 @@
 """The facts for the health of an instance in one repository. Pure.
 
-All facts come from the content of the repository and the record of the host, none from a running program. So they are
-also correct if no job ran for a month, and on another host that only reads.
+All facts come from the content of the repository and the record of the host, none from a running program. So the facts
+are also correct if no job ran for a month, and on another host that only reads the repository.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class DrillFact:
 class CheckFact:
     """The restorable backup with the oldest last check.
 
-    `since` is the time of that check, or the time of the backup if it was never checked (`was_checked` is False).
+    `since` is the time of that check, or the time of the backup if the backup was never checked (`was_checked` is
+    False).
     """
 
     backup_id: str
@@ -44,10 +45,10 @@ class CopyFact:
 
 @dataclass(frozen=True)
 class LockFact:
-    """The time until which the store protects the objects of a backup and its chain, judged by a sample of them.
+    """The time until which the store protects the objects of a backup and its chain, judged by a sample of objects.
 
-    `until` is None in two cases: an object is unprotected (`unprotected` names it), or all protections are legal holds
-    without an end.
+    `until` is None in two cases: an object is unprotected (`unprotected` is its name), or all protections are legal
+    holds without an end.
     """
 
     backup_id: str
@@ -59,7 +60,7 @@ class LockFact:
 class ExchangedServer(StrEnum):
     """The state of the server that a restore replaces.
 
-    - RUNS: production runs, possibly because it was put back
+    - RUNS: production runs, possibly because the former server was put back
     - AWAY: production is down, and a zsnapdb command is running
     - LEFT: production is down, and no command is running
     """
@@ -74,7 +75,7 @@ class ExchangeFact:
     """An unfinished rewind or other restore that replaces the server on this host.
 
     `stopped` is the time (UTC) at which a zsnapdb command stopped the server; None if the server was not stopped or
-    runs again. `commands` are the two commands that end the exchange: one to continue, and one to go back.
+    runs again. `commands` are the two commands that end the exchange: one continues it, and one reverts it.
     """
 
     started: datetime
@@ -85,7 +86,7 @@ class ExchangeFact:
 
 @dataclass(frozen=True)
 class StoppedServer:
-    """The systemd unit of a server that does not run on this host, although it ran at the last backup.
+    """The systemd unit of a server that does not run on this host, although it ran during the last backup.
 
     `has_failed`: the server crashed or did not start, and was not stopped on purpose.
     """
@@ -96,14 +97,14 @@ class StoppedServer:
 
 @dataclass(frozen=True)
 class HealthFacts:
-    """The known protection of an instance in one repository at a time (UTC).
+    """The known protection of an instance in one repository at a given time (UTC).
 
     - `newest_point`: the newest restorable point (None: nothing can be restored)
-    - `window_start`: the start of the range without a gap up to that point (None: nothing can be restored)
+    - `window_start`: the start of the gapless range up to that point (None: nothing can be restored)
     - `no_copy`: why this host cannot restore the newest backup
     - `damage`, `doubts`: problems that a person must solve now, and problems that can wait
     - `room`: why this host cannot keep its records
-    - `restore_seconds`: the expected duration of a restore of the newest point (None: no drill shows it)
+    - `restore_seconds`: the expected duration of a restore of the newest point (None: there was no suitable drill)
     - `exchanges`: the unfinished replacements of this host's server
     """
 
@@ -129,4 +130,4 @@ class HealthFacts:
     exchanges: tuple[ExchangeFact, ...] = ()
     stopped: StoppedServer | None = None
     is_machine: bool = False
-    """Whether the instance is a virtual machine. Binlogs of a server inside the machine are not archived."""
+    """Whether the instance is a virtual machine. The binlogs of a server inside the machine are not archived."""

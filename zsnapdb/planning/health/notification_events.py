@@ -15,13 +15,13 @@ from zsnapdb.config.notifications import NotificationEvent, NotificationTarget, 
 from zsnapdb.planning.health.objectives import Health, Objective, Verdict
 
 READABLE = "repository"
-"""The subject of the judgement on whether the state of an instance could be read."""
+"""The subject of an event about whether the state of an instance could be read."""
 _FIRST = NotificationEvent.START, NotificationEvent.SUCCESS, NotificationEvent.FAILURE
 
 
 @dataclass(frozen=True)
 class Occasion:
-    """An event of a job or an objective (`subject`) of an instance at a time (UTC)."""
+    """An event about a job or an objective (`subject`) of an instance at a time (UTC)."""
 
     event: NotificationEvent
     instance: str
@@ -39,7 +39,7 @@ class _FrozenRecord(BaseModel):
 
 
 class KnownProblem(_FrozenRecord):
-    """A problem that was sent to a target, but whose end was not sent yet."""
+    """A problem that was reported to a target, but whose end was not reported yet."""
 
     instance: Annotated[str, Field(max_length=200)]
     subject: Annotated[str, Field(max_length=200)]
@@ -116,7 +116,7 @@ def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
 def is_news(target: NotificationTarget, memory: TargetMemory, occasion: Occasion) -> bool:
     """Return whether a target that the event concerns must be notified now.
 
-    - A ping target gets everything: its silence is an alarm.
+    - A ping target gets every event, because missing pings cause an alarm.
     - Other targets get a problem once, and again after `repeat`.
     - They get the end of a problem if they got the problem.
     - They get each start and success only if they subscribed to these events.
@@ -135,7 +135,7 @@ def is_news(target: NotificationTarget, memory: TargetMemory, occasion: Occasion
 
 @dataclass(frozen=True)
 class JudgedInstance:
-    """The health of an instance in its repository, or the error that hides it."""
+    """The health of an instance in its repository, or the error that prevented the judgement."""
 
     instance: str
     repository: str
@@ -144,7 +144,7 @@ class JudgedInstance:
 
     @property
     def is_good(self) -> bool:
-        """Whether no objective is broken. A warning counts as good."""
+        """Whether no objective is broken. An instance with a warning is good."""
         return self.health is not None and self.health.verdict is not Verdict.BROKEN
 
 
@@ -207,8 +207,8 @@ _EXIT_CODE = "exit-code"
 class UnitEnd:
     """The name of a unit without .service, and how it ended.
 
-    `result` and `status` are systemd's $SERVICE_RESULT and $EXIT_STATUS (systemd.exec(5)). They are "" if unknown:
-    before version 251, systemd does not pass them to OnFailure= units.
+    `result` and `status` are systemd's $SERVICE_RESULT and $EXIT_STATUS (systemd.exec(5)), or "" if unknown: before
+    version 251, systemd does not pass these variables to OnFailure= units.
     """
 
     unit: str

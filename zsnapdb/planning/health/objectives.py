@@ -1,4 +1,4 @@
-"""Evaluation of an instance's objectives in one repository, for all displays and reports of health. Pure."""
+"""Evaluation of an instance's objectives in one repository, for everything that displays or reports health. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Objective(StrEnum):
     """The kind of an objective.
 
     RESTORABLE and INTACT are judged for every instance. SERVER is judged while the server is down or a zsnapdb command
-    replaces it, the others if they are configured. If no limit is set for RPO, it gives a warning when no binlog is
+    replaces it, and the other objectives if they are configured. Without a limit, RPO causes a warning if no binlog is
     archived.
     """
 
@@ -44,7 +44,7 @@ class Objective(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The state of an objective. An unknown fact breaks the objective that needs it."""
+    """The state of an objective. If a fact is unknown, the objective that needs the fact is broken."""
 
     MET = "met"
     WARNING = "warning"
@@ -52,7 +52,7 @@ class Verdict(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 met, 1 warning, 2 broken: also the exit code of `zsnapdb status`."""
+        """0 met, 1 warning, 2 broken. The rank is also the exit code of `zsnapdb status`."""
         return (Verdict.MET, Verdict.WARNING, Verdict.BROKEN).index(self)
 
 
@@ -103,10 +103,11 @@ _STAND_STILL = (Objective.RPO, Objective.BACKUP_AGE, Objective.ARCHIVE_LAG)
 
 
 def judge(facts: HealthFacts, objectives: ObjectiveSettings) -> Health:
-    """Return the judgement of every configured objective, and of those that every instance has.
+    """Return the judgement of every configured objective, and of the objectives that apply to every instance.
 
-    While a zsnapdb command replaces the server and the server is down, it writes nothing and none of its jobs can run.
-    So the objectives in `_STAND_STILL` cause only warnings then; the objective `server` reports the state.
+    While a zsnapdb command replaces the server and the server is down, the server writes nothing and none of its jobs
+    can run. So during that time the objectives in `_STAND_STILL` cause only warnings; the objective `server` reports
+    the state.
     """
     configured = tuple(_configured(facts, objectives))
     if any(exchange.server is not ExchangedServer.RUNS for exchange in facts.exchanges):
@@ -229,7 +230,7 @@ _Judge = Callable[[Objective, str, "datetime | None", float, str], Judgement]
 
 @dataclass(frozen=True)
 class _Ages:
-    """Evaluation of ages at a time. A warning begins at the fraction `warn_at` of a limit."""
+    """Evaluation of ages at a given time. A warning begins at the fraction `warn_at` of a limit."""
 
     at: datetime
     warn_at: float
@@ -251,7 +252,7 @@ class _Ages:
 
 
 def _after(fact: datetime, seconds: float) -> datetime | None:
-    """Return the time `seconds` after the fact; None if it is after the year 9999, which a forged fact can cause."""
+    """Return the time `seconds` after the fact; None if it is after the year 9999. A forged fact can cause this."""
     try:
         return fact + timedelta(seconds=seconds)
     except OverflowError:
@@ -357,7 +358,7 @@ def archive_short_limits(objectives: ObjectiveSettings, interval: float) -> Iter
 
 
 def schedule_short_limits(key: str, limit: float | None, job: str, pause: float) -> Iterator[ShortLimit]:
-    """Yield the age limit if it is shorter than `pause`, the longest pause between two runs of its job in seconds."""
+    """Yield the age limit if it is shorter than `pause`, the longest time in seconds between two runs of the job."""
     if limit is not None and limit <= pause:
         yield ShortLimit(key, limit, math.ceil(pause) + 1, f"{job} runs up to {format_duration(pause)} apart")
 
@@ -365,14 +366,14 @@ def schedule_short_limits(key: str, limit: float | None, job: str, pause: float)
 _OF_BYTES = ("receive", "replay")
 """The kinds of steps whose duration depends on bytes."""
 _OF_CHECKS = ("pages", "tables", "probes", "boot", "ask")
-"""The kinds of steps in a drill that a restore does not have."""
+"""The kinds of steps that only a drill has, not a restore."""
 
 
 def restore_seconds(history: Sequence[Timing], sizes: Mapping[str, int]) -> float | None:
     """Return the expected duration in seconds; None if no past drill had all the required kinds of steps.
 
-    `sizes` are the total bytes that the restore moves, by kind of step. For steps that move no bytes, the median of
-    past durations is used.
+    `sizes` are the total bytes that the restore transfers, by kind of step. For steps that transfer no bytes, the
+    median of past durations is used.
     """
     moving = [expected_seconds(kind, sizes[kind], history) for kind in _OF_BYTES if sizes.get(kind)]
     if not moving or None in moving:
@@ -383,9 +384,9 @@ def restore_seconds(history: Sequence[Timing], sizes: Mapping[str, int]) -> floa
 
 
 def start_without_gap(window: Window) -> int | None:
-    """Return the start of the range without a gap up to the newest restorable point (microseconds UTC).
+    """Return the start of the gapless range up to the newest restorable point (microseconds UTC).
 
-    None if nothing can be restored. Without any archive, the time between two backups is not a gap.
+    None if nothing can be restored. If no binlogs are archived, the time between two backups is not a gap.
     """
     start = None
     gaps = {gap.end: gap for gap in window.gaps}

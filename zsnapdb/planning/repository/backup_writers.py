@@ -1,7 +1,8 @@
 """The servers that wrote backups under one instance name. Pure.
 
 Two hosts may use the same instance name and repository, by mistake or temporarily. Their backups are handled
-separately: a server's backups must not make another server's backups expire, and never count as its newest ones.
+separately: a server's backups must not make another server's backups expire, and are never taken as that server's
+newest backups.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from zsnapdb.planning.creation_order import PlacedLink, contradicted
 from zsnapdb.planning.repository.retention import time_of
 
 SILENT = timedelta(days=14)
-"""A server whose newest backup is older than this counts as replaced by the server that wrote after it."""
+"""A server whose newest backup is older than this is considered replaced by the server that wrote later backups."""
 
 
 class WrittenLink(Link, Protocol):
@@ -28,7 +29,7 @@ class WrittenLink(Link, Protocol):
 
 
 class PlacedBackup(WrittenLink, PlacedLink, Protocol):
-    """A stored backup with the identity of its server, and its place among the others."""
+    """A stored backup with the identity of its server, and its place among all backups."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,15 @@ class Writer:
 
 
 def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
-    """Return the servers that wrote these backups, the one with the oldest backup first. `stored` is oldest first.
+    """Return the servers that wrote these backups; the server with the oldest backup is first.
 
-    Two backups belong to one server if they name the same server, or if one is an increment of the other. So a server
-    with a new UUID on the same datasets stays the same. If the last backup of a server is older than the first one of
-    the next server and older than `SILENT`, the next server replaced it. Then the backups of both are treated as those
-    of one server. If the id of that last backup contradicts the order, its clock was wrong. Then the age of the next
-    server's first backup decides.
+    `stored` is oldest first.
+
+    Two backups belong to one server if their manifests contain the same server, or if one is an increment of the other.
+    So a server with a new UUID on the same datasets stays the same server. If the last backup of a server is older than
+    the first one of the next server and older than `SILENT`, the next server replaced it. Then the backups of both are
+    treated as those of one server. If the id of that last backup contradicts the order, the clock was wrong. Then the
+    age of the next server's first backup is compared with `SILENT` instead.
     """
     wrong = contradicted([time_of(link.backup_id) for link in stored])
     doubtful = {link.backup_id for link, is_wrong in zip(stored, wrong, strict=True) if is_wrong}
@@ -110,7 +113,7 @@ def by_backup(known: Sequence[Writer]) -> Mapping[str, str]:
 def others(known: Sequence[Writer], own: Sequence[str]) -> tuple[Writer, ...]:
     """Return the other servers that have a backup newer than the oldest backup of this host's server.
 
-    `own` are ids of backups of this host's server. If there are none, the result contains every server.
+    `own` are ids of backups of this host's server. If there are no such ids, the result contains every server.
     """
     mine = [writer for writer in known if set(own) & set(writer.backups)]
     oldest = mine[0].first if mine else -1

@@ -15,12 +15,14 @@ from zsnapdb.planning.damage_register import DamageRegister
 
 LATEST = "latest"
 _ROOM = 256
-"""The number of ids that must be free after the original's in its second, so that two runs rarely choose the same."""
+"""The number of ids that must be free after the original id in the same second, so that two runs rarely choose the same
+id.
+"""
 _SUFFIXES = 0x10000
 
 
 class ChainMember(PlacedLink, Protocol):
-    """A stored backup with its creation order, and whether it is a full backup."""
+    """A stored backup with its place in the order of creation, and whether it is a full backup."""
 
     @property
     def is_full(self) -> bool: ...
@@ -31,7 +33,7 @@ S = TypeVar("S", bound=ChainMember)
 
 @dataclass(frozen=True)
 class Consolidation(Generic[S]):
-    """The chain that becomes one full backup, full backup first, the id of the new backup, and at least one reason."""
+    """The chain that becomes one full backup (full backup first), the id of the new backup, and at least one reason."""
 
     chain: tuple[S, ...]
     backup_id: str
@@ -39,16 +41,16 @@ class Consolidation(Generic[S]):
 
     @property
     def original(self) -> S:
-        """The backup whose snapshots the new backup also has."""
+        """The backup whose snapshots the new backup also contains."""
         return self.chain[-1]
 
 
 def choose(
     stored: Sequence[S], requested: str, damage: DamageRegister, unchosen: Mapping[str, str], randomness: int
 ) -> Consolidation[S]:
-    """Return the consolidation of the backup with that id; for `latest`, of the newest backup with a complete chain.
+    """Return the consolidation of the requested backup; for `latest`, of the newest backup with a complete chain.
 
-    `stored` is oldest first. `unchosen` has the reasons why `latest` never chooses some of them. Raises NotFound if
+    `stored` is oldest first. `unchosen` maps the backups that `latest` never chooses to the reasons. Raises NotFound if
     there is no such backup, PreflightError if a full backup of its snapshots is stored, DamagedError if its chain is
     broken or known to be damaged.
     """

@@ -1,7 +1,7 @@
 """The digests of the small documents that this host stored without a signature, or adopted. Pure.
 
 The digests identify the documents of this host. A host that begins to sign still trusts these documents. On a host that
-does not sign, only these documents count for an objective.
+does not sign, only these documents are used to judge an objective.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from zsnapdb.planning.repository.host_backup_record import RecordPart
 
 DRILLS, CHECKS, MARKS, PINS = "drills", "checks", "marks", "pins"
 _MOST = {DRILLS: 400, CHECKS: 50, MARKS: 50, PINS: 1000}
-"""The number of recorded documents per kind. Readers need only the newest documents."""
+"""Maximum number of recorded documents per kind. Readers need only the newest documents."""
 _MOST_ELSEWHERE = 10_000
 _MOST_REPLACED = 8
-"""The number of recorded documents of a place whose document is replaced.
-
-The host records a document before it replaces the former document. Until then, and after some killed runs, readers find
-the former document.
+"""Maximum number of recorded documents of a place whose document is replaced. The host records a new document
+before the replacement. Until then, and after some killed runs, readers find the former document.
 """
 
 Place = Annotated[str, Field(pattern=r"^[a-z]+(/[A-Za-z0-9_.-]+){0,2}$", max_length=400)]
@@ -34,7 +32,7 @@ def incarnation(name: str) -> str:
 
 
 def complete(incarnation: str) -> str:
-    """Return the place of the record that shows up to which point a history is complete.
+    """Return the place of the record about the point up to which a history is complete.
 
     Each record replaces the former one.
     """

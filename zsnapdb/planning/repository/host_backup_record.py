@@ -1,7 +1,8 @@
 """The record of the backups and binlogs that a host stored, and its comparison with a repository. Pure.
 
-The record is on the host, where writers of the repository cannot change it. So the comparison finds backups that were
-deleted, hidden or rolled back in the repository. Only the record shows which backups this host removed itself.
+The record is stored on the host, where writers of the repository cannot change it. So the comparison finds backups that
+were deleted, hidden or rolled back in the repository. The record is also the only proof that this host removed a backup
+itself.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ from zsnapdb.planning.repository.retention import RetentionFacts
 
 _SHOWN = 3
 _DRILLS = 20
-"""The number of drills in a record. Only the newest drills are needed."""
+"""Maximum number of drills in a record. Only the newest drills are needed."""
 _BINLOG = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]+$"
 
 
 class RecordPart(BaseModel):
-    """A part of a record. It refuses unknown fields."""
+    """A part of a record. Unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -59,10 +60,10 @@ class RecordedVolume(RecordPart):
 class RecordedBackup(RecordPart):
     """A backup that this host stored: its server, its position and its volumes.
 
-    `server` is the name of the server in its binlog history (None: the source is no server). `writer` is the identity
-    of the source. Backups of earlier versions have no pool, transaction group or sequence. `manifest` is the SHA-256 of
-    the manifest's line (None: an earlier version recorded the backup, and no writing command of this version has read
-    it yet).
+    `server` is the server's name in its binlog history (None: the source is not a server). `writer` is the identity of
+    the source. Backups that earlier versions recorded have no pool, transaction group or sequence. `manifest` is the
+    SHA-256 of the manifest's line (None: an earlier version recorded the backup, and no writing command of this version
+    has read it yet).
     """
 
     backup_id: BackupId
@@ -83,8 +84,7 @@ class RemovedBackup(RecordPart):
     """A backup that a prune of this host removed, or whose removal a person acknowledged.
 
     The host writes the record before the removal, so the removal may be incomplete. `guids` are the GUIDs of its
-    snapshots, `manifest` has the same meaning as in a RecordedBackup. `acknowledged`: a person acknowledged the
-    removal.
+    snapshots, `manifest` means the same as in `RecordedBackup`. `acknowledged`: a person acknowledged the removal.
     """
 
     backup_id: BackupId
@@ -97,7 +97,7 @@ class EvidenceEnd(RecordPart):
     """The newest evidence record that this host wrote or read: its number and the SHA-256 of its object.
 
     `own` are ranges of records that this host wrote or adopted, each with its first and last number (None: an earlier
-    version did not record them).
+    version did not record the ranges).
     """
 
     format: Literal[1] = 1
@@ -106,11 +106,11 @@ class EvidenceEnd(RecordPart):
     own: tuple[tuple[int, int], ...] | None = None
 
     def owns(self, number: int) -> bool:
-        """Whether this host wrote or adopted the record of that number."""
+        """Whether this host wrote or adopted the record with this number."""
         return self.own is None or any(first <= number <= last for first, last in self.own)
 
     def after(self, before: EvidenceEnd | None) -> EvidenceEnd:
-        """Return this end with the ranges of own records from both ends."""
+        """Return this end, with the own records of both ends."""
         earlier = () if before is None else ((1, before.number),) if before.own is None else before.own
         merged: list[tuple[int, int]] = []
         for first, last in sorted((*earlier, *(self.own or ()))):
@@ -130,15 +130,15 @@ class BackupRecord(RecordPart):
     stored: tuple[RecordedBackup, ...] = ()
     removed: tuple[RemovedBackup, ...] = ()
     pinned: tuple[BackupId, ...] = ()
-    """The backups that this host pinned: no prune of this host removes them, whatever pins the repository lists."""
+    """The backups that this host pinned. No prune on this host removes them, whatever pins the repository lists."""
 
     drilled: tuple[BackupId, ...] = ()
     """The newest drills whose evidence this host stored in the repository, oldest first."""
 
     sequence: SequenceNumber | None = None
-    """The greatest sequence number that this host gave to a document of the instance in the repository."""
+    """The greatest sequence number that this host assigned to a document of the instance in the repository."""
     abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
-    """The backups of a pool before an older copy replaced it, with the transaction group of the next backup."""
+    """The backups that a pool made before an older copy replaced it, with the transaction group of the next backup."""
 
     def with_next_number(self, stored: Iterable[int | None]) -> BackupRecord:
         """Return the record with the sequence number of a new document.
@@ -149,7 +149,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"sequence": creation_order.next_number(self.sequence or 0, (*given, *stored))})
 
     def with_turn(self, pool_guid: int, createtxg: int) -> BackupRecord:
-        """Return the record after a pool created a set in this group. Later backups of the pool become abandoned."""
+        """Return the record after a pool created a set in this group. Backups with later groups become abandoned."""
         of_pool = {one.backup_id: one.createtxg or 0 for one in self.stored if one.pool_guid == pool_guid}
         return self.model_copy(update={"abandoned": creation_order.with_turn(self.abandoned, of_pool, createtxg)})
 
@@ -198,7 +198,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": stored})
 
     def with_removed(self, removed: Sequence[RemovedBackup]) -> BackupRecord:
-        """Return the record that lists these backups as removed, so that they do not count as missing."""
+        """Return the record that lists these backups as removed, so that they are not reported as missing."""
         seals: dict[str, str | None] = {one.backup_id: one.manifest for one in self.removed}
         seals |= {one.backup_id: one.manifest for one in self.stored}
         sealed = (one.model_copy(update={"manifest": one.manifest or seals.get(one.backup_id)}) for one in removed)
@@ -209,7 +209,7 @@ class BackupRecord(RecordPart):
     def with_successor(self, backup_id: str, successor: RecordedBackup) -> BackupRecord:
         """Return the record with the successor in place of a backup with the same snapshots.
 
-        The record stays unchanged if it lacks that backup or already has the successor.
+        The record stays unchanged if it lacks that backup or already contains the successor.
         """
         if any(known.backup_id == successor.backup_id for known in self.stored):
             return self
@@ -217,11 +217,11 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": stored})
 
     def stored_after(self, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
-        """Return the ids of the backups that are later than a set of this host and have other snapshots.
+        """Return the ids of the backups that are later than a set of this host and contain other snapshots.
 
-        If the record has the set, the order of the record decides. Otherwise the transaction groups of the pool decide.
-        Backups of another pool count as later if the record has an earlier backup of this pool. If no recorded backup
-        has a transaction group (an earlier version), the times in the ids decide.
+        If the record contains the set, the order of the record is used, otherwise the transaction groups of the pool.
+        Backups of another pool are considered later if the record contains an earlier backup of this pool. If no
+        recorded backup has a transaction group (an earlier version), the times in the ids are used.
         """
         guids = frozenset(snapshot.guid for snapshot in made.snapshots.values())
         ids = [backup.backup_id for backup in self.stored]
@@ -245,7 +245,7 @@ class BackupRecord(RecordPart):
         )
 
     def only_removed(self, names: Collection[str]) -> BackupRecord:
-        """Return the record with only these removed backups, because the others left nothing on this host."""
+        """Return the record with only these removed backups. Nothing of the others is left on this host."""
         return self.model_copy(update={"removed": tuple(b for b in self.removed if b.backup_id in names)})
 
     def removed_guids(self) -> Mapping[str, frozenset[int]]:
@@ -275,8 +275,8 @@ class ArchivedPosition(RecordPart):
 class RecordedBinlog:
     """A rotated binlog that this host archived: its incarnation, its name, and the digest of its description.
 
-    `line` is the SHA-256 of the stored line (None: an earlier version recorded it). `removing`: a prune of this host
-    began to remove it. A record has many, and they take half the memory of models.
+    `line` is the SHA-256 of the stored line (None: an earlier version recorded it). `removing`: a prune on this host
+    began to remove the binlog. A record contains many of these; as dataclasses, they need half the memory.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -324,12 +324,12 @@ class StoredKind(StrEnum):
     OTHER_REPOSITORY = "other-repository"
     RECORD_UNREADABLE = "record-unreadable"
     NOT_COMPARED = "not-compared"
-    """This account may not read the record, so a loss would not be noticed."""
+    """This account may not read this host's record, so a loss would not be noticed."""
     OTHER_WRITER = "other-writer"
     FROM_FUTURE = "from-the-future"
     """A backup that this host did not store, with a time in the future."""
     FOREIGN = "foreign"
-    """A backup that this host does not know."""
+    """A backup without proof that this host knows it."""
     MARKER_MISSING = "marker-missing"
     """The object that gives the repository its id."""
     REWRITTEN = "rewritten"
@@ -379,7 +379,7 @@ class StoredFinding:
 
 @dataclass(frozen=True)
 class LocalBackup:
-    """A backup whose snapshots on this host are marked as stored. `guids` are by role."""
+    """A backup whose local snapshots are marked as stored. `guids` maps each role to its snapshot's GUID."""
 
     backup_id: str
     guids: Mapping[str, int]
@@ -419,7 +419,7 @@ class _UnknownBackup:
 class MissingBackup:
     """A backup that this host stored and the repository lacks.
 
-    `recorded` None: only local snapshots show it. `guids` are the GUIDs of its snapshots.
+    `recorded` None: the backup is known only from local snapshots. `guids` are the GUIDs of its snapshots.
     """
 
     backup_id: str
@@ -439,9 +439,9 @@ def missing_backups(
 ) -> tuple[MissingBackup, ...]:
     """Return the backups that this host stored and the repository lacks, in the order in which they were stored.
 
-    `there` are the readable backups of the repository, `unreadable` the ids of the others that it lists. A missing
-    backup counts as expired if the retention policy would not keep it, because another host may have removed it.
-    Backups in `foreign` make no backup expire.
+    `there` are the readable backups of the repository, `unreadable` the ids of its unreadable backups. A missing backup
+    is considered expired if the retention policy would not keep it, because another host may have removed it. Backups
+    in `foreign` never make another backup expire.
     """
     listed = {link.backup_id for link in there} | set(unreadable)
     gone = {backup.backup_id for backup in record.removed}
@@ -485,7 +485,7 @@ def order_of(
     """Return the ids of all stored backups and all backups that this host knows, oldest first.
 
     `there` are the readable backups. The record determines the places of missing and rewritten backups; without a
-    record, their snapshots do. Backups in `foreign` do not change the order of the others.
+    record, the backups' snapshots do. Backups in `foreign` do not change the order of the others.
     """
     own = {backup.backup_id for backup in record.stored}
     there = [link for link in there if link.backup_id not in foreign or link.backup_id not in own]
@@ -540,7 +540,7 @@ def judge_writers(
 ) -> tuple[StoredFinding, ...]:
     """Return a finding for each other server that writes under the name of the instance.
 
-    `own` are the ids of backups that this host stored. If there are none, a repository with one server causes no
+    `own` are the ids of backups that this host stored. If there are no such ids, a repository with one server causes no
     finding, unless this host is about to write to it (`is_writing`).
     """
     if len(known) < 2 and (own or not is_writing):
@@ -558,7 +558,7 @@ def judge_writers(
 
 
 def judge_marker(note: str) -> tuple[StoredFinding, ...]:
-    """Return a finding if the repository was opened without its marker. `note` is the message about this."""
+    """Return a finding if the repository was opened without its marker. `note` is the message about that."""
     if not note:
         return ()
     hint = "check who can write to the bucket; `zsnapdb init` writes the marker again"
@@ -591,6 +591,6 @@ def backups_in(names: Sequence[str]) -> str:
 
 
 def newest_of(names: Sequence[str]) -> str:
-    """Return a text with the newest of the names and the number of the others."""
+    """Return a text with the newest of the names and the number of the other names."""
     shown = ", ".join(reversed(names[-_SHOWN:]))
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} older"

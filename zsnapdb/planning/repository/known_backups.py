@@ -1,8 +1,8 @@
-"""The distinction between stored backups that this host knows and foreign backups, with reasons. Pure.
+"""The decision for each stored backup whether this host knows it or it is foreign, with reasons. Pure.
 
 Anyone who can write to a repository can add a manifest. This host knows a backup by one of three proofs: a trusted
-signature, its snapshots and manifest in this host's record, or marked snapshots on this host. Removals consider and
-remove only known backups.
+signature, its snapshots and manifest in this host's record, or marked snapshots on this host. Only known backups are
+considered for removal.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SIGNING_KEY = "/etc/zsnapdb/signing-key"
 
 
 class SigningState(StrEnum):
-    """The decision about signing: this host signs, only reads the repository, or signs nothing."""
+    """The configured decision about signing: this host signs, only reads the repository, or does not sign."""
 
     KEY = "key"
     READER = "reader"
@@ -96,11 +96,12 @@ class KnownBy(StrEnum):
 class Provenance:
     """The proof for each known backup, and the reason why each other backup is foreign.
 
-    `knows_any`: this host stored or adopted backups of the instance, or trusts signatures. Otherwise it cannot
-    distinguish known and foreign backups, so every backup can be restored, and none is removed. `rewritten` are foreign
-    backups with an id under which this host stored another manifest. `untrusted` are the rewritten backups, and the
-    foreign backups that name the snapshots of a backup of this host. No chain uses untrusted backups. `begun` are known
-    backups whose removal this host began. `unsealed` has the digests of known manifests that are not in the record.
+    `knows_any`: this host stored or adopted backups of the instance, or trusts signatures. Otherwise known and foreign
+    backups cannot be distinguished: all can be restored, and none is removed. `rewritten` are foreign backups with an
+    id under which this host stored another manifest. `untrusted` are the rewritten backups, and the foreign backups
+    whose manifests contain the snapshots of one of this host's backups. Untrusted backups are never used in a chain.
+    `begun` are known backups whose removal this host began. `unsealed` contains the digests of known manifests that are
+    not in the record.
     """
 
     knows_any: bool = False
@@ -111,7 +112,7 @@ class Provenance:
     begun: frozenset[str] = frozenset()
     unsealed: Mapping[str, str] = field(default_factory=dict)
     inherited: tuple[str, ...] = ()
-    """Known consolidated backups from an earlier version, which did not record them."""
+    """Known consolidated backups that an earlier version made but did not record."""
     stored: frozenset[str] = frozenset()
     """The backups that this host stored or adopted, even if the repository does not list them."""
     has_record: bool = True
@@ -119,12 +120,12 @@ class Provenance:
 
     @property
     def unchosen(self) -> Mapping[str, str]:
-        """The foreign backups, which only an explicit id selects. A host that knows no backup has none."""
+        """The foreign backups, which only an explicit id selects. It is empty on a host that knows no backup."""
         return self.foreign if self.knows_any else {}
 
     @property
     def for_removal(self) -> Provenance:
-        """The provenance that counts for removals.
+        """Return the provenance that is used for removals.
 
         Snapshots on this host prove the data of a backup, but not that its manifest is the one that was stored.
         """
@@ -139,7 +140,7 @@ class Provenance:
         )
 
     def trusted(self, stored: Sequence[L]) -> list[L]:
-        """Return those of the backups that chains may use, in the same order."""
+        """Return the backups that chains may use, in the same order."""
         return [link for link in stored if link.backup_id not in self.untrusted]
 
 
@@ -157,9 +158,9 @@ def judge(
 
     `digests` are the SHA-256 of their manifests, by id. `local` are the backups with marked snapshots on this host.
     `is_signed`: this host trusts a manifest only if a trusted key signed it or this host recorded it. `unbelieved` has
-    the reasons against the other manifests, by id. `consolidated` are the backups whose manifests name a consolidation.
-    A record without any digest is from an earlier version. Then a consolidated backup is known if it has the snapshots
-    of a recorded increment.
+    the reasons against the other manifests, by id. `consolidated` are the backups whose manifests say that they were
+    consolidated. A record without any digest is from an earlier version. Then a consolidated backup is known if it
+    contains the snapshots of a recorded increment.
     """
     stored = {backup.backup_id: backup for backup in record.stored}
     removed = {backup.backup_id: backup for backup in record.removed}
@@ -208,7 +209,7 @@ def judge(
 def _of_signed(
     there: Sequence[Link], stored: Mapping[str, RecordedBackup], unbelieved: Mapping[str, str], ids: frozenset[str]
 ) -> Provenance:
-    """Return the provenance in a repository whose manifests have believed signatures."""
+    """Return the provenance in a repository where this host trusts only signed or recorded manifests."""
     rewritten = [name for name in unbelieved if name in stored and stored[name].manifest is not None]
     by_key = {link.backup_id: KnownBy.SIGNATURE for link in there}
     return Provenance(True, by_key, dict(unbelieved), tuple(rewritten), frozenset(rewritten), stored=ids)
@@ -243,8 +244,8 @@ def judge_foreign(
 ) -> tuple[StoredFinding, ...]:
     """Return the findings about foreign backups. `foreign` has the reasons by id.
 
-    `rewritten` are foreign backups under the ids of this host's own backups. `named` are backups that another finding
-    names. Without `knows_any`, there is no finding.
+    `rewritten` are foreign backups that use the ids of this host's own backups. `named` are backups that another
+    finding mentions. Without `knows_any`, there is no finding.
     """
     if not knows_any:
         return ()
@@ -311,9 +312,9 @@ def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFi
 def from_future(backup_ids: Iterable[str], now: datetime, own: Collection[str]) -> Mapping[str, datetime]:
     """Return, by id, the times of the backups whose ids are more than a day after `now`.
 
-    Anyone who can write to a repository can add such a backup, so that it counts as the newest. `own` are the ids of
-    the backups that this host stored. The result never has these, because their ids show only that the clock was or is
-    wrong.
+    Anyone who can write to a repository can add such a backup, which would then be taken as the newest. `own` are the
+    ids of the backups that this host stored. The result never contains these, because their ids show only that the
+    clock was or is wrong.
     """
     times = {name: retention.time_of(name) for name in backup_ids}
     return {name: time for name, time in times.items() if time - now > FAR and name not in own}

@@ -15,8 +15,8 @@ from zsnapdb.planning.repository.retention import time_of
 class Leftover:
     """The chunks and the mark of a backup that has no manifest.
 
-    `newest` is the time of the last write by the store's clock (None: unknown). `foreign` is the number of objects with
-    keys that zsnapdb never creates. `is_of_others`: an unknown host wrote the mark, and may continue the backup.
+    `newest` is the time of the last write by the store's clock (None: unknown). `foreign` is the number of objects
+    whose keys zsnapdb never creates. `is_of_others`: an unknown host wrote the mark, and may continue the backup.
     """
 
     backup_id: str
@@ -30,7 +30,7 @@ class Leftover:
 
 @dataclass(frozen=True)
 class BinlogLeftover:
-    """The object keys of a partly archived or partly removed binlog. `newest` is as in a Leftover."""
+    """The object keys of a partly archived or partly removed binlog. `newest` means the same as in `Leftover`."""
 
     incarnation: str
     name: str
@@ -59,10 +59,10 @@ def decide(
 ) -> tuple[SweepDecision[Leftover], ...]:
     """Return a decision for each leftover.
 
-    `stored` are the backups that this host stored. Their chunks are no leftovers, even if a manifest is missing. A host
-    that knows no backup removes nothing. Unfinished backups of unknown hosts stay. Any other leftover is removed after
-    `after` seconds without a write, both by its id and by the store's clock. The delay is needed because running
-    uploads look the same, and interrupted runs continue with the stored chunks.
+    `stored` are the backups that this host stored. Chunks of these backups are not leftovers, even if a manifest is
+    missing. A host that knows no backup removes nothing. Unfinished backups of unknown hosts stay. Any other leftover
+    is removed after `after` seconds without a write, both by its id and by the store's clock. The delay is needed
+    because running uploads look the same, and interrupted runs continue with the stored chunks.
     """
     ordered = sorted(leftovers, key=lambda item: item.backup_id)
     return tuple(_one(leftover, now, after, stored, knows_any) for leftover in ordered)

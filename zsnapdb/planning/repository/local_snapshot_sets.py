@@ -1,7 +1,7 @@
 """Decisions about a host's own snapshots, bookmarks and local sets: whether a prune keeps or removes each, and why.
 
-The list of a repository decides nothing, because every writer of the bucket can change it. A prune removes a snapshot
-in three cases:
+A prune never relies on the list in a repository alone, because every writer of the bucket can change that list. A prune
+removes a snapshot in three cases:
 
 - The prune removes its backup.
 - The record of this host shows that an earlier prune removed its backup.
@@ -9,9 +9,9 @@ in three cases:
 
 The newest sets of this host always stay.
 
-A bookmark cannot have zsnapdb's property. It belongs to zsnapdb if its name has zsnapdb's form and a proof names its
-snapshot by GUID. Proofs are a manifest, the record, or a snapshot with the property. The sets of `zsnapdb snapshot`
-expire by separate rules.
+A bookmark cannot have zsnapdb's property. It belongs to zsnapdb if its name matches zsnapdb's pattern and a proof
+contains the GUID of its snapshot. Proofs are a manifest, the record, or a snapshot with the property. The sets of
+`zsnapdb snapshot` expire by separate rules.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class LocalSnapshot:
     """A snapshot of a stored backup: its full name, its holds and clones, and its `used` bytes.
 
     `used` are the bytes that only this snapshot keeps in the pool. `createtxg` is its transaction group. `repository`
-    is the id of the repository that has the backup ("": unknown).
+    is the id of the repository that contains the backup ("": unknown).
     """
 
     name: str
@@ -47,7 +47,7 @@ class LocalSnapshot:
 
 @dataclass(frozen=True)
 class LocalBookmark:
-    """A bookmark whose name has zsnapdb's form."""
+    """A bookmark whose name matches zsnapdb's pattern."""
 
     name: str
     backup_id: str
@@ -60,8 +60,9 @@ class RepositoryAfterPrune:
 
     `kept` are the ids that stay, `removed` the GUIDs of removed backups by id, `base` the id of the next increment's
     base ("": none). `removed_before` are the GUIDs of the backups that earlier prunes of this host removed, according
-    to its record. `staying` has the latest kept backup for each GUID: a snapshot stays after its own backup if a kept
-    backup has the same snapshot. `damaged` backups cannot be restored, so their snapshots may be the last whole copy.
+    to its record. `staying` maps each GUID to the latest kept backup with that snapshot: a snapshot outlives its own
+    backup if a kept backup contains it. `damaged` backups cannot be restored, so their snapshots may be the last intact
+    copy.
     """
 
     id: str
@@ -73,7 +74,7 @@ class RepositoryAfterPrune:
     damaged: Collection[str] = ()
 
     def backup_of(self, item: LocalSnapshot | LocalBookmark) -> str:
-        """Return the kept backup that has this snapshot, else the id in the name of the snapshot."""
+        """Return the kept backup that contains this snapshot, else the id in the name of the snapshot."""
         return self.staying.get(item.guid, item.backup_id)
 
 
@@ -132,8 +133,8 @@ def decide(
 def _complete(snapshots: Sequence[LocalSnapshot], there: RepositoryAfterPrune) -> set[str]:
     """Return the backups of this repository whose snapshots are all on this host.
 
-    A set that lost a snapshot, for example by `zfs rename`, and a set of another repository do not count among the
-    newest sets.
+    A set that lost a snapshot, for example by `zfs rename`, and a set of another repository are not counted as newest
+    sets.
     """
     here: dict[str, set[int]] = {}
     for item in snapshots:
@@ -147,7 +148,7 @@ def _complete(snapshots: Sequence[LocalSnapshot], there: RepositoryAfterPrune) -
 
 
 def _newest(newest_first: Sequence[str], complete: Collection[str], count: int) -> set[str]:
-    """Return the sets from the newest to the oldest of the `count` newest complete sets."""
+    """Return all sets that are at least as new as the oldest of the `count` newest complete sets."""
     chosen = set[str]()
     for name in newest_first:
         if count <= 0:
@@ -214,7 +215,7 @@ class LocalSet:
     """A snapshot set on this host: its snapshots by role, its position as text, and its `used` bytes.
 
     `used` are the bytes that only this set keeps in the pool. `state` is the state of its snapshots. `users` are the
-    clones and holds that need the set. Unless `is_complete`, the set lacks a volume and is unusable.
+    clones and holds that need the set. If `is_complete` is False, the set lacks a volume and is unusable.
     """
 
     backup_id: str
@@ -237,8 +238,9 @@ def decide_local(
     """Return the decisions about the sets of `zsnapdb snapshot` at `now`, with reasons, in the order of the sets.
 
     `sets` are ordered oldest first. A set with users stays. An incomplete set does not take the place of a complete
-    set. It stays as long as a complete set would, because it may have all volumes of its time. `is_sure`: a time in the
-    future is wrong. `unsure` are the sets that were created while the clock may have been behind.
+    set. It stays as long as a complete set would, because it may contain all volumes that existed at its time.
+    `is_sure`: a time in the future is wrong. `unsure` are the sets that were created while the clock may have been
+    behind.
     """
     in_use = {one.backup_id: ", ".join(one.users) for one in sets if one.users}
     known = RetentionFacts(in_use=in_use, is_sure=is_sure, unsure=unsure)

@@ -1,4 +1,4 @@
-"""Decisions about locks of stored objects: their extension, and conflicts with the bucket and the policy. Pure."""
+"""Decisions about locks of stored objects: extensions of locks, and conflicts with the bucket and the policy. Pure."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from enum import Enum
 
 DAY = 86400.0
 _SLACK = 0.5
-"""The fraction of the period that is added to an extended lock, so that the next backups need not extend it."""
+"""The fraction of the period that is added to an extended lock, so that the next backups need not extend the lock."""
 
 
 @dataclass(frozen=True)
 class BucketFacts:
     """The settings of a bucket that affect removed objects.
 
-    `keeps_versions` None: unknown. `days`: the days after which a rule removes older versions (None: no rule).
+    `keeps_versions` None: unknown. `days`: the number of days after which a rule removes older versions (None: no
+    rule).
     """
 
     keeps_versions: bool | None
@@ -49,7 +50,7 @@ class Rules:
 
 
 class LockProblem(Enum):
-    """Problems of a configured lock."""
+    """Problems with a configured lock."""
 
     NO_VERSIONS = "the bucket keeps no versions, so it cannot lock objects"
     NO_LOCKS = "the bucket was made without object lock"
@@ -84,14 +85,14 @@ def must_extend(held_until: datetime | None, *, is_held: bool, needed: datetime)
     """Whether the locks of a backup must be extended, judged by the lock of its manifest.
 
     An extension changes the manifest last, so the manifest is never locked longer than the other objects. A backup
-    without an extension was stored before the backup that needs it began, so its lock always ends too early. A legal
-    hold (`is_held` without an end) needs no extension.
+    without an extension was stored before the backup that needs it began, so that backup's lock always ends too early.
+    A legal hold (`is_held` without an end) needs no extension.
     """
     return not is_held or (held_until is not None and held_until < needed)
 
 
 def lock_findings(period: float, bucket: BucketFacts, policy: Rules | None) -> tuple[LockFinding, ...]:
-    """Return the problems of a lock for `period` seconds in this bucket under this retention policy."""
+    """Return the problems with a lock for `period` seconds in this bucket under this retention policy."""
     if bucket.keeps_versions is False:
         problem, hint = LockProblem.NO_VERSIONS, "create a bucket with object lock, which has versions too"
         return (LockFinding(problem, problem.value, hint, prevents_backups=True),)

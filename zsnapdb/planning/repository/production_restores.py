@@ -1,11 +1,12 @@
 """The restores and rollbacks that returned production to an earlier state, and the backups of abandoned states. Pure.
 
-Production's present history is a path. It goes back from now to the latest restore in production's place, then from the
-state with which that restore began to the restore before it, and so on. If ZFS created the snapshots of a backup
-outside that path, the backup is not a past state of present production, however new it is.
+Production's history is a path. It goes back from now to the latest restore that replaced production, then from the
+restored state to the previous restore, and so on. If ZFS created the snapshots of a backup outside that path, the
+backup is not a past state of production, however new the backup is.
 
 `zfs rollback` leaves no record. It destroys the later snapshots and bookmarks of its dataset, and zsnapdb leaves a
-bookmark of each stored backup. So the newest backups without a snapshot or bookmark on production are abandoned too.
+bookmark of each stored backup. So the newest backups are abandoned too if production has no snapshot or bookmark of
+them.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ class LocatedBackup(Protocol):
 class ProductionPoints:
     """The snapshots and bookmarks of production's datasets, which are in one pool.
 
-    `guids` are their GUIDs, and those of the origins of the datasets. `oldest` is the lowest transaction group of a
-    snapshot or bookmark (None: there is none).
+    `guids` are the GUIDs of these, and of the datasets' origins. `oldest` is the lowest transaction group of a snapshot
+    or bookmark (None: there is none).
     """
 
     pool_guid: int
@@ -50,7 +51,7 @@ class ProductionPoints:
 class ProductionRestore(RecordPart):
     """A restore that took production's place.
 
-    It began with the state of transaction group `base_group` in pool `base_pool`. Production continues from it after
+    The restore began with the state of transaction group `base_group` in pool `base_pool`. Production continues after
     transaction group `group` of pool `pool`.
     """
 
@@ -81,7 +82,7 @@ class ProductionRestoreRecord(RecordPart):
     def as_of(self, restore_id: str | None) -> ProductionRestoreRecord:
         """Return the record up to the restore whose datasets are in production's place; empty for None.
 
-        An operator who puts the replaced datasets back by hand undoes the later restores.
+        If an operator puts replaced datasets back by hand, this undoes the later restores.
         """
         ids = [one.restore_id for one in self.restores]
         count = ids.index(restore_id) + 1 if restore_id in ids else 0
@@ -90,7 +91,7 @@ class ProductionRestoreRecord(RecordPart):
     def taken_back(self, backups: Iterable[LocatedBackup]) -> dict[str, str]:
         """Return the ids of the backups outside production's path, each with the restore that abandoned it.
 
-        The result has no backups of pools that no restore names, because the history of these pools is unknown.
+        Backups of pools that no restore mentions are left out, because the history of these pools is unknown.
         """
         path = list(self._path())
         pools = {pool for pool, _, _ in path}
@@ -115,7 +116,7 @@ class ProductionRestoreRecord(RecordPart):
     def _path(self) -> Iterator[tuple[int, int, int]]:
         """Yield the parts of the path, latest first.
 
-        Each part has a pool, the transaction group before the first group of the part, and the last group.
+        Each part consists of a pool, the transaction group before its first group, and its last group.
         """
         last = self.last
         if last is None:
@@ -138,11 +139,11 @@ class ProductionRestoreRecord(RecordPart):
 def rolled_back(
     backups: Sequence[PlacedLink], production: ProductionPoints, record: ProductionRestoreRecord
 ) -> list[str]:
-    """Return the ids of the newest backups of which production no longer has a snapshot or bookmark.
+    """Return the ids of the newest backups whose snapshots and bookmarks no longer exist on production.
 
     `backups` are oldest first. Only backups that were created after the oldest snapshot or bookmark, and after the
-    latest recorded restore, are considered. For older backups nothing is known, because other datasets may have been in
-    production's place.
+    latest recorded restore, are considered. Older backups are not considered, because other datasets may have been in
+    production's place then.
     """
     abandoned: list[str] = []
     for backup in reversed(backups):

@@ -11,13 +11,13 @@ The rules apply to each server separately if several servers write under one nam
 If several restorable backups have the same snapshots (`zsnapdb consolidate` creates a second one), the rules consider
 only the latest.
 
-The time of a backup is the UTC time in its id. A time in the future shows that the clock was ahead. As soon as the
-clock is right, such a backup counts as created together with the next backup. In each period (hour, day, ISO week,
-month, year; all UTC) the rules keep the newest backup.
+The time of a backup is the UTC time in its id. If that time is in the future, the clock was ahead. As soon as the clock
+is right, the backup is treated as created together with the next backup. In each period (hour, day, ISO week, month,
+year; all UTC) the rules keep the newest backup.
 
 If the ids of two backups contradict their order, a clock was ahead or behind. Then the periods of both are unknown.
-Such a backup may be the newest of its period, so it stays until enough known periods are newer. It does not take the
-place of others. So a wrong clock can only delay a removal.
+Such a backup may be the newest of its period, so it stays until enough newer periods are known. It does not take the
+place of other backups. So a wrong clock can only delay a removal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NEEDED_BY = "needed by "
 """The beginning of the reason for a backup that stays as the base of another backup."""
 _LATEST = datetime.max.replace(tzinfo=UTC)
 CLOCK_SLACK = timedelta(days=1)
-"""The largest expected step back of a host's clock between a backup and its base."""
+"""The largest expected amount by which a host's clock is set back between a backup and its base."""
 
 
 class Unrestorable(StrEnum):
@@ -53,7 +53,7 @@ class Unrestorable(StrEnum):
 
 @dataclass(frozen=True)
 class RetentionFacts:
-    """Facts that are not in the manifests. Mappings have a text for each backup, by id."""
+    """Facts that are not in the manifests. Each mapping contains texts by backup id."""
 
     unreadable: Mapping[str, str] = field(default_factory=dict)
     faulty: Mapping[str, str] = field(default_factory=dict)
@@ -70,14 +70,14 @@ class RetentionFacts:
     untrusted: Collection[str] = ()
     """The foreign backups that no chain may use."""
     begun: Collection[str] = ()
-    """The backups whose removal this host began. They do not take the place of others."""
+    """The backups whose removal this host began. They do not take the place of other backups."""
 
     order: Sequence[str] = ()
     """The ids of all backups with known places, including unreadable ones, oldest first."""
     is_sure: bool = False
     """Whether a time in the future is wrong (`RemovalTime.is_sure`).
 
-    Then a backup from the future counts as created together with the next backup.
+    Then a backup from the future is treated as created together with the next backup.
     """
     unsure: Collection[str] = ()
     """The backups that this host created while its clock may have been behind, so that their periods are unknown."""
@@ -96,8 +96,8 @@ class Decision:
 class Retention:
     """A decision for every backup, oldest first.
 
-    `removal_order` has every increment before its base. `replaced` maps a backup to the backup with the same snapshots
-    that counts instead.
+    `removal_order` lists every increment before its base. `replaced` maps a backup to the one with the same snapshots
+    that is used instead.
     """
 
     decisions: tuple[Decision, ...]
@@ -121,7 +121,7 @@ _PERIODS: Mapping[str, Callable[[datetime], str]] = {
 
 @lru_cache(1 << 16)
 def time_of(backup_id: str) -> datetime:
-    """Return the time in an id; the latest representable time if the id has none."""
+    """Return the time in an id; the latest representable time if the id contains no time."""
     try:
         return backup_time(backup_id)
     except ValueError:
@@ -194,8 +194,8 @@ class _Times:
     def of(cls, names: Sequence[str], now: datetime, unsure: Collection[str], *, is_sure: bool) -> _Times:
         """Return the times of backups, oldest first.
 
-        A backup was created before the next backup with a known time. If its own time is in the future and wrong, that
-        backup's time is used.
+        A backup was created before the next backup with a known time. If the time of a backup is in the future and
+        wrong, the next backup's time is used.
         """
         times = {name: time_of(name) for name in names}
         past = [name for name in names if times[name] <= now]
@@ -309,9 +309,9 @@ class _Family:
 def _apply_rules(
     good: Sequence[str], times: _Times, rules: KeepRules, now: datetime, keep: dict[str, list[str]], whose: str
 ) -> None:
-    """Add, for each restorable backup (newest first), the rules that keep it to its reasons.
+    """For each restorable backup (newest first), add the rules that keep the backup to its reasons.
 
-    `whose` names the server.
+    `whose` is a text about the server.
     """
     for number, name in enumerate(good[: rules.last], 1):
         keep[name].append(f"last ({number} of {rules.last}){whose}")
@@ -390,7 +390,7 @@ def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
 
 
 class _Reasons:
-    """The reasons why no rule keeps an expired backup."""
+    """The reasons why an expired backup is kept by no rule."""
 
     def __init__(self, good: Sequence[str], times: _Times, rules: KeepRules) -> None:
         self._rules, self._times = rules, times
@@ -435,8 +435,8 @@ class SizedBackup(Protocol):
 class FullEvery:
     """A value of `full_every` (seconds) with which the same policy would keep fewer bytes.
 
-    `freed` is the saving in bytes, minus the additional full backups; `fewer` is the saving in kept backups. Both are
-    estimates, which assume that each additional full backup is as large as the newest one.
+    `freed` is the saving in bytes, minus the additional full backups; `fewer` is the saving in kept backups. Both
+    estimates assume that each additional full backup is as large as the newest full backup.
     """
 
     every: float
@@ -485,7 +485,7 @@ def chain_cost(decisions: Sequence[Decision], stored: Sequence[SizedBackup]) -> 
 
 
 def _with(every: float, backups: Sequence[SizedBackup], ruled: Collection[str], kept: int, now: int) -> FullEvery:
-    """Return the estimate for a full backup at least every `every` seconds."""
+    """Return the estimate if a full backup were made at least every `every` seconds."""
     full_size = next((backup.stored_size for backup in reversed(backups) if backup.is_full), 0)
     chains: list[list[tuple[str, int]]] = []
     started = None

@@ -14,7 +14,7 @@ from zsnapdb.planning.repository.retention import decide
 
 @dataclass(frozen=True)
 class StorePrice:
-    """A price list: per GiB and month, per 1,000 requests of each kind, and per GiB that leaves the provider."""
+    """A price list: prices per GiB and month, per 1,000 requests of each kind, and per GiB of outgoing traffic."""
 
     name: str
     date: str
@@ -105,7 +105,7 @@ RESTORE_MEMORY = MeasuredRate(220 * MIB, "a restore of 1, 4 and of 16 GiB (bench
 
 @dataclass(frozen=True)
 class Requests:
-    """Numbers of requests to a store, by the kinds that have different prices."""
+    """Numbers of requests to a store, by kind of request. The kinds have different prices."""
 
     put: float = 0.0
     list: float = 0.0
@@ -120,13 +120,13 @@ class Requests:
 
 
 BACKUP_REQUESTS = Requests(put=17, list=6, get=7)
-"""The maximum number of requests of a backup, apart from its chunks. A unit test counts them."""
+"""Maximum number of requests of a backup, apart from its chunks. A unit test counts them."""
 ROUND_REQUESTS = Requests(put=2)
-"""The maximum number of requests of an archiver round that stores a segment. A unit test counts them."""
+"""Maximum number of requests of an archiver round that stores a segment. A unit test counts them."""
 MERGE_REQUESTS = Requests(put=2, get=1)
-"""The maximum number of requests with which the archiver replaces MERGED segments by one."""
+"""Maximum number of requests that the archiver needs to replace MERGED segments by one segment."""
 MERGED = 32
-"""Number of segments that the archiver merges into one."""
+"""The number of segments that the archiver merges into one segment."""
 
 
 DAY = 86400.0
@@ -166,7 +166,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class KeptBackups:
-    """The largest number of full backups and increments that a policy keeps, and the age of the oldest (days)."""
+    """The largest number of full backups and increments that a policy keeps, and the oldest backup's age (days)."""
 
     full: int
     increments: int
@@ -175,7 +175,7 @@ class KeptBackups:
 
 @dataclass(frozen=True)
 class MonthlyCost:
-    """The cost by a price list: storage and requests per month, and the traffic of one restore outside the provider."""
+    """The cost by a price list: storage and requests per month, and the outgoing traffic of one restore."""
 
     price: StorePrice
     storage: float
@@ -232,7 +232,7 @@ class _Backup:
 def estimate(
     load: Workload, chunk_sizes: ChunkSizes, prices: tuple[StorePrice, ...] = (PRICES["s3"],)
 ) -> SizingEstimate:
-    """Return the estimate for a server whose data is one stream. `chunk_sizes` are those of the configuration."""
+    """Return the estimate for a server whose data is one stream. `chunk_sizes` are the configured chunk sizes."""
     kept = kept_backups(_rules(load.keep), load.every, load.full_every)
     increment = load.change * load.every / DAY
     chunks, increment_chunks, binlog_chunks = (
@@ -277,7 +277,7 @@ def count_chunks(size: float, chunk_size: ChunkSize) -> int:
 
 @lru_cache(64)
 def kept_backups(rules: tuple[tuple[str, Any], ...], every: float, full_every: float) -> KeptBackups:
-    """Return the largest numbers of backups that the policy keeps, once it removes backups."""
+    """Return the largest numbers of backups that the policy keeps after it has begun to remove backups."""
     keep = KeepRules.model_construct(**dict(rules))
     reach = max(
         keep.within, keep.last * every, *(getattr(keep, name) * hours * 3600.0 for name, hours in _HOURS.items())
@@ -321,17 +321,17 @@ def _archive_requests(load: Workload, binlog_chunks: int) -> Requests:
 
 
 def _seconds(size: float, rate: float, stored: float, line: float) -> float:
-    """Return the duration of a stream in seconds. The slower of the program and the line decides."""
+    """Return the duration of a stream in seconds. It depends on the slower of program and line."""
     return max(size / rate, size * stored / line)
 
 
 def _restore_seconds(load: Workload, increment: float) -> float:
-    """Return the seconds to restore the last backup before a new full backup, without a replay."""
+    """Return the seconds to restore the last backup before a new full backup, without replaying binlogs."""
     return _seconds(_chain(load, increment), RESTORE.value, STORED.value, load.line)
 
 
 def _chain(load: Workload, increment: float) -> float:
-    """Return the bytes of a whole chain: a full backup and the increments before the next one."""
+    """Return the bytes of a whole chain: a full backup and all increments before the next full backup."""
     return load.size + increment * max(0.0, load.full_every / load.every - 1)
 
 

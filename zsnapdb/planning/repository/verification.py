@@ -15,9 +15,9 @@ def due(
 ) -> tuple[str, ...]:
     """Return the backups to verify, the most urgent first.
 
-    `whole_since` has, oldest backup first, the time of the last verification that found no damage (None: never, or the
-    backup is damaged). Backups without a time come first, the newest before the older. The others follow, the oldest
-    time first. `older_than` excludes backups that were verified as whole within that many seconds.
+    `whole_since` maps the backups, oldest first, to the time of the last verification without damage (None: never
+    verified, or damaged). Backups without a time come first, newest first. The others follow, the oldest time first.
+    `older_than` excludes backups that were verified without damage within that many seconds.
     """
     candidates = [
         name
@@ -36,8 +36,8 @@ def due(
 class Consequences:
     """The consequences of damage for the other backups.
 
-    `dependents` has the backups that need each damaged backup, `broken` the place at which a backup's chain is broken.
-    `restorable` are the backups that can be restored, oldest first.
+    `dependents` maps each damaged backup to the backups that need it. `broken` maps a backup to the place where its
+    chain is broken. `restorable` are the backups that can be restored, oldest first.
     """
 
     dependents: Mapping[str, tuple[str, ...]]
@@ -46,7 +46,7 @@ class Consequences:
 
 
 def consequences(links: Sequence[Link], damaged: Collection[str]) -> Consequences:
-    """Return the consequences of the damaged backups for the readable backups."""
+    """Return the consequences of damaged backups for the readable backups."""
     lineage, known = Lineage(links, damaged), dict[str, tuple[str, ...] | DamagedError]()
     dependents: dict[str, list[str]] = {name: [] for name in damaged}
     broken: dict[str, str] = {}

@@ -1,1 +1,1 @@
-"""Decisions of a restore."""
+"""Decisions about restores."""

@@ -1,6 +1,6 @@
 """The state of an exchange of a server's datasets, judged by their GUIDs and properties. Pure.
 
-A renamed dataset keeps its GUID (zfsprops(7), guid). Names alone prove nothing, because another command or a person may
+A renamed dataset keeps its GUID (zfsprops(7), guid). Names alone are no proof, because another command or a person may
 have renamed a dataset.
 """
 
@@ -21,7 +21,7 @@ class ExchangeState(StrEnum):
     """The progress of an exchange.
 
     BEFORE: the server's own datasets have their names. HALF: some datasets are renamed. IN_PLACE: the restored datasets
-    have these names. UNCLEAR: a dataset is missing, or another dataset has its name.
+    have the names of the server's own datasets. UNCLEAR: a dataset is missing, or another dataset has its name.
     """
 
     BEFORE = "before"
@@ -32,7 +32,7 @@ class ExchangeState(StrEnum):
 
 @dataclass(frozen=True)
 class NamedDataset:
-    """An existing dataset: its GUID, and whether it has the mark of the restore that makes the exchange."""
+    """An existing dataset: its GUID, and whether the restore that makes the exchange has marked it."""
 
     guid: int
     is_restored: bool
@@ -40,9 +40,9 @@ class NamedDataset:
 
 @dataclass(frozen=True)
 class Exchange:
-    """The state of an exchange. `reasons` has the reasons why it is unclear.
+    """The state of an exchange, and the reasons if the state is unclear.
 
-    `has_begun`: a dataset was renamed. Until then the restored datasets may also be missing, because they are not
+    `has_begun`: a dataset was renamed. Before that, the restored datasets may also be missing, because they are not
     created yet.
     """
 
@@ -94,14 +94,14 @@ def _is_old(part: PromotePart, name: str, there: Mapping[str, NamedDataset]) -> 
 def recovery_commands(step: Promote) -> list[tuple[str, str]]:
     """Return the renames (from, to) that undo the exchange, in order.
 
-    The caller omits the renames that were not done.
+    The caller omits renames that have not been done.
     """
     return [(new, old) for old, new in reversed(step.renames)]
 
 
 @dataclass(frozen=True)
 class Inside:
-    """A path or dataset below a replaced dataset, with its kind as text."""
+    """A path or dataset below a replaced dataset. `kind` is a text."""
 
     name: str
     what: str
@@ -110,8 +110,8 @@ class Inside:
 def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[tuple[str, str]]) -> list[Inside]:
     """Return the datasets and mounts below the replaced datasets that an exchange would move away without replacement.
 
-    `places` has the mount point of each volume, by dataset. `below` are all datasets below these. `mounts` has path and
-    source of every mount of this host.
+    `places` maps the dataset of each volume to its mount point. `below` are all datasets below these datasets. `mounts`
+    contains the path and source of every mount on this host.
     """
     known = set(places)
     datasets = [Inside(name, "a dataset below it") for name in below if name not in known]
@@ -127,8 +127,8 @@ def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[
 def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wanted_id: int | None) -> list[str]:
     """Return the differences between the started server and the restored server, as texts; none if they are the same.
 
-    Users may already have written to the server, so it may have more transactions. `executed` are its GTIDs (None: not
-    read). `wanted_id` is the required server_id (None: any).
+    Users may already have written to the started server, so it may have more transactions. `executed` are its GTIDs
+    (None: not read). `wanted_id` is the required server_id (None: any).
     """
     wrong, flavour, point = list[str](), plan.flavour, plan.point
     if wanted_id is not None and server_id != wanted_id:
@@ -148,9 +148,9 @@ def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wa
 
 
 def _under_old_id(executed: GtidPosition, restored: GtidPosition, replaced: int) -> list[str]:
-    """Return the GTIDs after the point with the replaced server's server_id.
+    """Return the GTIDs after the point that contain the replaced server's server_id.
 
-    Such a GTID may name two different transactions.
+    Such a GTID may stand for two different transactions.
     """
     return [
         f"it has {domain}-{server}-{number} after the point, which the replaced server may have given to another one"

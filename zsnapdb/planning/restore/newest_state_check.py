@@ -1,7 +1,7 @@
 """Unusable backups and archived binlogs that are newer than the state that `latest` reaches. Pure.
 
-Restores report them. They are unreadable manifests, and backups and archived positions that this host stored and the
-repository lacks.
+Restores report these items. They are unreadable manifests, and backups and archived positions that this host stored but
+that the repository lacks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class UnusableBackup:
 class UnusableArchive:
     """Archived binlogs that cannot be used, with the reason.
 
-    Their last commit is at `last_commit` (microseconds UTC).
+    The last commit in them is at `last_commit` (microseconds UTC).
     """
 
     why: str
@@ -59,7 +59,7 @@ def newer_than(
     """Return texts about the unusable backups and binlogs that are newer than the chosen backup.
 
     `choice` is the route from the backup to the target (None: the source has no binlogs, and the backup alone is the
-    target). `order` are the ids of all stored backups and of those that this host stored, oldest first.
+    target). `order` are the ids of all stored backups and of all backups that this host stored, oldest first.
     """
     newer = [
         f"backup {item.backup_id}: {item.why}"
@@ -75,7 +75,7 @@ def newer_than(
 def _is_covered(choice: RestoreRoute, item: UnusableBackup) -> bool:
     """Whether the archived binlogs lead past the backup, so that the restored state has all transactions of the backup.
 
-    GTIDs alone do not prove this, because a server uses them again after a reset. In that case the times do not match.
+    GTIDs alone are no proof, because a server uses them again after a reset. In that case the times do not match.
     """
     reached = choice.route.reached
     if not isinstance(choice.target, Latest) or item.gtids is None or reached is None:
@@ -90,8 +90,8 @@ def _is_covered(choice: RestoreRoute, item: UnusableBackup) -> bool:
 def last_writers(known: Sequence[Writer], ends: Mapping[str, BackupPoint]) -> tuple[Writer, ...]:
     """Return the servers that no other server provably continues.
 
-    MySQL GTIDs prove a continuation if the newest backup of the other server contains everything in the newest backup
-    of the first. `ends` are the positions of the backups by id.
+    MySQL GTIDs prove a continuation if the newest backup of the other server contains every transaction in the newest
+    backup of the first server. `ends` are the positions of the backups by id.
     """
 
     def goes_on_from(one: BackupPoint, other: BackupPoint) -> bool:
@@ -108,7 +108,7 @@ def last_writers(known: Sequence[Writer], ends: Mapping[str, BackupPoint]) -> tu
 
 
 def ambiguous(instance: str, known: Sequence[Writer]) -> HistoryError:
-    """Return the error about several servers, which names the newest backup of each."""
+    """Return the error about several servers. Its text contains the newest backup of each server."""
     listed = "; ".join(f"{writer.name}, newest backup {writer.newest}" for writer in known)
     return HistoryError(
         f"several servers wrote backups under the name {instance}, and the command does not choose one: {listed}",
@@ -137,7 +137,7 @@ def left_history_error(instance: str, restore_id: str, last: str, backup_id: str
 
 
 def refusal(requested: str, instead: str, newer: Sequence[str]) -> DamagedError:
-    """Return the error that names the newer items. `instead` is a text about the older state."""
+    """Return the error about the newer items. `instead` is a text about the older state."""
     shown = [*newer[:_SHOWN], *([f"and {len(newer) - _SHOWN} more"] if len(newer) > _SHOWN else [])]
     return DamagedError(
         f"{requested} would be {instead}, but something newer was stored that cannot be used: {'; '.join(shown)}",

@@ -1,4 +1,4 @@
-"""The plan of a restore of a server or a machine: its point, the places of the volumes, and its steps. Pure."""
+"""The plan for the restore of a server or a machine: the point, the places of the volumes, and the steps. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from zsnapdb.planning.server_facts import ServerPlugins
 from zsnapdb.planning.server_time_zone import ServerZone
 
 TimeOf = Literal["transaction", "binlog"]
-"""The transaction that a commit time is from: the transaction itself, or the latest transaction of its binlog."""
+"""The source of a commit time: the transaction itself, or the latest transaction of its binlog."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class ArchivedTransaction:
 
     `gtid` is None if the server's transactions have no GTIDs. `time_of` "binlog": the transaction itself was not read,
     and `committed` is the latest commit time in its binlog. If the server's clock was set back, the transaction's own
-    time is earlier.
+    commit time may be earlier.
     """
 
     gtid: str | None
@@ -55,11 +55,11 @@ class ArchivedTransaction:
 
 @dataclass(frozen=True)
 class RestorePoint:
-    """The state that a restore ends in: a transaction boundary.
+    """The state at which a restore ends: a transaction boundary.
 
     `gtids` are the GTIDs of all its transactions, as the server prints them (None: transactions have no GTIDs). `last`
-    is the last replayed transaction (None: no replay, the backup is the point). `following` is the first omitted
-    transaction (None: the archive ends there).
+    is the last replayed transaction (None: nothing is replayed after the backup). `following` is the first omitted
+    transaction (None: the archive ends at the point).
     """
 
     gtids: str | None
@@ -72,8 +72,8 @@ class RestorePoint:
 class RestoreLayout:
     """The places of the volumes: dataset and mount point of each role.
 
-    `top` is the dataset above all other datasets, `mount` the folder above all other folders. `places` has the dataset
-    and mount point of each role on the source.
+    `top` is the dataset above all other datasets, `mount` the folder above all other folders. `places` contains the
+    dataset and mount point of each role on the source.
     """
 
     top: str
@@ -85,7 +85,10 @@ class RestoreLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class _PlannedRestore:
-    """The common part of both plans, for a server and for a machine. `requested` is the text of the requested point."""
+    """The part that the plans for a server and for a machine have in common.
+
+    `requested` is the text of the requested point.
+    """
 
     restore_id: str
     instance: str
@@ -95,7 +98,7 @@ class _PlannedRestore:
     backup_id: str
     steps: tuple[Any, ...] = ()
     repository_name: str | None = None
-    """The name of the configured repository, if it is not the instance's own."""
+    """The name of the configured repository, if it is not the instance's own repository."""
 
     def step(self, name: str) -> Any:
         """Return the step with that name; None if there is none."""
@@ -107,7 +110,10 @@ class _PlannedRestore:
 
     @property
     def with_own_keys(self) -> tuple[str, ...]:
-        """The datasets from raw streams. Each is its own encryption root (zfs-receive(8), observed with 2.3.9)."""
+        """The datasets that are received from raw streams.
+
+        Each is its own encryption root (zfs-receive(8), observed with 2.3.9).
+        """
         return tuple(dict.fromkeys(step.dataset for step in self.receives if step.key_location is not None))
 
 
@@ -115,8 +121,8 @@ class _PlannedRestore:
 class RestorePlan(_PlannedRestore):
     """The plan of a restore of a server: its point, its layout and its steps in order.
 
-    `variables` are those variables of the backup's server that another server needs in order to start on its files.
-    `key_files` are the files from which it read the keys of encrypted tables.
+    `variables` are the variables that a server needs in order to start on the files of the backup's server. `key_files`
+    are the files from which the backup's server read the keys of encrypted tables.
     """
 
     flavour: Flavour
@@ -131,13 +137,15 @@ class RestorePlan(_PlannedRestore):
     file_owner: tuple[int, int] | None = None
     """The uid and gid of the server's files on the source; None: not recorded."""
     buffer_pool: int | None = None
-    """The limit of the buffer pool during recovery and replay, in bytes; None: the server's own size."""
+    """The limit of the buffer pool during recovery and replay, in bytes; None: the size is that of the server."""
     plugins: ServerPlugins | None = None
     """The plugins of the backup's server; None: not recorded."""
     zone: ServerZone | None = None
-    """The time zone of the process of the backup's server; None: not recorded."""
+    """The time zone in which the backup's server ran; None: not recorded."""
     site_commands: tuple[str, ...] = ()
-    """Commands for a person, which set the site's properties of the source datasets on the restored datasets."""
+    """Commands for a person. They copy the properties that the site set on the source datasets to the restored
+    datasets.
+    """
     base: tuple[int, int] | None = None
     """The pool and the transaction group of the backup's snapshots; None in plans of older versions."""
 
@@ -157,7 +165,7 @@ class RestorePlan(_PlannedRestore):
         return (self.layout.mount,)
 
     def position(self, gtids: str | None, file: str | None = None, offset: int | None = None) -> Position:
-        """Return a position of the server. Raises ValueError if the GTIDs are malformed."""
+        """Return a binlog position of the server. Raises ValueError if the GTIDs are malformed."""
         at = BinlogCoordinates(file, offset) if file is not None and offset is not None else None
         return Position(self.flavour, at, None if gtids is None else parse_gtids(self.flavour, gtids), "restore")
 
@@ -168,7 +176,9 @@ class RestorePlan(_PlannedRestore):
 
     @property
     def point_identity(self) -> str:
-        """The digest of the sources of the state at the point. Two plans with the same identity restore the same state.
+        """Return the digest of the sources from which the state at the point is built.
+
+        Two plans with the same identity restore the same state.
 
         The sources are the snapshots of the backup and the replayed ranges of archived binlogs. The host of the replay
         is irrelevant. The heads distinguish files of the same name, because the server may have been rolled back.
@@ -184,7 +194,7 @@ class RestorePlan(_PlannedRestore):
 
     @property
     def promotion(self) -> Promote | None:
-        """The last step, if it exchanges the server's datasets; None if the restore does not change them."""
+        """The last step, if it exchanges the server's datasets; None if the restore does not change these datasets."""
         last = self.steps[-1] if self.steps else None
         return last if isinstance(last, Promote) else None
 
@@ -204,10 +214,10 @@ class RestorePlan(_PlannedRestore):
 
 @dataclass(frozen=True)
 class MachineRestorePlan(_PlannedRestore):
-    """The plan of a restore of a machine, with its steps in order. `grade` is the consistency grade of the backup.
+    """The plan for the restore of a machine, with its steps in order. `grade` is the consistency grade of the backup.
 
-    `top` is the dataset above the zvols, `datasets` has the zvol of each role. `notes` name the missing parts of the
-    restored machine.
+    `top` is the dataset above the zvols, `datasets` maps each role to its zvol. `notes` list the parts of the original
+    that the restored machine lacks.
     """
 
     grade: str
@@ -238,7 +248,7 @@ AnyRestorePlan = RestorePlan | MachineRestorePlan
 
 
 class RestoreOrigin(StrEnum):
-    """The requested origin. AUTO: this host if it has every snapshot, else the repository."""
+    """The requested origin of the data. AUTO: this host if it has every snapshot, else the repository."""
 
     AUTO = "auto"
     LOCAL = "local"
@@ -246,7 +256,7 @@ class RestoreOrigin(StrEnum):
 
 
 class SetStanding(StrEnum):
-    """The standing, by this host's record, of a local snapshot set whose backup the repository does not list."""
+    """The status, in this host's record, of a local snapshot set whose backup the repository does not list."""
 
     LOCAL = "local"
     STORED = "stored"
@@ -254,7 +264,7 @@ class SetStanding(StrEnum):
 
 
 def standing_note(backup_id: str, standing: SetStanding) -> str:
-    """Return a text about the standing of the set with which a restore begins."""
+    """Return a text about the status of the set with which a restore begins."""
     if standing is SetStanding.LOCAL:
         return f"{backup_id} is a local set (`zsnapdb snapshot`), which is in no repository"
     if standing is SetStanding.STORED:
@@ -279,8 +289,8 @@ def choose_origin(
     """Return the origin of the volumes of a backup.
 
     `guids` are the GUIDs of the backup's snapshots by role, `here` the snapshots with their names on this host. A clone
-    is in the pool of its snapshot (zfs-clone(8)), so `target`, the dataset to restore to, must be in that pool. Raises
-    PreflightError if this host was requested and lacks a snapshot.
+    is in the same pool as its snapshot (zfs-clone(8)), so `target`, the dataset to restore to, must be in that pool
+    too. Raises PreflightError if this host was requested and lacks a snapshot.
     """
     if requested is RestoreOrigin.REPOSITORY:
         return OriginChoice("the repository was requested")

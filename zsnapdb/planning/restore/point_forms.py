@@ -1,6 +1,6 @@
-"""The forms of a point in time in `--to` and `--at`. Pure.
+"""The ways to specify a point in time in `--to` and `--at`. Pure.
 
-The forms are:
+A point is specified by:
 
 - `latest`: the newest state that backups and archive reach.
 - `latest-backup`, or a backup id.
@@ -25,7 +25,9 @@ _TIME = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})[T ]([0-9]{2}:[0-9]{2}(?::[0-9]
 _DAY = re.compile(r"(19|20)[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])")
 _AGO = re.compile(r"[0-9]{1,9}(\.[0-9]{1,6})?\s*(s|m|h|d|w)")
 FIRST_YEAR, LAST_YEAR = 1970, 9900
-"""The limits of years. No binlog or snapshot is older, and no sum of a time and a duration exceeds the calendar."""
+"""The first and last accepted year. No binlog or snapshot is older, and a time plus a duration never exceeds the
+calendar.
+"""
 _OFFSET = re.compile(r"[+-][0-9]{2}:?[0-9]{2}")
 
 
@@ -33,7 +35,7 @@ _OFFSET = re.compile(r"[+-][0-9]{2}:?[0-9]{2}")
 class Latest:
     """The newest state that the newest backup and the archive after it reach.
 
-    `accepts_older`: also if the repository has something newer that cannot be reached.
+    `accepts_older`: accept this state even if the repository contains something newer that cannot be reached.
     """
 
     accepts_older: bool = False
@@ -71,7 +73,7 @@ Target = Latest | AtBackup | AtTime | AtGtids | BeforeGtid
 
 
 def parse_target(text: str) -> Target:
-    """Return the target that `--to` names. Raises UsageError for any other form, or for a time without a zone."""
+    """Return the target of `--to`. Raises UsageError for invalid text, or for a time without a zone."""
     text = text.strip()
     if text == "latest":
         return Latest()
@@ -104,7 +106,7 @@ def parse_target(text: str) -> Target:
 
 
 def ago(text: str, now: datetime) -> str:
-    """Return `now` (UTC) minus the duration in the text, such as 10m. Any other text is returned as it is.
+    """Return `now` (UTC) minus the duration in the text, such as 10m. Any other text is returned unchanged.
 
     Raises UsageError if the result is before the first possible time.
     """
@@ -135,7 +137,7 @@ def parse_time(text: str) -> datetime:
     """Return a moment, UTC.
 
     The zone must be given: Z, UTC, an offset, or a name such as Europe/Berlin. No zone is assumed. Raises UsageError
-    for any other text, and for a time at the limits of the calendar.
+    for invalid text, and for a time at the limits of the calendar.
     """
     try:
         found = _moment(text)

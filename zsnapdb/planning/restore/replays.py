@@ -21,8 +21,8 @@ from zsnapdb.planning.restore.steps import LogPart, Replay
 class Scanned:
     """A transaction that was read from a binlog: its offsets, its GTID and its commit time (UTC).
 
-    `committed` is the time in its events. If the archiver saw another commit time, `between` has the bounds of that
-    time (the first is None if unknown).
+    `committed` is the time in its events. If the archiver observed another commit time, `between` contains the bounds
+    of that time (a first bound of None is unknown).
     """
 
     gtid: str | None
@@ -36,7 +36,7 @@ class Scanned:
 def start_in(route: Route, scanned: Iterable[Scanned]) -> int:
     """Return the offset of the first transaction in the route's first file that the backup does not contain.
 
-    `scanned` are all transactions of that file. They are read only if the route does not have the exact offset.
+    `scanned` are all transactions of that file. These are read only if the route does not contain the exact offset.
     """
     if route.is_start_exact:
         return route.start
@@ -74,8 +74,8 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned], en
 
     `start` is the offset in bytes at which the replay of this binlog begins. `scanned` are all its transactions.
 
-    If the target is a time, `end` is the stop of the replay (`find_stop`). Raises NotFound if the target is a GTID and
-    this history has another transaction in its place.
+    If the target is a time, `end` is the stop of the replay (`find_stop`). Raises NotFound if the target is a GTID that
+    this history assigned to another transaction.
     """
     point, target = choice.point, choice.target
     reached = reached_by(point, choice.files[:-1])
@@ -103,7 +103,7 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned], en
 
 @dataclass(frozen=True)
 class _Sought:
-    """The condition of a target on each transaction.
+    """The condition by which a target includes or excludes each transaction.
 
     The GTIDs of the target are parsed only once, because there may be millions of transactions.
     """
@@ -124,7 +124,7 @@ class _Sought:
         return is_one and isinstance(self.target, AtGtids)
 
     def includes(self, transaction: Scanned, own: Gtids | None, reached: Gtids | None) -> bool:
-        """Whether a transaction, with the GTID `own`, belongs to the target state.
+        """Whether a transaction with the GTID `own` belongs to the target state.
 
         `reached` are the transactions before this one.
         """
@@ -141,7 +141,7 @@ class _Sought:
 
 
 def to_transaction(transaction: Scanned | None, file: str) -> ArchivedTransaction | None:
-    """Return a scanned transaction in the form that the plan has."""
+    """Return a scanned transaction in the format of the plan."""
     if transaction is None:
         return None
     return ArchivedTransaction(transaction.gtid, transaction.committed, file, transaction.end)
@@ -174,11 +174,11 @@ def newest_in_backup(
     files: Sequence[RouteFile],
     snapshot_by: datetime | None = None,
 ) -> datetime | None:
-    """Return the commit time of the last transaction in a backup; None if the archive does not have it.
+    """Return the commit time of the last transaction in a backup; None if the archive lacks that transaction.
 
     The backup is at the offset `start` of the binlog `first`, whose transactions are `scanned`. If that binlog has no
-    transaction before the offset, the previous archived files are used (`files` are all files). A time that a session
-    may have set is limited to `snapshot_by`, the latest possible time of the snapshot.
+    transaction before the offset, the previous archived files are used (`files` are all files). A commit time that a
+    session may have set is limited to `snapshot_by`, the latest possible time of the snapshot.
     """
     newest = None
     for transaction in scanned:
@@ -204,19 +204,22 @@ def newest_in_backup(
 def is_past(target: Target, newest: datetime | None, snapshot_by: datetime) -> bool:
     """Whether a backup may contain a transaction committed after the target time.
 
-    `newest` is the commit time of the last transaction in the backup. If it is unknown (None), the backup may contain
-    all commits until its snapshot. By the clock of that time, the snapshot was created at `snapshot_by` at the latest.
+    `newest` is the commit time of the last transaction in the backup. If that time is unknown (None), the backup may
+    contain all commits until its snapshot. According to the clock then, the snapshot was created at `snapshot_by` at
+    the latest.
     """
     return isinstance(target, AtTime) and (snapshot_by if newest is None else newest) > target.moment
 
 
 _TOLERANCE = timedelta(microseconds=TOLERANCE)
 _STEP = timedelta(seconds=1)
-"""The minimum distance between two candidates. Closer times count as one, so that the search keeps few candidates."""
+"""Minimum distance between two candidates. Closer times are treated as equal, so that the search keeps few
+candidates.
+"""
 
 Scan = Callable[[RouteFile], Iterable[Scanned]]
 Stop = tuple[int, int]
-"""The place of a file in a choice, and the offset in the file at which the replay stops."""
+"""The place of a file in the route, and the offset in the file at which the replay stops."""
 
 
 @dataclass(frozen=True)
@@ -237,7 +240,7 @@ class _Bounds:
 
 @dataclass
 class _Search:
-    """The last transaction read so far that is certainly in the state, and the first that certainly is not.
+    """The last transaction read so far that certainly belongs to the state, and the first that certainly does not.
 
     `inside` and `outside` are candidates. A later transaction with an earlier commit time disproves them.
     """
@@ -267,7 +270,7 @@ class _Search:
     def _is_later(self, one: _Bounds) -> bool:
         """Whether a transaction was committed after the moment.
 
-        The commit time of a transaction with bounds may be earlier by the tolerance.
+        If only bounds of the commit time are known, the commit may be earlier by the tolerance.
         """
         return one.earliest > self.moment - (_TOLERANCE if one.earliest < one.latest else timedelta())
 
@@ -275,8 +278,8 @@ class _Search:
 def find_stop(choice: RestoreRoute, start: int, scan: Scan, now: datetime) -> Stop:
     """Return the stop of a replay to a time: the place of the file in the choice, and the offset in it.
 
-    `start` is the offset in the first file of the choice at which its replay begins. Raises AmbiguousPointError, with
-    the transactions around the time, if the commit times of those between them are unknown.
+    `start` is the offset in the first file of the choice at which its replay begins. Raises AmbiguousPointError if
+    transactions around the time have unknown commit times. The error lists the nearest transactions with known times.
     """
     target = choice.target
     assert isinstance(target, AtTime)
@@ -338,7 +341,7 @@ def _unclear(
 
 
 def reached_by(point: BackupPoint, files: Iterable[RouteFile]) -> Gtids | None:
-    """Return all transactions of a server that has replayed these binlogs after the backup."""
+    """Return the GTIDs of a server that was restored from the backup and has replayed these binlogs."""
     reached = point.gtids
     for file in files:
         reached = joined(reached, file.gtids)
@@ -348,8 +351,8 @@ def reached_by(point: BackupPoint, files: Iterable[RouteFile]) -> Gtids | None:
 def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str) -> None:
     """Check that a replay to one GTID of MariaDB, or to right before it, stops at the transaction with that GTID.
 
-    Raises NotFound if it does not, because another server assigned the number in this history. A MySQL set needs no
-    check, because it lists the transactions themselves.
+    Raises NotFound if the replay stops elsewhere, because another server assigned the number in this history. A MySQL
+    set needs no check, because it lists every transaction.
     """
     wanted = parse_gtids(flavour, target)
     if not isinstance(wanted, GtidPosition) or len(wanted.heads) != 1:
@@ -367,8 +370,8 @@ def located(
 ) -> tuple[Replay, ...]:
     """Return the steps, with each binlog marked that exists on this host.
 
-    `local` has the incarnation and the name of each such binlog. `digests` has the description digests of rotated
-    binlogs.
+    `local` contains the incarnation and the name of each such binlog. `digests` maps rotated binlogs to the digests of
+    their descriptions.
     """
 
     def marked(log: LogPart) -> LogPart:
@@ -379,10 +382,10 @@ def located(
 
 
 def mode_objection(files: Iterable[RouteFile], gtid_mode: str | None) -> str | None:
-    """Return why a server with this `gtid_mode` cannot replay these binlogs; None if it can, or has no such variable.
+    """Return why a server with this `gtid_mode` cannot replay these binlogs; None if it can, or has no `gtid_mode`.
 
-    A server with gtid_mode ON applies no transaction without a GTID. With OFF, it applies no transaction with a GTID
-    (refman 8.4, "Replication Mode Concepts").
+    A server with gtid_mode ON applies no transaction without a GTID. With OFF, the server applies no transaction with a
+    GTID (refman 8.4, "Replication Mode Concepts").
     """
     with_transactions = [file for file in files if file.last_commit is not None]
     wrong = [file.name for file in with_transactions if file.is_anonymous is (gtid_mode == "ON")]
@@ -395,9 +398,9 @@ def mode_objection(files: Iterable[RouteFile], gtid_mode: str | None) -> str | N
 
 
 def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart, ...]:
-    """Return the remaining ranges to replay after the ranges of a finished restore of the same backup.
+    """Return the ranges that are still to be replayed after a finished restore of the same backup.
 
-    Raises NotFound if the wanted ranges do not continue the finished ranges, but are earlier or in another history.
+    Raises NotFound if the wanted ranges are earlier than the finished ranges, or in another history.
     """
     if not done:
         return tuple(wanted)

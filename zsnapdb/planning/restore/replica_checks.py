@@ -1,10 +1,10 @@
-"""The readers of a server's binlogs, and the decision whether the server may return to an earlier point. Pure.
+"""The clients that read a server's binlogs, and the decision whether the server may return to an earlier point. Pure.
 
-A server that returned to an earlier point lacks transactions that its readers have applied. MySQL then has a new
-server_uuid, so GTIDs do not clash, and replicas follow without an error although they differ permanently. MariaDB stops
-a replica that connects by GTID, because its binlogs no longer have that GTID (error 1236, with and without strict mode;
-observed with 11.8). A replica of either flavour that connects by file and offset stops only as long as the server's
-file of that name ends before the offset.
+A server that returned to an earlier point lacks transactions that its readers have applied. A MySQL server gets a new
+server_uuid, so GTIDs do not collide, and replicas follow without an error although they differ permanently. MariaDB
+stops a replica that connects by GTID, because the server's binlogs no longer contain that GTID (error 1236, with and
+without strict mode; observed with 11.8). In both families, a replica that connects by file and offset stops only while
+the server's file of that name ends before the offset.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class ObservedReaders:
     """The present readers of a server's binlogs, as far as the server shows them to the account of zsnapdb.
 
     `connections`: the reading connections, as user@host. `replicas`: the registered replicas among the readers.
-    `members`: the other servers of its replication group or Galera cluster. `counted`: the number of readers by the
-    server's own counters. `may_read`: accounts that may read binlogs and are not administrators. `hidden`: the reason
-    why connections are invisible (empty: all are visible). `unknown`: other facts that are invisible. `written`: the
-    GTIDs that the server's binlogs have or had.
+    `members`: the other servers in the server's replication group or Galera cluster. `counted`: the number of readers
+    by the server's own counters. `may_read`: accounts that may read binlogs and are not administrators. `hidden`: the
+    reason why connections are invisible (empty: all are visible). `unknown`: other facts that are invisible. `written`:
+    the GTIDs that the server's binlogs contain or once contained.
     """
 
     connections: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class ObservedReaders:
 
     @property
     def count(self) -> int:
-        """The minimum number of readers."""
+        """Minimum number of readers."""
         return max(len(self.connections), len(self.replicas), self.counted) + len(self.members)
 
     def describe(self) -> str:
@@ -92,7 +92,7 @@ def _listing(names: Sequence[str]) -> str:
 class ReaderFinding:
     """A finding about the readers of a server that returns to an earlier point.
 
-    `refuses`: the server may not return.
+    `refuses`: the server may not return to the point.
     """
 
     text: str
@@ -104,7 +104,7 @@ def judge(seen: ObservedReaders | None, *, will_be_rebuilt: bool) -> tuple[Reade
     """Return the findings before a server returns to an earlier point. `seen` is None if the server does not answer.
 
     A connected replica, or a server that cannot list its replicas, causes a refusal, unless `will_be_rebuilt`. An
-    account that may read binlogs causes only a warning, because possibly no replica uses it.
+    account that may read binlogs causes only a warning, because possibly no replica uses that account.
     """
     if seen is None:
         text = "the server does not answer, so it cannot be seen which replicas read its binlogs"
@@ -150,7 +150,7 @@ class ReaderNote(RecordPart):
     """The record of a server's readers, written before its datasets were exchanged.
 
     The record applies while the datasets of the restore `incarnation` are in the server's place. `left_out`: the GTIDs
-    that the server had then and lacks now (empty: unknown).
+    that the server had before the restore and lacks after it (empty: unknown).
     """
 
     incarnation: BackupId
@@ -169,10 +169,10 @@ class ReaderNotes(RecordPart):
         return next((note for note in reversed(self.notes) if note.incarnation == incarnation), None)
 
     def with_note(self, note: ReaderNote, in_place: str | None) -> ReaderNotes:
-        """Return the notes with one more.
+        """Return the notes with one more note.
 
         The result includes the readers of the note that applies now, because they are not rebuilt yet. It also includes
-        readers that this restore saw earlier, because they may only have lost their connection.
+        readers that this restore found earlier, because these may only have lost their connection.
         """
         readers = {_key(reader): reader for reader in note.readers}
         for before in (self.of(note.incarnation), self.of(in_place)):
@@ -210,8 +210,8 @@ def readers_to_record(seen: ObservedReaders) -> tuple[NotedReader, ...]:
 def beyond(flavour: Flavour, more: str, less: str) -> str:
     """Return the GTIDs in `more` that `less` lacks, in the form that the server prints; empty if there are none.
 
-    A MariaDB position has only the newest GTID of each domain, so the result has the domains that are ahead. Raises
-    ValueError if a GTID is malformed.
+    A MariaDB position contains only the newest GTID of each domain, so the result contains the domains in which `more`
+    is ahead. Raises ValueError if a GTID is malformed.
     """
     ahead, behind = parse_gtids(flavour, more), parse_gtids(flavour, less)
     if isinstance(ahead, GtidSet) and isinstance(behind, GtidSet):
@@ -226,7 +226,7 @@ def beyond(flavour: Flavour, more: str, less: str) -> str:
 class QueriedReader:
     """A recorded reader that is a configured instance, and the GTIDs that it has and the server lacks (None: unknown).
 
-    A reader without such GTIDs was rebuilt.
+    If a reader has no such GTIDs, it was rebuilt.
     """
 
     instance: str
@@ -236,7 +236,7 @@ class QueriedReader:
 def sentence(
     note: ReaderNote, reader: NotedReader, seen: ObservedReaders | None, asked: QueriedReader | None
 ) -> str | None:
-    """Return the warning about a recorded reader; None if it surely has no transactions that the server lacks."""
+    """Return the warning about a recorded reader; None if the server surely has all transactions of the reader."""
     if asked is not None and asked.lacking == "":
         return None
     read = f"{reader.who} read the binlogs before the server was put back at {note.at:%Y-%m-%d %H:%M} UTC"

@@ -1,9 +1,9 @@
 """The choice of backup, archived binlogs and history that lead to a point in time. Pure.
 
-A point is a transaction boundary. `point_forms.py` has the written forms of a point; `replays.py` finds the exact stop
-of the replay.
+A point is a transaction boundary. `point_forms.py` parses the texts for a point; `replays.py` finds the exact stop of
+the replay.
 
-A server that is set back writes another history from an earlier state on. The old history is abandoned, but its binlogs
+A server that is set back starts another history from an earlier state. The old history is abandoned, but its binlogs
 stay in the archive. A time, and on MariaDB a GTID, may stand for a state in each history.
 """
 
@@ -39,7 +39,7 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class RestoreRoute:
-    """The chosen route, the files to replay in order, and the file whose transactions decide where the replay stops.
+    """The chosen route, the files to replay in order, and the file whose transactions determine where the replay stops.
 
     `boundary` None: all files are replayed to their end. If the target is a time, the replay stops in one of the files
     from place `first_doubtful` on.
@@ -72,7 +72,7 @@ class ArchiveView:
     """The archive at the time at which one history was the newest, and the backups that may be in that history.
 
     `files` are the files of the view, `whole` all files of the archive. `left` is the start of the server's next
-    history (UTC; None: there is none, or its start is unknown).
+    history (UTC; None: no such history, or its start is unknown).
     """
 
     history: str
@@ -84,8 +84,8 @@ class ArchiveView:
     def known(self, state: ArchiveState) -> ArchiveState:
         """Return the state of the archive in this view.
 
-        If another server took over later, the records of completeness are ignored, because they are not from the old
-        server.
+        If another server took over later, the records of completeness are ignored, because those records are not from
+        the old server.
         """
         server = self.files[-1].server
         is_own = all(file.server == server for file in self.whole[len(self.files) :])
@@ -94,8 +94,8 @@ class ArchiveView:
     def routes(self, state: ArchiveState) -> Callable[[BackupPoint], Route | None]:
         """Return a function that finds the route of a backup in this view; None if it does not reach the history.
 
-        A backup of a later history may seem to be in this one. Its route through the whole archive shows its real
-        history.
+        A backup of a later history may seem to belong to this history. The backup's route through the whole archive
+        shows its real history.
         """
         own, whole = RouteMap(self.files, state), RouteMap(self.whole, state)
 
@@ -120,7 +120,7 @@ def older_views(backups: Sequence[BackupPoint], files: Sequence[RouteFile]) -> I
 def view_of(
     history: str, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState
 ) -> ArchiveView:
-    """Return the view of a history, given by its id, with its backups. Raises NotFound if it does not exist."""
+    """Return the view of the history with this id, and its backups. Raises NotFound if there is no such history."""
     histories = list(histories_of(files))
     names = [files[part.low].incarnation for part in histories]
     if history not in names:
@@ -155,7 +155,7 @@ def _view(
 
 
 def is_same(one: RestoreRoute, other: RestoreRoute, point: datetime | Gtids) -> bool:
-    """Whether two routes lead to the same state, or the first leads to a state through which the second passes.
+    """Whether both routes lead to the same state, or the second passes through the state to which the first leads.
 
     After a server was set back, a file may be archived twice, one copy truncated. The two copies have the same
     transactions up to the end of the shorter copy.
@@ -194,8 +194,8 @@ def ambiguous_history_error(what: str, candidates: Sequence[RestoreRoute]) -> Am
 def file_with_last(point: BackupPoint, files: Sequence[RouteFile]) -> RouteFile | None:
     """Return an archived binlog of the server, other than the backup's binlog, with the backup's last transaction.
 
-    If there is such a binlog, the server used the GTID twice. The result is None on MariaDB, whose positions do not
-    list the GTIDs of a file.
+    If there is such a binlog, the server used the GTID of that transaction twice. On MariaDB the result is None,
+    because positions there do not list the GTIDs of a file.
     """
     last = parse_gtids(point.flavour, point.last_gtid) if point.last_gtid is not None else None
     for file in files:
@@ -206,7 +206,7 @@ def file_with_last(point: BackupPoint, files: Sequence[RouteFile]) -> RouteFile 
 
 
 def archived_twice_error(what: str, point: BackupPoint, file: RouteFile) -> AmbiguousPointError:
-    """Return the error for GTIDs that are both at the end of a backup and in an archived history."""
+    """Return the error for GTIDs that both end a backup and occur in an archived history."""
     return AmbiguousPointError(
         f"{what} is the end of backup {point.backup_id}, whose history is not archived, and lies in history"
         f" {file.incarnation} (in {file.name} of server {file.server}): the server used the GTID twice",
@@ -215,12 +215,12 @@ def archived_twice_error(what: str, point: BackupPoint, file: RouteFile) -> Ambi
 
 
 def readable_time(moment: datetime) -> str:
-    """Return a time as text, with its fraction of a second if it has one."""
+    """Return a time as text, with the fraction of a second if it is not zero."""
     return f"{moment:%Y-%m-%d %H:%M:%S}{f'.{moment.microsecond:06d}' if moment.microsecond else ''} UTC"
 
 
 Holds = Callable[[RestoreRoute], bool]
-"""Whether the binlogs of a choice really contain the transaction that is its target."""
+"""Whether the binlogs of a route really contain the transaction that is the target."""
 
 
 def choose(
@@ -234,12 +234,12 @@ def choose(
 ) -> RestoreRoute:
     """Return the backup and the binlogs from which the target can be restored.
 
-    `backups` are oldest first. The newest suitable backup is chosen, because it needs the least replay.
+    `backups` are oldest first. The newest suitable backup is chosen, because the fewest binlogs must then be replayed.
     `history` is the id of the incarnation of the target. `holds` is called only if several histories seem to have a
     GTID.
 
-    Raises NotFound or PreflightError, which name the reachable states. Raises HistoryError if the target is the latest
-    state but the archive has newer, unreachable data, or if the target is in several histories and `history` is None.
+    Raises NotFound or PreflightError with the reachable states. Raises HistoryError if the archive contains data that
+    is newer than the latest state but unreachable, or if the target is in several histories and `history` is None.
     """
     if not backups:
         raise NotFound("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
@@ -292,7 +292,7 @@ def _choose_of_histories(
 ) -> RestoreRoute:
     """Return the choice in the newest or an abandoned history.
 
-    Raises HistoryError if these lead to different states.
+    Raises HistoryError if different choices lead to different states.
     """
     error: NotFound | None = None
     choices: list[RestoreRoute] = []
@@ -325,11 +325,11 @@ def _choose_of_histories(
 def _choose_in(
     view: ArchiveView, target: AtTime | AtGtids | BeforeGtid, now: datetime, state: ArchiveState
 ) -> RestoreRoute | None:
-    """Return the route to the target in an abandoned history; None if no backup leads there.
+    """Return the route to the target in an abandoned history; None if no backup leads to it.
 
     The route begins with the newest backup that leads into the history.
 
-    A time between the end of the history and the start of the server's next history stands for that end.
+    A time after the end of the history and before the server's next history is treated as that end.
     """
     route_of = view.routes(state)
     for point in reversed(view.backups):
@@ -396,7 +396,7 @@ def _choose_time(
 
 
 def _doubtful(route: Route, moment: datetime, now: datetime) -> tuple[int, int]:
-    """Return the places of the first and last file whose transactions decide where a restore to a time stops.
+    """Return the places of the first and last file whose transactions determine where a restore to a time stops.
 
     Times before the start of the backup, or after `now`, are not real commit times.
     """
@@ -417,8 +417,8 @@ def _doubtful(route: Route, moment: datetime, now: datetime) -> tuple[int, int]:
 def _last_to_replay(files: Sequence[RouteFile], moment: datetime) -> int:
     """Return the place of the file in which a restore to a time stops: the last file with a commit up to that time.
 
-    The files of a server that takes over may have commits of the old server, from long before the takeover. So a
-    restore does not leave a history that has commits after that time.
+    After a takeover, the files of the new server may contain commits that the old server made long before. So a restore
+    does not leave a history that contains commits after that time.
     """
     last = 0
     for _, own in groupby(enumerate(files), lambda numbered: numbered[1].incarnation):
@@ -488,14 +488,15 @@ def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
 
 
 _SPARE = 2
-"""The number of sets before the point to consider. The newest of them may have transactions after the point."""
+"""The number of sets before the point to consider. The newest of these sets may contain transactions after the point.
+"""
 
 
 @dataclass(frozen=True)
 class SetOnHost:
     """A set on this host: its creation time (UTC), the number of its binlog, and its GTIDs.
 
-    `binlog` None: unknown. `gtids` are in the form that the server prints (None: its transactions have none).
+    `binlog` None: unknown. `gtids` are in the format that the server prints (None: its transactions have no GTIDs).
     """
 
     created: datetime
@@ -504,10 +505,9 @@ class SetOnHost:
 
 
 def first_binlog(sets: Sequence[SetOnHost], target: Target | None, flavour: Flavour) -> int:
-    """Return the number of the oldest binlog that leads from one of the sets, oldest first, to the target.
+    """Return the number of the oldest binlog on the way from one of the sets (oldest first) to the target.
 
-    Without a target it is the oldest binlog that any of the sets needs. 0: the number is unknown, so every binlog may
-    be needed.
+    Without a target, it is the oldest binlog that any of the sets needs. 0: unknown, so every binlog may be needed.
     """
     near = list(sets)
     if target is not None:

@@ -1,7 +1,7 @@
-"""The actions of a person for each step of a restore. Pure.
+"""The instructions to a person for each step of a restore. Pure.
 
-Each page has the zsnapdb command, the commands that it runs, the checks of its success, and the actions after a
-failure. Every kind of step that `restore` executes has a page here; the type checker refuses a kind without a page.
+Each page lists the zsnapdb command, the commands that it runs, the checks of success, and what to do after a failure.
+This module has a page for every kind of step; the type checker rejects a kind without a page.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Look:
-    """A command that shows whether a step succeeded, and its output in that case (None: exit status 0 is enough)."""
+    """A command that shows whether a step succeeded, and its output after success (None: exit status 0 is enough)."""
 
     command: str
     expected: str | None = None
@@ -45,7 +45,7 @@ class RunbookPage:
 class Commands:
     """The calls of `zsnapdb restore` for this plan.
 
-    `where` are the arguments that select the dataset `top`, `options` the arguments for the handover.
+    `where` are the arguments that select the dataset `top`; `options` are the arguments for the handover.
     """
 
     instance: str
@@ -73,7 +73,7 @@ class Commands:
 
 
 def pinned(planned: RestorePlan) -> str:
-    """Return a value of `--to` that still means the same state later.
+    """Return a value of `--to` that will still mean the same state later.
 
     The value is the requested point, or the backup id if nothing is replayed after the backup.
     """
@@ -90,7 +90,7 @@ def entries(planned: RestorePlan, commands: Commands, history: Sequence[Timing])
 
 
 def size_of(step: steps.Step | steps.MachineStep) -> int:
-    """Return the bytes that the step moves; 0 if its duration does not depend on bytes."""
+    """Return the bytes that the step transfers; 0 if its duration does not depend on bytes."""
     if isinstance(step, steps.Receive):
         return step.plain_bytes
     return step.size if isinstance(step, steps.Replay) else 0

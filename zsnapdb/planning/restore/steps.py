@@ -1,8 +1,8 @@
-"""The typed steps of a restore of a server or a machine. Pure.
+"""The typed steps for the restore of a server or a machine. Pure.
 
 The executor (`jobs/restore/server_restore.py`) runs the steps in order, a journal records the finished steps, and a
-runbook prints all steps. A step has everything that it needs. So changes in the repository do not change the meaning of
-a stored plan.
+runbook prints all steps. A step contains all its data. So changes in the repository do not change the meaning of a
+stored plan.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HandoverKind = Literal["stopped", "look", "run", "promote", "replica"]
 class LeaveStopped:
     """Leave the server mounted and stopped, with an option file to start it.
 
-    Started with this file, the server has its old identity and accepts connections only on a socket.
+    With this file, the server starts with its old identity and accepts connections only on a socket.
     """
 
     server_id: int
@@ -33,9 +33,9 @@ class LeaveStopped:
 
 @dataclass(frozen=True)
 class ReadOnlyStart:
-    """Start the server read-only, with its old identity, only on its private socket, until the restore continues.
+    """Start the server read-only, with its old identity, on its private socket only, until the restore continues.
 
-    The step first creates snapshots of the volumes. All changes in the server are undone when the restore continues.
+    The step first creates snapshots of the volumes. When the restore continues, all changes in the server are undone.
     """
 
     server_id: int
@@ -65,7 +65,7 @@ def replaced_suffix(restore_id: str) -> str:
 
 
 def place_of(old: str, restore_id: str) -> str:
-    """Return the former name of a replaced dataset; the same name if the dataset is not replaced."""
+    """Return the former name of a replaced dataset; the unchanged name if the dataset was not replaced."""
     suffix = replaced_suffix(restore_id)
     return "/".join(part.removesuffix(suffix) for part in old.split("/"))
 
@@ -74,10 +74,10 @@ def place_of(old: str, restore_id: str) -> str:
 class PromotePart:
     """A volume that replaces an old volume: `dataset` is renamed to `place`.
 
-    The dataset that has this name now is renamed to `old` (None: there is no such dataset). `old_guid` is the GUID of
-    that dataset, `old_canmount` its property, and `old_canmount_is_set` whether the site has set the property; None in
-    plans of older versions. `mounted_by`: the value of the dataset's `mountpoint` if it is not a path, because fstab,
-    for example, mounts the dataset.
+    The dataset that is now named `place` is renamed to `old` (None: there is no such dataset). `old_guid` is the GUID
+    of that dataset, `old_canmount` the value of its `canmount`, and `old_canmount_is_set` whether the site has set it;
+    None in plans that older versions wrote. `mounted_by`: the value of the dataset's `mountpoint` if the value is not a
+    path, for example because fstab mounts the dataset.
     """
 
     role: str
@@ -100,11 +100,11 @@ class PromotePart:
 class Promote:
     """Put the restored server in place of the old server: rename the datasets and move the mount points.
 
-    The datasets of the old server are kept under other names. `renames` are renames of dataset trees (from, to), in
-    order, beginning with those of the old server. The next backup is a full backup. The restored server begins a new
+    The datasets of the old server are kept under other names. `renames` are renames of dataset trees (from, to) in
+    order, the trees of the old server first. The next backup is a full backup. The restored server begins a new
     `incarnation`, because its history may differ from that of the old server. `server_id` is the id that the site sets
-    in its option file before the first start (None: no other id was requested). `unit` is the systemd unit that a
-    rewind stops and starts (None: unknown, or not needed).
+    in the server's option file before the first start (None: no other id was requested). `unit` is the systemd unit
+    that a rewind stops and starts (None: unknown, or not needed).
     """
 
     parts: tuple[PromotePart, ...]
@@ -150,8 +150,8 @@ HandoverStep = LeaveStopped | ReadOnlyStart | ParallelRun | Promote | MakeReplic
 class PoolNeeds:
     """The requirements on the receiving pool: space for `plain_bytes` of streams, and the `features` of the streams.
 
-    At least `stored_bytes` are needed. Features are the feature bits of the BEGIN records. ZFS should not be older than
-    `zfs_version`, the version at the backup.
+    At least `stored_bytes` must be free. Features are the feature bits of the BEGIN records. ZFS should not be older
+    than `zfs_version`, the version that made the backup.
     """
 
     pool: str
@@ -172,14 +172,14 @@ class Preflight(PoolNeeds):
 
     The pool must have the space and the features for streams and binlogs. The host must have the server's account, and
     a server program of the same series that is not older. Every data key must be readable. Every chunk must be in the
-    repository with its size.
+    repository, each with the recorded size.
     """
 
     flavour: Flavour
     server_version: str
     backups: tuple[str, ...]
     fetches: bool = True
-    """Whether the volumes come from the repository. Else they are clones of snapshots on this host."""
+    """Whether the volumes are fetched from the repository. Otherwise they are clones of snapshots on this host."""
     kind: Literal["preflight"] = "preflight"
     name: ClassVar[str] = "preflight"
 
@@ -275,7 +275,7 @@ class CloneSnapshot:
 
 @dataclass(frozen=True)
 class MountPart:
-    """A volume to mount: the snapshot that it must have, and the properties to restore."""
+    """A volume to mount: the snapshot that the volume must have, and the properties to restore."""
 
     role: str
     dataset: str
@@ -319,10 +319,11 @@ class Recover:
 class LogPart:
     """An archived binlog to replay: its incarnation, its name in the archive, and its range (offsets in bytes).
 
-    `stop` None: to the last complete transaction. `is_local`: the server's own file is still on this host. It is copied
-    if it has the archived bytes; otherwise the binlog is fetched from the archive. `fingerprint` is the hash of its
-    head, which no other file of that name has ("": the plan is from an older version). `description` is the digest of
-    the binlog's description, if the binlog was already rotated, and thus final, at the time of the plan.
+    `stop` None: to the last complete transaction. `is_local`: the server's own file is still on this host. If this file
+    contains the archived bytes, it is copied; otherwise the binlog is fetched from the archive. `fingerprint` is the
+    hash of the binlog's head, which differs for every file of that name ("": an older version wrote the plan).
+    `description` is the digest of the binlog's description, if the binlog was already rotated, and thus final, at the
+    time of the plan.
     """
 
     incarnation: str
@@ -338,14 +339,14 @@ class LogPart:
 Replayer = Literal["applier", "client"]
 """The program that replays binlogs.
 
-`applier` is the applier of the server: it reads relay logs and works in parallel. `client` is a client program: it runs
+`applier`: the server's applier, which reads relay logs and works in parallel. `client`: a client program, which runs
 the output of the server's binlog tool in one session.
 """
 
 
 @dataclass(frozen=True)
 class Replay:
-    """Replay some archived binlogs, then snapshot.
+    """Replay some archived binlogs, then create snapshots.
 
     The datasets are first rolled back to the snapshot of the previous step.
     """
@@ -362,7 +363,7 @@ class Replay:
 
     @property
     def size(self) -> int:
-        """The bytes of binlogs to fetch."""
+        """The number of binlog bytes to fetch."""
         return sum(log.size for log in self.logs)
 
     def describe(self) -> str:
@@ -379,10 +380,10 @@ class Replay:
 
 @dataclass(frozen=True)
 class ResumedRun:
-    """Continue a finished restore: its server must still be at exactly these transactions. Then snapshot.
+    """Continue a finished restore: its server must still have exactly these transactions. Then create snapshots.
 
     The step starts the server once, unreachable, and shuts it down. `after_look`: the server was started read-only. The
-    step instead stops it and rolls its volumes back to their state before that.
+    step instead stops the server and rolls its volumes back to their state before that start.
     """
 
     number: int
@@ -404,7 +405,7 @@ class ResumedRun:
 class CheckServer:
     """Start the server, unreachable, and shut it down.
 
-    It must contain exactly these transactions, and its tables must be readable.
+    The server must contain exactly these transactions, and its tables must be readable.
     """
 
     gtids: str | None
@@ -419,7 +420,7 @@ class CheckServer:
 
 @dataclass(frozen=True)
 class VolumeCheck:
-    """A zvol: the snapshot that it must have, its size in bytes, and the properties to restore."""
+    """A zvol: the snapshot that the zvol must have, its size in bytes, and the properties to restore."""
 
     role: str
     dataset: str
@@ -444,7 +445,10 @@ class CheckVolumes:
 
 @dataclass(frozen=True)
 class DefineDomain:
-    """Define the domain of the restored machine. It is not started, and the links of its interfaces are down."""
+    """Define the domain of the restored machine.
+
+    The machine is not started, and the links of its interfaces are down.
+    """
 
     domain: str
     uuid: str
@@ -475,8 +479,8 @@ MachineStep = MachinePreflight | MakeTop | Receive | CheckVolumes | DefineDomain
 def full_receive_reason(step: Receive, *, to_guid: int, from_guid: int, records: bool) -> str | None:
     """Return why this step cannot continue an interrupted receive; None if it can.
 
-    `to_guid` and `from_guid` are the GUIDs that ZFS reports for the interrupted stream (`from_guid` 0: it is a full
-    stream). `records`: whether at least one record was received.
+    `to_guid` and `from_guid` are the GUIDs that ZFS reports for the interrupted stream (`from_guid` 0: a full stream).
+    `records`: whether at least one record was received.
     """
     if (to_guid, from_guid) != (step.guid, step.from_guid or 0):
         return f"ZFS kept a part of another snapshot, with GUID {to_guid}, not of {step.snapshot}"

@@ -40,14 +40,13 @@ _QUIET = (
 )
 """Options that stop all background actions of the copy, and its purge of binlogs.
 
-`loose_`: a server ignores such an option if it does not know the name.
+With the prefix `loose_`, a server ignores an option that it does not know.
 """
 
 
 BRIEF = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
-"""Options for a server that runs briefly, so that it does not load the pages that the source had in memory.
-
-The list of these pages (ib_buffer_pool) is kept for the start of the server that users get.
+"""Options for a server that runs only briefly: it does not load the pages that the source had in memory. The list of
+these pages (ib_buffer_pool) is kept for the server that users get.
 """
 
 
@@ -73,14 +72,15 @@ _REFUSED = frozenset(
         "bootstrap",
     )
 )
-"""Options that open a port, run statements, write elsewhere or let anyone log in, and that no later line overrides."""
+"""Options that open a port, run statements, write elsewhere or let anyone log in, and that later lines cannot override.
+"""
 
 
 _DATA_FILE_SIZE = re.compile(r"[0-9]+[KMGkmg]?(:[A-Za-z0-9]+)*|")
 
 
 class LoginAccess(Enum):
-    """Permitted logins: the accounts in the data or, at the first start, anyone who can open the private socket."""
+    """The permitted logins: the accounts in the data or, at the first start, anyone who can open the private socket."""
 
     ACCOUNTS = "accounts"
     PRIVATE_SOCKET = "private socket"
@@ -99,7 +99,7 @@ class PathMap:
     def translate(self, path: str) -> str:
         """Return the path in the copy.
 
-        Raises PreflightError if the path is on none of the volumes, because the copy must not use it.
+        Raises PreflightError if the path is on none of the volumes, because the copy must not use such a path.
         """
         clean = normpath(path)
         for source, target in sorted(self.pairs, key=lambda pair: -len(pair[0])):
@@ -116,7 +116,7 @@ class PathMap:
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """The identity of a server on a copy. `port` None: no network at all. `folder` is its private folder.
+    """The identity of a server on a copy. `port` None: no network at all. `folder` is the server's private folder.
 
     `trusts_creators`: accounts that may create triggers and functions in a schema need no additional global privilege.
     """
@@ -177,8 +177,8 @@ def option_file(
     """Return the option file of a server on a copy of the files.
 
     `extra` are the site's own lines. Later lines of zsnapdb override them, so they cannot restore a path, an identity
-    or an activity of the source. `last` are lines of zsnapdb for the present task; they override all others. Raises
-    PreflightError if the source used a path outside its volumes, or a line is refused.
+    or an activity of the source. `last` are lines of zsnapdb for the current task; they override all other lines.
+    Raises PreflightError if the source used a path outside its volumes, or a line is refused.
     """
     _refuse_options(extra)
     lines = [*kept_lines(flavour, variables, extra), *extra]
@@ -213,7 +213,7 @@ def _data_lines(flavour: Flavour, variables: Mapping[str, str], paths: PathMap) 
 
 
 def _log_lines(variables: Mapping[str, str], paths: PathMap) -> list[str]:
-    """Return the options that put the binlogs and relay logs into the copy. No binlog if the source had none."""
+    """Return the options that put the binlogs and relay logs into the copy; no binlog if the source had none."""
     lines = ["skip_log_bin"]
     binlog = binlog_paths(variables, "log_bin")
     if variables.get("log_bin") == "ON" and binlog is not None:
@@ -279,7 +279,7 @@ def rewrite_index(text: str, folder: str) -> str:
 
 
 def tls_keys(variables: Mapping[str, str], paths: PathMap) -> tuple[str, ...]:
-    """Return the paths in the copy of the source's configured private keys, if they are on its volumes."""
+    """Return the paths in the copy to the source's configured private keys, if these are on the source's volumes."""
     named = [variables.get(name, "") for name in ("ssl_key", "admin_ssl_key")]
     absolute = [_absolute(value, variables["datadir"]) for value in named if value]
     return tuple(dict.fromkeys(paths.translate(path) for path in absolute if paths.has(path)))
@@ -291,21 +291,25 @@ def log_files(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether only this host can reach a server that listens on the address."""
+    """Return whether a server that listens on this address can be reached from this host only."""
     return address == "localhost" or address == "::1" or address.startswith("127.")
 
 
 OPTION = "innodb_buffer_pool_size"
 DEFAULT_BUFFER_POOL = 128 << 20
-"""The size if no option sets it (manuals of MySQL 8.4 and MariaDB, "innodb_buffer_pool_size")."""
+"""The buffer pool size if no option sets it (manuals of MySQL 8.4 and MariaDB, "innodb_buffer_pool_size")."""
 _CHUNK = 128 << 20
-"""A server rounds the size up to a multiple of its chunk (refman 8.4, "innodb_buffer_pool_chunk_size")."""
+"""A server rounds the buffer pool size up to a multiple of this chunk size (refman 8.4,
+"innodb_buffer_pool_chunk_size").
+"""
 _OF_FREE = 0.5
-"""The fraction of free memory. The rest is for the ARC during a receive, and for production next to this server."""
+"""The fraction of free memory for the buffer pool. The rest is for the ARC during a receive, and for production."""
 _UNKNOWN = 8 << 30
-"""The upper bound if the backup, like older backups, does not record the size of the server's pool."""
+"""The upper bound if the backup does not record the size of the server's buffer pool, like older backups."""
 _OF_LIMIT = 0.6
-"""The fraction of `server.memory`. A server needs more than its buffer pool, and is killed above `server.memory`."""
+"""The fraction of `server.memory` for the buffer pool. A server needs more memory than that, and is killed above
+`server.memory`.
+"""
 
 
 def buffer_pool(
@@ -313,7 +317,7 @@ def buffer_pool(
 ) -> int | None:
     """Return the size of the buffer pool in bytes, larger than the default; None if the option must not be set.
 
-    - `options`: the site's own lines; if one sets the size, it has precedence
+    - `options`: the site's own lines, which have precedence if one of them sets the size
     - `variables`: the variables of the backup's server, whose size was sufficient
     - `free`: bytes of memory that are available without swapping (None: unknown)
     - `limit`: the maximum memory of the server in bytes (`server.memory`)
@@ -330,7 +334,7 @@ def buffer_pool(
 
 
 def current_buffer_pool(planned: int | None, now: int | None) -> int | None:
-    """Return the smaller of the planned and the present size: memory may be scarcer when a restore continues."""
+    """Return the smaller of planned and current size, because memory may be scarcer when a restore continues."""
     return min(planned, now) if planned is not None and now is not None else None
 
 

@@ -1,8 +1,8 @@
-"""The plugins that a server on a copy loads, those that it omits, and those that this host lacks. Pure.
+"""The plugins that a server on a copy loads, the plugins that it omits, and the plugins that this host lacks. Pure.
 
-A copy has the plugins of its source. Recovery needs the engines of its tables. A replayed statement has the same effect
-only if engines, authentication plugins, functions and password checks are the same. A plugin that is not classified
-here is loaded.
+A copy loads the plugins of its source. Recovery needs the storage engines of the tables. A replayed statement has the
+same effect only if engines, authentication plugins, functions and password checks are the same. A plugin that is not
+classified here is loaded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zsnapdb.planning.server_facts import COMPONENT, FUNCTION, INFORMATION, Load
 
 
 class PluginClass(StrEnum):
-    """The treatment of a source's plugin on a copy."""
+    """How a copy treats a plugin of its source."""
 
     LOADED = "loaded"
     BY_DATA = "loaded by its row in the data"
@@ -60,7 +60,7 @@ LEFT_OUT: Mapping[str, str] = {
     ),
     **dict.fromkeys(("thread_pool", "tp_thread_group_state", "tp_thread_group_stats", "tp_thread_state"), _THREADS),
 }
-"""The reasons why a copy does not load a plugin, by the name of the plugin's option."""
+"""The reasons why a copy does not load some plugins, by the name of the plugin's option."""
 
 _KEY_KINDS = ("ENCRYPTION", "KEYRING")
 _OFF = ("OFF", "0", "FALSE")
@@ -78,7 +78,7 @@ _PACKAGES = {
 
 @dataclass(frozen=True)
 class InstalledPlugins:
-    """The plugins of a server program on this host: plugin folder, files in it, and optional built-in plugins.
+    """The plugins of a server program on this host: the plugin folder, its files, and the optional built-in plugins.
 
     `is_shown`: a server in a sandbox sees the folder.
     """
@@ -102,7 +102,7 @@ class PluginObjection:
 
 
 def classify(plugin: Plugin) -> PluginClass:
-    """Return the treatment of the plugin on a copy. An unknown plugin is loaded."""
+    """Return how a copy treats the plugin. An unknown plugin is loaded."""
     if plugin.kind in (COMPONENT, FUNCTION):
         return PluginClass.BY_DATA
     if plugin.option in LEFT_OUT:
@@ -113,10 +113,10 @@ def classify(plugin: Plugin) -> PluginClass:
 
 
 def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_rows: bool) -> tuple[str, ...]:
-    """Return the option file lines that give a copy the plugins of its source. They follow `options`.
+    """Return the option file lines by which a copy loads the plugins of its source. These lines follow `options`.
 
     - `known`: None if the backup does not record the plugins of its server
-    - `options`: the site's lines (`server.options`); a plugin that they switch off is not loaded
+    - `options`: the site's lines (`server.options`); a plugin that these lines switch off is not loaded
     - `reads_rows`: the server itself loads the plugins in `mysql.plugin`, as every server with accounts does
       (refman 8.4, "skip_grant_tables")
     """
@@ -139,10 +139,10 @@ def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_r
 
 
 def with_later(known: ServerPlugins | None, later: Iterable[ServerPlugins | None]) -> ServerPlugins | None:
-    """Return the plugins that a replay may need: those of the backup, and those of `later` backups.
+    """Return the plugins that a replay may need: the plugins of the backup and of `later` backups.
 
-    Binlogs do not contain INSTALL PLUGIN and INSTALL SONAME, but contain statements that use the new plugin. The data
-    of the backup has no row for the plugin, so an option loads it.
+    Binlogs do not contain INSTALL PLUGIN and INSTALL SONAME, but do contain statements that use the new plugin. The
+    data of the backup contains no row for that plugin, so an option loads it.
     """
     if known is None:
         return None

@@ -1,4 +1,7 @@
-"""The sandbox of a server on a copy: the visible paths of the host, and the check of a running server. Pure."""
+"""The sandbox of a server on a copy: the host paths that the server can see, and the check of a running server.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +32,16 @@ _SETTINGS = (
     "/var/cache/cracklib",
     "/var/lib/mecab",
 )
-"""Files of the C library, OpenSSL, and plugins with dictionaries. No such folder contains secrets of the host."""
+"""Files of the C library, OpenSSL, and plugins with dictionaries. None of these folders contains secrets of the host.
+"""
 
 PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the sandbox
-"""File systems in memory that belong to one sandbox."""
+"""In-memory file systems that belong to one sandbox."""
 
 
 @dataclass(frozen=True)
 class Sandbox:
-    """The host paths that a server can see. Other paths do not exist for the server.
+    """The host paths that a server can see. All other paths are invisible to the server.
 
     `base` is the folder above the copy. `writable` are the copy's folders, `readable` the folders with programs and
     settings, `hidden` the source's folders. `connects`: the server may connect to other servers. `answers_beyond`: the
@@ -63,8 +67,8 @@ def sandbox_of(
     """Return the sandbox of a server on a copy.
 
     `private` is the private folder at the top of the copy. `volumes` and `source` are the mount points of the copy and
-    of its source. `programs` are the paths of the server program (a link, and its target). Files and folders named in
-    `options` are readable, as are `reads`.
+    of its source. `programs` are the paths of the server program (a link, and its target). The server may read files
+    and folders whose paths are in `options`, and `reads`.
     """
     inside = [normpath(path) for path in volumes]
     writable = sorted({*inside, *([] if _is_in(private, inside) else [private])}, key=len)
@@ -96,7 +100,7 @@ def _is_in(path: str, folders: Sequence[str]) -> bool:
 
 @dataclass(frozen=True)
 class MountSeen:
-    """A mount in a server's mount namespace."""
+    """A mount that exists in a server's mount namespace."""
 
     path: str
     fstype: str
@@ -118,7 +122,7 @@ class ProcessSeen:
 def breaches(seen: ProcessSeen, sandbox: Sandbox) -> tuple[str, ...]:
     """Return every way in which the running server can reach more than its sandbox (none: it is confined).
 
-    Sources of the facts: proc(5) for CapEff, NoNewPrivs and Seccomp (2: a filter), mount_namespaces(7).
+    Sources: proc(5) for CapEff, NoNewPrivs and Seccomp (2: a filter), and mount_namespaces(7).
     """
     wrong = ["it has the mount namespace of zsnapdb"] if seen.shares_mounts else []
     tops = [mount for mount in seen.mounts if mount.path == "/"]

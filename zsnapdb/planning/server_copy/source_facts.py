@@ -1,7 +1,7 @@
-"""Facts of a source server that a server on a copy of its files needs. Pure.
+"""Facts about a source server that a server on a copy of its files needs. Pure.
 
-Every snapshot of a set and every clone has these facts in one user property. So a copy can be created and started while
-the source is down and the repository is unreachable.
+One user property of every snapshot in a set, and of every clone, contains these facts. So a copy can be created and
+started while the source is down and the repository is unreachable.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MissingOption:
 def missing_options(variables: Mapping[str, str], options: Sequence[str]) -> tuple[MissingOption, ...]:
     """Return the key plugin options that the source had and that `options` (`server.options`) lack.
 
-    The values are those of the source. On another host, the paths of files may differ.
+    The values are the source's values. On another host, the paths of files may differ.
     """
     given = [option.replace("-", "_") for option in options]
     missing: list[MissingOption] = []
@@ -77,7 +77,7 @@ def missing_options(variables: Mapping[str, str], options: Sequence[str]) -> tup
 
 
 def advice(missing: Sequence[MissingOption], log: str, absent: Sequence[str] = ()) -> str | None:
-    """Return advice for a server on a copy that did not start; None if its log and options show no encryption.
+    """Return advice for a server on a copy that did not start; None if its log and options do not indicate encryption.
 
     `absent` are the key files of the source that this host lacks.
     """
@@ -145,7 +145,7 @@ RECORDED = (
     "admin_ssl_key",
     *KEY_VARIABLES,
 )
-"""Variables that are always recorded, because a copy needs them to start on the files and to read the files."""
+"""Variables that are always recorded, because a copy needs them to start on the files and read them."""
 
 _WITHOUT_ORIGIN = (
     "autocommit",
@@ -170,23 +170,21 @@ _WITHOUT_ORIGIN = (
     "transaction_isolation",
     "tx_isolation",
 )
-"""Variables that a server reports as compiled defaults even if an option set them.
-
-Also variables whose default depends on another option, so that a copy with that other option would start with another
-value.
-
-MySQL 8.0.15 and 9.7.4, MariaDB 10.5 to 11.8 were started with an option for every kept variable.
+"""Variables that a server reports as compiled defaults even if an option set them. Also variables whose default depends
+on another option, which may differ on a copy. MySQL 8.0.15 and 9.7.4 and MariaDB 10.5 to 11.8 were tested with an
+option for every kept variable.
 """
 
 EMPTY_COUNTS = ("sql_mode", "old_mode", "character_set_collations")
-"""Variables for which an empty value is a setting."""
+"""Variables for which an empty value is a real setting."""
 
 
 def recorded_variables(variables: Mapping[str, str], origins: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the variables to record: RECORDED, and each setting that differs from the compiled default.
+    """Return the variables to record: those in RECORDED, and each setting that differs from the compiled default.
 
     `origins` are the variables that the server reports as set, with their origin. None: the server does not report them
-    (MySQL before 8.0), so every variable that a copy keeps is recorded. No value is a secret, and each is one line.
+    (MySQL before 8.0), so every variable that a copy keeps is recorded. Secrets are never recorded, and each value is
+    one line.
     """
     return {
         name: variables[name]
@@ -236,8 +234,8 @@ class SourceServer(BaseModel):
     """A server at the time of the snapshot of its files.
 
     `variables` are the recorded variables, with absolute paths. `volumes` maps each role to its volume.
-    `absolute_tablespaces` are the first few tablespaces with absolute paths. `unlogged` are GTIDs that were in no
-    binlog (None: unknown).
+    `absolute_tablespaces` are the first few tablespaces with absolute paths. `unlogged` are the GTIDs that no binlog
+    contained (None: unknown).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -267,7 +265,7 @@ class SourceServer(BaseModel):
         key_files: Sequence[str] = (),
         binlog_key: str | None = None,
     ) -> SourceServer:
-        """Return the origin of a probed server with these datasets and mount points, by role."""
+        """Return the source facts of a probed server with these datasets and mount points, by role."""
         return cls(
             flavour=facts.flavour,
             version=facts.version,
@@ -290,7 +288,7 @@ class SourceServer(BaseModel):
 
     @property
     def unlogged_gtids(self) -> GtidSet | None:
-        """The GTIDs that were in no binlog; None if they are unknown."""
+        """The GTIDs that no binlog contained; None if unknown."""
         return GtidSet.parse(self.unlogged) if self.unlogged is not None else None
 
     def encode(self) -> str:
@@ -338,7 +336,7 @@ def decode(text: str, where: str) -> SourceServer:
 
 
 def _unpacked(text: str) -> bytes:
-    """Return the text in a packed property. Raises ValueError if the text is not packed, or longer than any origin."""
+    """Return the unpacked text of a property. Raises ValueError if it is not packed, or is longer than any origin."""
     unpacker = zlib.decompressobj()
     whole = unpacker.decompress(base64.b85decode(text.removeprefix(_PACKED)), _LONGEST)
     if not unpacker.eof:
@@ -374,13 +372,15 @@ OPTIONS = {
     "tx_isolation": "transaction_isolation",
     "storage_engine": "default_storage_engine",
 }
-"""Options whose names differ from the variables that they set."""
+"""Options whose name differs from the name of the variable that they set."""
 
 _OWN = frozenset((VariableClass.PATH, VariableClass.IDENTITY, VariableClass.NETWORK, VariableClass.ACCESS))
-"""Every copy has its own paths, identity and network, and accepts writes, so a plan does not list these classes."""
+"""Every copy has its own paths, identity and network, and accepts writes. So a plan does not list variables of these
+classes.
+"""
 
 _LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}
-"""Options that are repeated for each part of the value. Their names differ between server families."""
+"""Options that are repeated for each part of the value. Their names differ between the server families."""
 
 
 @dataclass(frozen=True)
@@ -396,7 +396,7 @@ class ExcludedObject:
 
 
 def _objection(name: str, value: str) -> str | None:
-    """Return why the value cannot be given to a server; None if it can."""
+    """Return why a server cannot be given this value; None if it can."""
     if not is_line(value):
         return "its value has several lines or control characters"
     if name in _TEXTS:
@@ -431,7 +431,7 @@ def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence
     """Return the lines of an option file for the settings of the source.
 
     `options` are the site's own lines (`server.options`), which may load the source's keys. Raises PreflightError if a
-    variable on which the files depend has a value that no server reports.
+    variable that affects the files has a value that no server can report.
     """
     lines = []
     for name, value, kind in _kept_variables(variables):
@@ -450,7 +450,7 @@ def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence
 def _reason(
     name: str, value: str, kind: VariableClass, variables: Mapping[str, str], options: Sequence[str]
 ) -> str | None:
-    """Return why a copy does not get this setting, although its class is kept; None if it gets the setting."""
+    """Return why a copy does not get this setting although its class is kept; None if the copy gets it."""
     objection = _objection(name, value)
     if objection is not None and name in _STRICT:
         raise PreflightError(
@@ -491,7 +491,7 @@ def notes_on(variables: Mapping[str, str], options: Sequence[str], zones: Sequen
 
     - `options`: the site's own lines
     - `zones`: the names of this host's time zone (None: the source's zone is recorded, and
-      `planning/server_time_zone.py` evaluates it)
+      `planning/server_time_zone.py` evaluates that zone)
 
     The result omits variables that are always recorded, and the classes in `_OWN`.
     """

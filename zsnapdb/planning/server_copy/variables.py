@@ -1,7 +1,7 @@
 """The classes of global server variables: which variables a copy keeps, and why it omits the others. Pure.
 
-Each variable is in exactly one class. A name in a list has precedence over a prefix. A variable without a list or a
-known prefix is kept, because it may change the effect of a statement.
+Each variable is in exactly one class. A name in a list has precedence over a prefix. A variable in no list and without
+a known prefix is kept, because it may change the effect of a statement.
 `tests/unit/planning/server_copy/test_variables.py` compares the lists with the complete lists of recorded releases.
 """
 

@@ -1,4 +1,4 @@
-"""The decision which server program may be started on a server's files. Pure. No other module decides this."""
+"""The decision which server program may start on a server's files. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def objection_to(flavour: Flavour, recorded: str, program: str) -> str | None:
 def objection_to_upgrade(flavour: Flavour, recorded: str, program: str) -> str | None:
     """Return why a program of version `program` cannot upgrade files of version `recorded`; None if it can.
 
-    The files are from a server that was shut down cleanly. No server can downgrade, and MySQL must not skip a long-term
+    The server that wrote the files was shut down cleanly. No server can downgrade, and MySQL must not skip a long-term
     series.
     """
     if flavour_in(program) is not flavour:
@@ -47,13 +47,13 @@ def objection_to_upgrade(flavour: Flavour, recorded: str, program: str) -> str |
 
 
 def series_of(version: str) -> str:
-    """Return the series of a version in the form of `server.binaries`: 11.8 for 11.8.6-MariaDB."""
+    """Return the series of a version, as `server.binaries` uses it: 11.8 for 11.8.6-MariaDB."""
     return ".".join(str(number) for number in release_of(version)[:2])
 
 
 @dataclass(frozen=True)
 class BackupVersion:
-    """A backup with family and version of its server."""
+    """A backup with the family and version of its server."""
 
     backup_id: str
     flavour: Flavour
@@ -62,7 +62,7 @@ class BackupVersion:
 
 @dataclass(frozen=True)
 class SeriesNeed:
-    """The backups of one series: count, newest backup, and newest version, the minimum for a program."""
+    """The backups of one series: their count, the newest backup, and the newest version (the minimum for a program)."""
 
     flavour: Flavour
     series: str
@@ -72,7 +72,7 @@ class SeriesNeed:
 
 
 def needs(backups: Iterable[BackupVersion]) -> tuple[SeriesNeed, ...]:
-    """Return the server programs that the backups (oldest first) need, the series of the newest backup first."""
+    """Return the server programs that the backups (oldest first) need. The series of the newest backup is first."""
     groups: dict[tuple[Flavour, str], list[BackupVersion]] = {}
     for backup in backups:
         series = (backup.flavour, series_of(backup.version))
@@ -100,7 +100,7 @@ def objections_to_files(tablespaces: Sequence[str], links: Sequence[str] = ()) -
     """Return why a copy would use files outside itself.
 
     `tablespaces` are the files with absolute paths in the data dictionary, `links` the symbolic links in the data
-    directory with absolute targets. A server on a copy would open the files of the source.
+    directory with absolute targets. Through these, a server on a copy would open the files of the source.
     """
     found = []
     if tablespaces:
@@ -121,7 +121,9 @@ HINT_FOR_FILES = (
 def objections_to_settings(
     flavour: Flavour, variables: Mapping[str, str], mountpoints: Collection[str], options: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return why a copy cannot have the paths in the server's settings, tested by generating the option file of a copy.
+    """Return why paths in the server's settings cannot be mapped to a copy.
+
+    This generates a copy's option file to find out.
 
     - `variables`: the variables in the manifest
     - `mountpoints`: the mount points of the volumes

@@ -29,7 +29,7 @@ class SetupSurroundings:
 
     `before` and `after` are the text around the tables. `repository` is the name of the instance's repository.
     `is_shared` and `has_agent`: repository and agent are configured already and stay unchanged. `target` is the name of
-    the notification target that setup adds ("": none). `is_silent`: no notification target is configured.
+    the notification target that setup adds ("": setup adds none). `is_silent`: no notification target is configured.
     """
 
     before: str = ""
@@ -52,13 +52,13 @@ class SetupSurroundings:
 
 
 ALONE = SetupSurroundings()
-"""The surroundings without an existing configuration."""
+"""The surroundings if there is no existing configuration."""
 
 
 def surroundings(
     configured: str | None, answers: SetupAnswers, written: WrittenTables | None = None
 ) -> SetupSurroundings | None:
-    """Return the part of the configuration that setup keeps; None if it cannot be separated.
+    """Return the part of the configuration that setup keeps; None if that part cannot be separated.
 
     `written` are the tables of this instance from an earlier setup, if they are unchanged. If None, everything except
     the tables of the instance is kept.
@@ -94,7 +94,7 @@ def surroundings(
 
 
 def without(configured: str, instance: str, written: WrittenTables | None) -> str | None:
-    """Return the configuration without the instance and the tables of its setup; None if they cannot be separated.
+    """Return the configuration without the instance and the tables of its setup; None if these cannot be separated.
 
     A repository that another instance uses is kept.
     """
@@ -125,7 +125,7 @@ def document_of(text: str) -> Mapping[str, Any] | None:
 
 
 def _target(answers: SetupAnswers, targets: Mapping[str, Any]) -> str:
-    """Return the name of the notification target; "" if there is none to add."""
+    """Return the name of the notification target to add; "" if none is to be added."""
     if answers.notify is None or answers.notify in set(_strings(targets)):
         return ""
     own = answers.instance if re.match(TARGET_NAME, answers.instance) else f"{TARGET}-2"
@@ -175,7 +175,7 @@ def _at(document: Mapping[str, Any], path: TablePath) -> Any:
 
 
 def _provider(url: str) -> str:
-    """Return the repository's table that configures access to the store with this URL."""
+    """Return the subtable of the repository that configures access to the store with this URL."""
     scheme = url.partition("://")[0]
     return scheme if scheme in ("azure", "gs") else "s3"
 
@@ -203,12 +203,12 @@ _HEAD = (
 RECIPIENT = "AGE-RECIPIENT"
 """The placeholder for the recipient in the plan before the identity exists."""
 NO_SIGNING = "none"
-"""The value of `signing` if the user decided that the host does not sign."""
+"""The value of `signing` if the user decided that this host does not sign."""
 
 
 @dataclass(frozen=True)
 class ServerLogin:
-    """The login of zsnapdb on the server."""
+    """The login that zsnapdb uses on the server."""
 
     socket: str
     user: str
@@ -241,8 +241,8 @@ def configuration_text(
     """Return the text of the configuration.
 
     `recipient` None: backups are not encrypted. `identity` is the file with the key with which drills decrypt backups.
-    `signing` is the file of the signing key, or NO_SIGNING; None: the configuration sets neither. `server` are the
-    settings of the server that must be configured, `around` is the existing configuration. `archives`: the server has
+    `signing` is the file of the signing key, or NO_SIGNING; None: nothing about signing is configured. `server` are the
+    server's settings that must be configured, `around` is the existing configuration. `archives`: the server has
     binlogs.
     """
     lines = [*_instance(answers, login, around.repository, server, archives=archives)]
@@ -324,7 +324,7 @@ def _line(key: str, value: str) -> str:
 
 
 class RemovalAction(StrEnum):
-    """An action that zsnapdb itself performs. All other steps of a removal are left to the user."""
+    """An action of a removal that zsnapdb itself performs. All other steps are left to the user."""
 
     UNSCHEDULE = "unschedule"
     CONFIGURATION = "configuration"
@@ -334,7 +334,8 @@ class RemovalAction(StrEnum):
 class RemovalFacts:
     """The existing parts of an instance.
 
-    - `rest`: the configuration without the instance (empty: there is no other instance; None: it cannot be separated)
+    - `rest`: the configuration without the instance (empty: there is no other instance; None: the instance cannot be
+      separated)
     - `has_agent`: systemd knows the unit of the agent
     - `own_unit`, `cron`: existing files of a setup ("": none)
     - `account`: the account of zsnapdb on the server ("": root)
@@ -362,7 +363,7 @@ class RemovalFacts:
 
 @dataclass(frozen=True)
 class RemovalStep:
-    """A step: its title, its shell or SQL lines, and the files that it renames or changes."""
+    """A step of a removal: its title, its shell or SQL lines, and the files that it renames or changes."""
 
     title: str
     lines: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Facts of a host for `zsnapdb setup`, and the user's answers. `jobs/setup/discovery.py` gathers them. Pure."""
+"""Facts of a host for `zsnapdb setup`, and the user's answers. `jobs/setup/discovery.py` gathers the facts. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ DEFAULT_PAGE = 16384
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """Facts that decide whether and how setup can move a server's files to ZFS. Names and paths: "" if none.
+    """Facts that determine whether and how setup can move a server's files to ZFS. Names and paths: "" if none.
 
     `service` is the systemd unit of the server. `is_mount`: the data directory itself is a mount point. `binlog` is the
     path of the binlogs without the number, `binlog_index` the path of their index. `elsewhere` are settings with files
-    outside the data directory, `obstacles` are paths in it that are neither regular files nor folders. `option_folder`
-    is a folder of option files that the server reads. `taken` are existing paths that a move would create.
+    outside the data directory; `obstacles` are paths in the data directory that are neither regular files nor folders.
+    `option_folder` is a folder of option files that the server reads. `taken` are existing paths that a move would
+    create.
     """
 
     service: str
@@ -36,16 +37,16 @@ class FoundFiles:
 class FoundServer:
     """A running server: its process, account, program, sockets and data directory.
 
-    `filesystem` and `dataset` are those of the data directory ("": none). `page_size` and `version` are None if root
-    cannot query the server. `used` is the size of the data directory in bytes. `lets_root_in`: root of the operating
-    system can log in as root of the server, through its socket and without a password. `has_socket_login`: other
-    accounts can be set up for the same (MySQL's plugin auth_socket is active). `binary` is the program to name in the
-    configuration, "" if the program in the usual folders is right. `has_binlog`: the server writes binlogs, or cannot
-    be queried. `lacks_names`: it could write column names to binlogs, but does not. `server_id_file` is where a rewind
-    may write a new server_id that this server alone reads, "" if no such place is known. `service` is the systemd unit
-    that runs it, and `option_folder` a folder whose option files it reads; "" if there is none. `files` is None if the
-    files are on ZFS, or the server cannot be queried. `cipher` is the cipher of its dataset, None if ZFS does not
-    encrypt it.
+    `filesystem` and `dataset` contain the data directory ("": none). `page_size` and `version` are None if root cannot
+    query the server. `used` is the size of the data directory in bytes. `lets_root_in`: the operating system's root can
+    log in as the server's root through the socket, without a password. `has_socket_login`: other accounts can also be
+    set up to log in through the socket (MySQL's plugin auth_socket is active). `binary` is the program to write into
+    the configuration, "" if the program in the usual folders is right. `has_binlog`: the server writes binlogs, or
+    cannot be queried. `lacks_names`: the server could write column names to binlogs, but does not. `server_id_file` is
+    a file that only this server reads, and to which a rewind may write a new server_id ("": no such file is known).
+    `service` is the systemd unit that runs the server, and `option_folder` a folder whose option files the server
+    reads; "" if there is none. `files` is None if the files are on ZFS, or the server cannot be queried. `cipher` is
+    the cipher of the dataset; None if ZFS does not encrypt it.
     """
 
     pid: int
@@ -86,7 +87,7 @@ class FoundPool:
 
 @dataclass(frozen=True)
 class WrittenTables:
-    """The tables of a configuration that an earlier setup wrote and that are unchanged since, by path."""
+    """The tables of a configuration, by path, that an earlier setup wrote and that have not been changed since."""
 
     tables: tuple[tuple[str, ...], ...]
 
@@ -119,16 +120,16 @@ class SetupFacts:
     passed_drill: str | None = None
     """The newest passed drill with the existing configuration; None if none is known."""
     missing_folder: str | None = None
-    """The folder of the repository, if it is a missing folder of this host."""
+    """The folder of the repository, if it is a folder on this host that does not exist."""
     written: WrittenTables | None = None
-    """The tables that an earlier setup wrote for the instance; None if there are none, or they were changed since."""
+    """The tables that an earlier setup wrote for the instance; None if it wrote none, or if they were changed later."""
     agent_reads: str | None = None
-    """The non-empty configuration that the agent of this host reads; None if there is no unit for it."""
+    """The non-empty configuration that the agent of this host reads; None if the agent has no unit."""
 
 
 @dataclass(frozen=True)
 class SetupAnswers:
-    """The decisions of the user. None: setup decides, or refuses to run if it cannot.
+    """The decisions of the user. None: setup decides, or refuses to run if it cannot decide.
 
     - `repository`: an address such as s3://bucket/prefix or file:///folder
     - `encrypt`: whether backups are encrypted
@@ -161,8 +162,8 @@ _PATH = re.compile(r"(?m)^(?P<name>[a-z_]+) = (?P<path>/.*)$")
 def overridden(option_file: str, options: str) -> tuple[str, ...]:
     """Return the paths in the option file that a server would not use, with the values that it would use.
 
-    Empty if it uses all. `options` are the server's options, including its command line, in the form of
-    `--print-defaults`.
+    Empty if the server uses all paths. `options` are the server's options, including its command line, as
+    `--print-defaults` prints them.
     """
     wrong = []
     for setting in _PATH.finditer(option_file):

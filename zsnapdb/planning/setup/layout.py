@@ -73,7 +73,7 @@ def dataset_pair(
 
 
 def option_file(flavour: Flavour, mount: str = MOUNT, kept: KeptLogs | None = None) -> str:
-    """Return the fragment of the server's option file for the layout. It does not change doublewrite.
+    """Return the fragment of the server's option file for the layout. The fragment does not change doublewrite.
 
     A moved server with binlogs keeps its binlog format and GTID settings, because replicas may depend on them.
     """
@@ -111,7 +111,7 @@ BINLOG_FRAGMENT = "zz-zsnapdb-binlog.cnf"
 
 
 def binlog_options(flavour: Flavour) -> str:
-    """Return the option file that turns on binlogs. The server keeps them for a week.
+    """Return the option file that turns on binlogs. The server keeps binlogs for a week.
 
     MariaDB removes no binlogs by default (MariaDB manual, "expire_logs_days").
     """
@@ -135,7 +135,7 @@ PACKAGED_UNITS = ("/usr/lib/systemd/system", "/lib/systemd/system")
 """The folders of packaged units (systemd.unit(5))."""
 CRON_FOLDER = "/etc/cron.d"
 _CRON_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""The PATH for cron jobs, because cron's default has no folder with `zfs` (crontab(5), "PATH=/usr/bin:/bin")."""
+"""The PATH for cron jobs, because cron's default contains no folder with `zfs` (crontab(5), "PATH=/usr/bin:/bin")."""
 _CRON_JOBS = (
     ("*/5 * * * *", ("binlog", "archive", "INSTANCE", "--once")),
     ("* * * * *", ("snapshot", "INSTANCE")),
@@ -163,7 +163,7 @@ def unit_text(example: str, program: Sequence[str], configuration: str) -> str:
 
 
 def configuration_in(unit: str) -> str | None:
-    """Return the configuration that the agent of a unit reads; None if it has no such argument."""
+    """Return the configuration that the agent of a unit reads; None if the unit has no such argument."""
     for line in unit.split("\n"):
         if not line.startswith(_START):
             continue
@@ -217,7 +217,7 @@ _CREATE = re.compile(r"CREATE USER (?P<name>[^ ]+) IDENTIFIED (?P<how>.+)")
 
 @dataclass(frozen=True)
 class AccountPlan:
-    """The account, the statements that create it, and its password file (None: it logs in through the socket only).
+    """The account, the statements that create it, and its password file (None: login only through the socket).
 
     Each statement can be repeated. A statement with SECRET_PLACE needs the password.
     """
@@ -235,12 +235,12 @@ class AccountPlan:
 
 
 def user_of(server: FoundServer) -> str:
-    """Return the account of zsnapdb on the server: root if every server of the family lets root in by socket."""
+    """Return zsnapdb's account on the server: root, if root can log in by socket on every server of the family."""
     return "root" if family(server.flavour).root_uses_socket else DEFAULT_USER
 
 
 def account_plan(server: FoundServer, grants: str, password_file: str) -> AccountPlan | None:
-    """Return the account to create with the statements of `grants`; None if every server has the account.
+    """Return the account to create with the statements in `grants`; None if every server has the account.
 
     The account gets a password if root can query the server and the server has no socket login without a password.
     """

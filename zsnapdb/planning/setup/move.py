@@ -21,7 +21,7 @@ from zsnapdb.planning.setup.layout import KeptLogs, NewDataset, dataset_pair
 MOVE_PROPERTY = f"{PROPERTY}:move"
 """The property on the datasets of a move: the source data directory. Files are removed only in such datasets."""
 MOVE_SNAPSHOT = f"{SNAPSHOT_PREFIX}move-"
-"""The prefix of a move's snapshots. They also have MOVE_PROPERTY, and are destroyed when the move has ended."""
+"""The prefix of a move's snapshots. They also have MOVE_PROPERTY, and are destroyed after the move."""
 MOVE_RECORD = "/var/lib/zsnapdb/setup/move.json"
 """The file of this host with the record of an unfinished move."""
 _LOGS = re.compile(r"#innodb_redo|ib_logfile[0-9]+|aria_log_control|aria_log\.[0-9]+")
@@ -32,7 +32,7 @@ FRAGMENT = "zz-zsnapdb-zfs.cnf"
 
 @dataclass(frozen=True)
 class MovePlaces:
-    """The paths of a move: the old files afterwards, the mount of the outer dataset, and its mount during the copy."""
+    """The paths of a move: the old files afterwards, and the outer dataset's mount points after and during the copy."""
 
     old: str
     mount: str
@@ -47,7 +47,7 @@ def places(datadir: str, *, is_mount: bool) -> MovePlaces:
 
 
 def dataset_names(pool: str, instance: str) -> tuple[str, ...]:
-    """Return the possible names of the outer dataset, the best first."""
+    """Return the possible names of the outer dataset, best name first."""
     return (f"{pool}/mysql", f"{pool}/mysql-{instance}")
 
 
@@ -76,7 +76,7 @@ class ServerMove:
 
     @property
     def creations(self) -> tuple[tuple[str, ...], ...]:
-        """The command that creates each dataset; the outer one is mounted at the staging path."""
+        """The commands that create the datasets. The outer dataset is mounted at the staging path."""
         return tuple(
             ("zfs", "create", *(word for pair in self._options(new) for word in ("-o", pair)), new.name)
             for new in self.datasets
@@ -111,7 +111,7 @@ class ServerMove:
 
     @property
     def forgotten(self) -> str:
-        """The instruction that makes zsnapdb forget the move. It changes nothing else."""
+        """The instruction that makes zsnapdb forget the move and changes nothing else."""
         return f"remove {MOVE_RECORD}"
 
     def given_up(self, *, is_switched: bool) -> str:
@@ -192,9 +192,9 @@ def option_folders(flavour: Flavour) -> tuple[str, ...]:
 
 
 class MovePhase(StrEnum):
-    """The phase that a move has certainly reached, from its record.
+    """The phase that a move has certainly reached, according to its record.
 
-    - UNKNOWN: the record is of a release that wrote no phases
+    - UNKNOWN: the record was written by a release that did not record phases
     - PLANNED: at most a part of the copies exists
     - COPIED: the copies were equal to the old files, and have a snapshot
     - SWITCHED: the copies were about to replace the old files
@@ -209,7 +209,7 @@ class MovePhase(StrEnum):
 
 
 class ServedPlace(StrEnum):
-    """The files on which the server runs, according to the kernel."""
+    """The files that the running server uses, according to the kernel."""
 
     NOWHERE = "nowhere"
     OLD = "old"
@@ -221,7 +221,7 @@ class CopiesState(StrEnum):
     """The content of the datasets.
 
     UNFINISHED: incomplete copies of this move. UNCHANGED: the copies are as they were at the comparison. CHANGED: the
-    copies were changed since. UNPROVED: files of unknown origin. UNMOUNTED: the content is not visible.
+    copies were changed after the comparison. UNPROVED: files of unknown origin. UNMOUNTED: the content is not visible.
     """
 
     EMPTY = "empty"
@@ -233,7 +233,7 @@ class CopiesState(StrEnum):
 
 
 class OldState(StrEnum):
-    """Whether the old files are unchanged since the comparison. UNPROVED: their former state is unknown."""
+    """Whether the old files are unchanged since the comparison. UNPROVED: their state at that time is unknown."""
 
     SAME = "same"
     CHANGED = "changed"
@@ -244,7 +244,7 @@ class OldState(StrEnum):
 class MoveStep(StrEnum):
     """COPY: stop the server, copy, switch, start. START: start the server on the copies.
 
-    FINISH: it already runs on them.
+    FINISH: the server already runs on the copies.
     """
 
     COPY = "copy"
@@ -257,7 +257,7 @@ class MoveFacts:
     """The observed state of an interrupted move.
 
     - `where`: the process of the server and its data directory, for messages ("" if none)
-    - `is_switched`: the old files have their new name, or the option file contains the copies
+    - `is_switched`: the old files have their new name, or the option file contains the paths of the copies
     - `in_the_way`: a path with other files at the mount point of the copies ("" if none)
     """
 
@@ -272,7 +272,7 @@ class MoveFacts:
 
 @dataclass(frozen=True)
 class MoveDecision:
-    """The next step; or None, the reason, and a hint."""
+    """The next step, or None with the reason and a hint."""
 
     step: MoveStep | None
     why: str = ""

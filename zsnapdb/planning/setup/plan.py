@@ -36,7 +36,7 @@ from zsnapdb.planning.setup.layout import (
 from zsnapdb.planning.setup.move import MoveDecision, MoveStep, ServerMove, dataset_names, objections, planned_move
 
 _ROOM = 1.2
-"""Required free space in the pool as a multiple of the data directory's size; compression is ignored."""
+"""The required free space in the pool, as a multiple of the data directory's size. Compression is ignored."""
 
 
 class SetupWay(StrEnum):
@@ -68,7 +68,7 @@ PROOF = (SetupAction.DOCTOR, SetupAction.BACKUP, SetupAction.DRILL)
 
 @dataclass(frozen=True)
 class SetupStep:
-    """A step: its title, and its shell or SQL lines or its file."""
+    """A step of setup: its title, and either shell or SQL lines or a file."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -94,9 +94,9 @@ class SetupPlan:
     - `account` None: every server has the account; `move` None: the files are not moved
     - `move_step`: the step of the move. FINISH applies even with refusals: the server runs on ZFS, and setup records it
     - `around`: the configuration without the tables that setup writes
-    - `kept`: the text of a configuration that already has all these tables and is not changed
-    - `signing`: the file of the signing key; NO_SIGNING: the host does not sign; None: an earlier setup or the
-      repository's own configuration decides
+    - `kept`: the text of a configuration that already contains all these tables and is not changed
+    - `signing`: the file of the signing key; NO_SIGNING: the host does not sign; None: this was decided by an earlier
+      setup or in the repository's own configuration
     """
 
     way: SetupWay
@@ -211,7 +211,7 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
 
 
 def _signing(facts: SetupFacts, answers: SetupAnswers, around: SetupSurroundings | None, file: str) -> str | None:
-    """Return the file of the signing key; NO_SIGNING; or None if the existing configuration decides.
+    """Return the file of the signing key; NO_SIGNING; or None if the existing configuration determines it.
 
     An existing installation without a key stays unsigned, because its stored backups are unsigned.
     """
@@ -239,7 +239,10 @@ def leave_signing_open(plan: SetupPlan) -> SetupPlan:
 
 
 def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundings | None) -> SetupPlan:
-    """Return the plan with the kept part of the existing configuration; refused if that is impossible."""
+    """Return the plan with the parts of the existing configuration that stay.
+
+    It is a refusal if they cannot be kept.
+    """
     path, name = facts.configuration, plan.answers.instance
     if facts.agent_reads not in (None, path):
         why = f"the agent of this host reads {facts.agent_reads}, and one agent runs the jobs of all instances"
@@ -286,7 +289,7 @@ def missing_binlogs_reason(server: FoundServer) -> str:
 
 
 def _no_points(server: FoundServer) -> str:
-    """Return the consequence of a server without binlogs, and the remedy."""
+    """Return a text about the consequence of having no binlogs, and the remedy."""
     how = _BY_HAND if missing_binlogs_reason(server) else "--binlogs turns them on, with one restart of the server"
     return f"the server writes no binlogs: changes since the last backup or snapshot cannot be restored; {how}"
 
@@ -320,7 +323,7 @@ _ONE_AT_A_TIME = "the files of another server were moved before: setup notes tha
 
 
 def _server(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None) -> tuple[FoundServer | None, str]:
-    """Return the selected server, or None and the reason. If a move was interrupted, its server may be down."""
+    """Return the selected server, or None and the reason. After an interrupted move, the server may be down."""
     if started is None:
         return choose_server(facts.servers, answers.socket)
     if started.decision.step is MoveStep.FINISH:
@@ -329,7 +332,7 @@ def _server(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | Non
 
 
 def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, started: StartedMove | None) -> SetupPlan:
-    """Return the plan that moves the files and continues as for a server on ZFS."""
+    """Return the plan that moves the files and then continues as for a server on ZFS."""
     move, why = (started.move, ()) if started is not None else _new_move(facts, plan, server)
     if move is None:
         return replace(plan, refusals=why)
@@ -461,7 +464,7 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
 
 
 def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> SetupStep:
-    """Return the step that creates the account. The user must do it if root cannot log in, or has no right to write."""
+    """Return the step that creates the account. The user must do this step if root cannot log in, or may not write."""
     if _may_make_accounts(server):
         title = f"Make the account {account.user} on the server"
         return SetupStep(title, account.shown, action=SetupAction.ACCOUNT)
@@ -471,7 +474,10 @@ def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> Setu
 
 
 def _proof(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[SetupStep]:
-    """Yield the verification steps. The user must do them on request, or if the user must create the account."""
+    """Yield the verification steps.
+
+    The user must do these steps if the user asked for this, or must create the account.
+    """
     is_own = plan.answers.proof and (plan.account is None or _may_make_accounts(server))
     for action, title in zip(PROOF, ("Check everything", "Make a backup", "Prove it by a restore"), strict=True):
         command = _command(facts, action.value, plan.answers.instance)

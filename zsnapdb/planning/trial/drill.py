@@ -49,7 +49,7 @@ def _shuffled(items: Sequence[Sized], seed: int) -> list[Sized]:
 def sample_whole(items: Sequence[Sized], budget: int | None, seed: int) -> tuple[Sized, ...]:
     """Return items of at most `budget` bytes in total (None: all); the smallest item if none fits.
 
-    The same items, budget and seed give the same answer. Over enough seeds every item is chosen.
+    The same items, budget and seed always give the same result. With enough different seeds, every item is chosen.
     """
     if budget is None:
         return tuple(sorted(items, key=lambda item: item.name))
@@ -66,7 +66,7 @@ def sample_whole(items: Sequence[Sized], budget: int | None, seed: int) -> tuple
 def sample_pages(files: Sequence[Sized], page_size: int, budget: int | None, seed: int) -> tuple[PageRange, ...]:
     """Return page ranges of about `budget` bytes in total (None: all pages of all files).
 
-    If a file is larger than the rest of the budget, the function chooses a part of the file.
+    If a file is larger than the remaining budget, the function chooses a part of the file.
     """
     if budget is None:
         return tuple(PageRange(file.name, 0, None) for file in sorted(files, key=lambda file: file.name))
@@ -104,7 +104,7 @@ def seed_of(drill_id: str) -> int:
 
 
 def choose_backup(known: Sequence[str], seed: int) -> str:
-    """Return one of the backups, chosen by the seed. Raises NotFound if there is none."""
+    """Return one of the backups, chosen by the seed. Raises NotFound if there is no backup."""
     if not known:
         raise NotFound("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
     return known[int.from_bytes(_order(seed, "backup")) % len(known)]
@@ -127,8 +127,8 @@ def judge_table(rows: Sequence[Sequence[object]]) -> str | None:
     """Return the objections of CHECK TABLE; None if the table is sound.
 
     Each row has table, operation, message type and text; the last row is the verdict. Errors and corruption warnings
-    are objections even if the verdict is good. Other warnings (a client has the table open) are ignored. An engine
-    without a check reports that in a note.
+    are objections even if the verdict is good. Other warnings are ignored, for example that a client has the table
+    open. An engine without a check reports this in a note.
     """
     texts = [(str(row[2]).lower(), str(row[3])) for row in rows]
     if not texts:
@@ -171,7 +171,7 @@ def _number(text: str) -> Decimal | None:
 
 @dataclass(frozen=True)
 class Timing:
-    """The duration of a step of a past drill, and the bytes that it moved (0: it moves none)."""
+    """The duration of a step of a past drill, and the bytes that the step transferred (0: it transfers none)."""
 
     kind: str
     seconds: float
@@ -179,7 +179,7 @@ class Timing:
 
 
 def expected_seconds(kind: str, size: int, history: Sequence[Timing]) -> float | None:
-    """Return the expected seconds of a step of that kind: the median of past steps, per byte if it moves bytes.
+    """Return the expected seconds of a step of that kind: the median of past steps, per byte if it transfers bytes.
 
     The result is None if no past step of that kind is known.
     """
@@ -197,8 +197,8 @@ _LONGEST = 400
 class GuestServerAnswer:
     """A server's answers: its family, version and identity, and its binlogs with their bytes, oldest first.
 
-    `recovered` are the GTIDs at the start of its first binlog in the drill, `executed` the GTIDs of all binlogs now.
-    None: the server has no GTIDs.
+    `recovered` are the GTIDs at the start of the first binlog that the server wrote in the drill, `executed` the GTIDs
+    in all its binlogs now. None: the server has no GTIDs.
     """
 
     flavour: Flavour
@@ -220,18 +220,20 @@ class InsideResult(StrEnum):
 
 @dataclass(frozen=True)
 class InsideVerdict:
-    """A judgement, with its reason as text."""
+    """The result of a comparison, with its reason as text."""
 
     result: InsideResult
     reason: str
 
 
 def binlog_of_start(names: Sequence[str], published: str | None) -> str:
-    """Return the binlog that the server began at its start in the drill. `names` are all binlogs, oldest first.
+    """Return the binlog that the server started when it was started in the drill.
+
+    `names` are all binlogs, oldest first.
 
     It is the first binlog after `published`, the last binlog to which the server wrote at about the time of the
-    snapshot. Later binlogs may have begun since (FLUSH LOGS of a log rotation). If `published` is None or missing, the
-    result is the newest binlog.
+    snapshot. The server may have started more binlogs since then (FLUSH LOGS of a log rotation). If `published` is None
+    or missing, the result is the newest binlog.
     """
     later = [name for name in names if published is not None and _position_number(name) > _position_number(published)]
     return later[0] if later else names[-1]
@@ -240,7 +242,7 @@ def binlog_of_start(names: Sequence[str], published: str | None) -> str:
 def judge_identity(
     flavour: Flavour, server_uuid: str | None, server_id: int, answer: GuestServerAnswer
 ) -> InsideVerdict:
-    """Return whether the server is the one that was backed up. `server_uuid` None: the original had none."""
+    """Return whether the server is the one that was backed up. `server_uuid` None: that server had none."""
     if flavour is not answer.flavour:
         return _wrong(f"it is a server of {answer.flavour.value}, and {flavour.value} was backed up")
     if server_uuid is not None and server_uuid.lower() != answer.server_uuid:
@@ -254,8 +256,8 @@ def judge_identity(
 def judge_position(before: Position, after: Position | None, answer: GuestServerAnswer) -> InsideVerdict:
     """Return whether the server recovered to a state between its published positions before and after the snapshot.
 
-    `after` None: the lock was lost, so there is no upper bound of the state. GTIDs decide; without GTIDs, binlog files
-    and offsets do.
+    `after` None: the lock was lost, so there is no upper bound of the state. GTIDs are compared; without GTIDs, binlog
+    files and offsets.
     """
     if before.gtids is not None and answer.recovered is not None:
         return _by_gtids(before.gtids, after.gtids if after is not None else None, answer, answer.recovered)
@@ -285,8 +287,8 @@ def _by_gtids(before: Gtids, after: Gtids | None, answer: GuestServerAnswer, rec
 def _proved_gtids(answer: GuestServerAnswer, recovered: Gtids) -> Gtids:
     """Return the GTIDs that the server certainly has: those of its binlogs, and those of other servers.
 
-    A replica of MySQL may apply transactions without logging them. Transactions of other servers never change. The
-    server's own transaction may be new, because since the start the server may have reused a number that was lost.
+    A replica of MySQL may apply transactions without logging them. Transactions of other servers never change. A
+    transaction of the server itself may be new: since its start, the server may have reused a number that was lost.
     """
     if not isinstance(recovered, GtidSet) or not isinstance(answer.executed, GtidSet):
         return recovered

@@ -16,20 +16,20 @@ from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.sql_quoting import TableName, parse_table
 
 _LONGEST_NAME = 64
-"""Characters in the name of a table or schema (refman 8.4, "Identifier Length Limits")."""
+"""Maximum number of characters in the name of a table or schema (refman 8.4, "Identifier Length Limits")."""
 _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 
 
 @dataclass(frozen=True)
 class DumpFile:
-    """The destination is a dump in this file, which does not exist yet."""
+    """A destination: a dump in this file, which does not exist yet."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class LiveServer:
-    """The destination is a running server. `schema` None: the schema from which the table comes."""
+    """A destination: a running server. `schema` None: the schema from which the table comes."""
 
     user: str
     host: str
@@ -39,7 +39,7 @@ class LiveServer:
 
 
 def parse_destination(text: str) -> DumpFile | LiveServer:
-    """Return the destination that `--into` names.
+    """Return the destination of `--into`.
 
     Raises UsageError if an address contains a password, because every user of the host can read a command line.
     """
@@ -94,7 +94,7 @@ class Transport(StrEnum):
 
 @dataclass(frozen=True)
 class ServerKind:
-    """The facts that decide whether a server can read tablespaces of another server."""
+    """The facts that determine whether a server can read tablespaces of another server."""
 
     flavour: Flavour
     version: str
@@ -108,7 +108,7 @@ class ServerKind:
 
 @dataclass(frozen=True)
 class TableKind:
-    """The facts that decide whether a table can move as a tablespace."""
+    """The facts that determine whether a table can be transferred as a tablespace."""
 
     name: TableName
     engine: str
@@ -133,9 +133,9 @@ def choose_transport(
 
     `is_local`: the live server's files are on this host and writable.
 
-    By default a server with a binlog gets a dump, because the rows of a dump are in the binlog. ALTER TABLE … IMPORT
-    TABLESPACE would need the file on every replica and in every replay (refman 8.4, "Importing InnoDB Tables"). Raises
-    PreflightError if the requested transport is not possible.
+    By default a server with a binlog gets a dump, because loading a dump writes the rows to the binlog. ALTER TABLE …
+    IMPORT TABLESPACE would need the file on every replica and in every replay (refman 8.4, "Importing InnoDB Tables").
+    Raises PreflightError if the requested transport is not possible.
     """
     against = _objection(table, source, target, is_local=is_local)
     if requested is Transport.DUMP:
@@ -193,8 +193,8 @@ _INSERTS_HISTORY_FROM = (10, 11)
 _NO_LOCKS = "--skip-add-locks"
 """The option that omits LOCK TABLES from the dump.
 
-Under LOCK TABLES MariaDB 11.8 refuses the rows of a table whose default takes numbers from a sequence
-(ER_TABLE_NOT_LOCKED, observed).
+Under LOCK TABLES, MariaDB 11.8 refuses the rows of a table whose default uses a sequence (ER_TABLE_NOT_LOCKED,
+observed).
 """
 _BY_TRANSACTION = "it names transactions of the server it comes from, so a dump cannot hold it"
 
@@ -221,7 +221,7 @@ class DumpRuns:
 def objection_to_history(program: str, *, has_option: bool, target_version: str | None) -> str | None:
     """Return why old row versions cannot be dumped; None if they can.
 
-    `target_version` is the version of the server that loads the dump, None for a file.
+    `target_version` is the version of the server that loads the dump; None for a dump file.
     """
     if not has_option:
         return f"{program} does not have {HISTORY_OPTION}"
@@ -231,10 +231,10 @@ def objection_to_history(program: str, *, has_option: bool, target_version: str 
 
 
 def dump_of_schema(schema: SchemaContent, scope: DumpScope, no_history: str | None) -> DumpRuns:
-    """Return the runs that dump the schema. `no_history` says why histories cannot be dumped; None if they can.
+    """Return the runs that dump the schema. `no_history` is the reason why histories cannot be dumped (None: they can).
 
     The program refuses to dump the history of tables that are versioned by transaction. So a separate run dumps these
-    tables. It comes first, because views and routines may need the tables, and it begins with the sequences, because
+    tables. This run is first, because views and routines may need the tables. It begins with the sequences, because
     column defaults may need them.
     """
     by_time = schema.versioned_by_time if no_history is None else ()
@@ -259,7 +259,10 @@ def dump_of_schema(schema: SchemaContent, scope: DumpScope, no_history: str | No
 
 
 def dump_of_table(table: CatalogueTable, *, by_transaction: bool, no_history: str | None, rows_only: bool) -> DumpRuns:
-    """Return the run that dumps one table, without its triggers and locks. `rows_only`: without its definition."""
+    """Return the run that dumps one table, without its triggers and locks.
+
+    `rows_only`: without the table definition.
+    """
     has_history = table.is_versioned and not by_transaction and no_history is None
     words = ["--skip-triggers", _NO_LOCKS, *((HISTORY_OPTION,) if has_history else ())]
     if rows_only:
@@ -271,7 +274,7 @@ def dump_of_table(table: CatalogueTable, *, by_transaction: bool, no_history: st
 
 
 def lost_digits(columns: Iterable[ColumnName]) -> tuple[str, ...]:
-    """Return a note about the lost digits of these FLOAT columns. The server prints their values with 6 digits.
+    """Return a note about lost digits in these FLOAT columns. The server prints their values with 6 digits.
 
     Observed with the dump programs of MySQL 9.7 and MariaDB 11.8: 1234567 is 1234570 in a dump.
     """
@@ -286,7 +289,7 @@ def _ignored(schema: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def _loss_notes(table: CatalogueTable, by_transaction: frozenset[str], no_history: str | None) -> tuple[str, ...]:
-    """Return notes about the rows of the table that a dump of a copy lacks."""
+    """Return notes about the rows that the dump of a table on a copy lacks."""
     if table.row_place is RowPlace.MEMORY:
         return (f"rows of {table.name}: they were in the memory of the server only",)
     if table.row_place is RowPlace.ELSEWHERE:

@@ -1,8 +1,10 @@
-"""The XML of a clone's domain, derived from the XML of its base. Pure: the same base and identity give the same text.
+"""The XML of a clone's domain, derived from the XML of its base.
 
-The parts that virt-clone(1) changes must differ: name, UUID (also in the SMBIOS data), MAC addresses, NVRAM file,
-serial and channel paths, graphics ports. The generation id also differs, so that a guest seeds its random numbers again
-(QEMU, "Virtual Machine Generation ID"). Parts that could reach production are removed or refused.
+Pure: the same base and identity always give the same text.
+
+As with virt-clone(1), these parts must differ: name, UUID (also in the SMBIOS data), MAC addresses, NVRAM file, serial
+and channel paths, graphics ports. The generation id also differs, so that a guest seeds its random numbers again (QEMU,
+"Virtual Machine Generation ID"). Parts that could reach production are removed or refused.
 """
 
 from __future__ import annotations
@@ -39,10 +41,10 @@ _DEVICES = {
     "vsock",
     "watchdog",
 }
-"""The devices of which a clone can have its own. A domain with any other device is refused."""
+"""The devices that each clone can have for itself. A domain with any other device is refused."""
 _LOCAL_LINES = ("pty", "file", "null", "unix", "spicevmc", "qemu-vdagent", "dbus", "stdio")
 _HARMLESS_ARGUMENTS = ("-icount",)
-"""Harmless arguments of <qemu:commandline>, each with one value: they name no file and no address."""
+"""Harmless arguments of <qemu:commandline>, each with one value. They contain no file and no address."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class CloneNetwork:
 
     @property
     def words(self) -> str:
-        """A text that names the network."""
+        """A text with the kind and name of the network."""
         return f"{self.kind} {self.name}"
 
 
@@ -87,7 +89,7 @@ def macs(uuid: str, count: int) -> tuple[str, ...]:
 
 
 def obstacles(text: str) -> tuple[str, ...]:
-    """Return the reasons why the domain cannot be a base, sorted: parts that a clone would share or could reach."""
+    """Return why the domain cannot be a base, sorted: the parts that a clone would share or could reach."""
     root = root_of(text)
     reasons = [f"device {device.tag}" for device in root.iterfind("devices/*") if device.tag not in _DEVICES]
     reasons += [f"disk {d.target} is shared with other machines" for d in parse(text).volumes if d.is_shared]
@@ -210,7 +212,7 @@ def _machine_type(root: ElementTree.Element) -> str:
 
 
 def _seed(devices: ElementTree.Element, machine: str, image: str) -> None:
-    """Add a CD with the image, on the bus that every machine of its type has.
+    """Add a CD with the image, on the bus that all machines of this type have.
 
     Raises PreflightError if the bus is full.
     """
@@ -245,7 +247,7 @@ def _interfaces(devices: ElementTree.Element, identity: DomainIdentity) -> None:
 
 
 def _character_lines(devices: ElementTree.Element, identity: DomainIdentity) -> None:
-    """Give serial lines and channels their own paths. libvirt creates the paths that are not given."""
+    """Give serial lines and channels their own paths. libvirt chooses each path that is not given."""
     for number, serial in enumerate(devices.findall("serial")):
         _own_line(serial, "pty")
         if number == 0 and identity.serial_log is not None:

@@ -1,4 +1,4 @@
-"""The files that give a guest with cloud-init its own identity (NoCloud), and their image. Pure.
+"""The files that give a guest with cloud-init its own identity (NoCloud), and the image with these files. Pure.
 
 The data source NoCloud reads `meta-data` and `user-data` from a file system with the label `cidata`, of the type
 iso9660 or vfat (cloud-init's documentation, "NoCloud").
@@ -22,14 +22,14 @@ _JOLIET_LEVEL_3 = b"%/E"
 
 
 class GuestIdentity(StrEnum):
-    """The source of a guest's own host name, machine-id and ssh host keys: none, or cloud-init."""
+    """How a guest gets its own host name, machine-id and ssh host keys: not at all, or by cloud-init."""
 
     NONE = "none"
     CLOUD_INIT = "cloud-init"
 
 
 def guest_identity(text: str) -> GuestIdentity:
-    """Return the identity that the text names. Raises UsageError for any other text."""
+    """Return the identity for the text. Raises UsageError if the text is invalid."""
     if text not in set(GuestIdentity):
         raise UsageError(f"{text[:80]!r} is not an identity method", hint="give --identity none or cloud-init")
     return GuestIdentity(text)
@@ -47,8 +47,8 @@ def refuse_no_host_name(names: tuple[str, ...]) -> None:
 def seed_files(name: str, uuid: str) -> dict[str, bytes]:
     """Return the files for a clone of this name and UUID, by file name.
 
-    The instance-id is the UUID. A changed instance-id makes cloud-init run again: it replaces the ssh host keys and
-    sets the host name. `bootcmd` runs at every boot, so `cloud-init-per` limits its command to one run.
+    The instance-id is the UUID. A changed instance-id makes cloud-init run again: cloud-init replaces the ssh host keys
+    and sets the host name. `bootcmd` runs at every boot, so `cloud-init-per` limits its command to one run.
     """
     meta = f"instance-id: {uuid}\nlocal-hostname: {name}\n"
     machine_id = "rm -f /etc/machine-id /var/lib/dbus/machine-id; systemd-machine-id-setup"
@@ -64,11 +64,11 @@ bootcmd:
 
 
 def image(files: Mapping[str, bytes]) -> bytes:
-    """Return an ISO 9660 image with the files in its root. The same files give the same bytes.
+    """Return an ISO 9660 image with the files in its root. The same files always give the same bytes.
 
-    The image has the lower-case names unchanged in the primary directory, and again in a Joliet directory (ECMA-119,
-    section 8 and 9; Joliet specification). Linux reads both. Each root directory is one block, enough for about forty
-    names.
+    The image contains the lower-case names unchanged in the primary directory, and again in a Joliet directory
+    (ECMA-119, section 8 and 9; Joliet specification). Linux reads both directories. Each root directory is one block,
+    enough for about forty names.
     """
     places, block = {}, _FIRST_FILE
     for name, content in sorted(files.items()):

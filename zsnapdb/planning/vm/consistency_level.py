@@ -11,8 +11,8 @@ from zsnapdb.base.errors import ConsistencyError
 class Grade(StrEnum):
     """The consistency grades of a snapshot, from the lowest to the highest.
 
-    CRASH: as after a power cut. FROZEN: the guest had written everything to its disks and kept its file systems frozen.
-    QUIESCED: the programs of the guest were also quiet, or the guest had shut down.
+    CRASH: the state is as after a power cut. FROZEN: the guest had written everything to its disks and kept its file
+    systems frozen. QUIESCED: the programs of the guest were also quiet, or the guest had shut down.
     """
 
     CRASH = "crash"
@@ -42,8 +42,8 @@ class Freeze:
     """A freeze of the guest's file systems around a snapshot.
 
     `count` file systems were frozen, for `held_ms` milliseconds. `mount_points` are all mount points that the agent
-    listed before, () if it listed none. `problem` is the reason why the freeze is not valid; "" if the guest was frozen
-    until the snapshot existed.
+    listed before the freeze, () if it listed none. `problem` is the reason why the freeze is not valid; "" if the guest
+    was frozen until the snapshot existed.
     """
 
     count: int
@@ -53,7 +53,7 @@ class Freeze:
 
     @property
     def counts(self) -> bool:
-        """Whether the guest was frozen for the whole snapshot."""
+        """Whether the guest was frozen during the whole snapshot."""
         return self.count > 0 and not self.problem
 
 
@@ -79,8 +79,8 @@ def reached(before: Power, after: Power, freeze: Freeze | None, lock: ServerLock
     A server lock without a freeze does not raise the grade, because the last writes may be in the guest's memory.
 
     If the guest shut the machine down, the grade is QUIESCED: its programs ended and its file systems were unmounted. A
-    machine that is off for another or an unknown reason has the grade CRASH, because its disks may be in the state
-    after a power cut. The reason is unknown after a restart of libvirt.
+    machine that is off for another or an unknown reason has the grade CRASH, because its disks may be as after a power
+    cut. The reason is unknown after a restart of libvirt.
     """
     if before != after:
         return ReachedGrade(Grade.CRASH, f"the machine was {before} before the snapshot and {after} after it")

@@ -1,6 +1,6 @@
 """The XML of a libvirt domain, read into a model. Pure.
 
-The elements are those of https://libvirt.org/formatdomain.html.
+The elements are described at https://libvirt.org/formatdomain.html.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ElementTree.register_namespace("qemu", _QEMU)
 
 @dataclass(frozen=True)
 class DomainMark:
-    """The element of zsnapdb in a domain's metadata: the machine's name, its UUID, and the dataset of its anchor."""
+    """zsnapdb's element in a domain's metadata: the machine's name, its UUID, and the dataset of its anchor."""
 
     name: str
     uuid: str
@@ -41,7 +41,7 @@ class DomainMark:
 class DomainDisk:
     """A disk of a domain. `kind` is its type (block, file, …), `source` its device or file (None: no medium).
 
-    `cache` is the cache mode of its driver, "" if the XML has none.
+    `cache` is the cache mode of the disk's driver, "" if the XML contains none.
     """
 
     target: str
@@ -53,13 +53,13 @@ class DomainDisk:
 
     @property
     def is_volume(self) -> bool:
-        """Whether the machine writes to the disk, which is not a CD or a floppy."""
+        """Whether the machine writes to the disk: it is neither a CD nor a floppy."""
         return self.device == "disk"
 
 
 @dataclass(frozen=True)
 class Domain:
-    """The parts of a domain that zsnapdb reads. `uuid` is "" if the text has none."""
+    """The parts of a domain that zsnapdb reads. `uuid` is "" if the text contains none."""
 
     name: str
     uuid: str
@@ -77,7 +77,8 @@ class Domain:
     def is_marked(self, name: str, uuid: str, dataset: str) -> bool:
         """Whether this is the domain that zsnapdb defined for the machine with this anchor.
 
-        A copy of the domain is not, because its UUID differs from that of its mark (virt-clone copies metadata).
+        The result is False for a copy of the domain, because the UUIDs of copy and mark differ (virt-clone copies
+        metadata).
         """
         return self.mark == DomainMark(name, uuid, dataset) and self.uuid == uuid
 

@@ -1,8 +1,8 @@
 """The commands to the guest agent, and its answers. Pure.
 
-The guest writes the answers, so the form of each answer is checked. The commands are those of QEMU's guest agent (QEMU
+The guest is untrusted, so the format of each answer is checked. The commands are defined by QEMU's guest agent (QEMU
 Guest Agent Protocol Reference, guest-fsfreeze-*). While file systems are frozen, the agent accepts status and thaw, but
-no command that could write to them.
+no command that could write to the file systems.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def count(answer: str) -> int:
 
 
 def mount_points(answer: str) -> tuple[str, ...]:
-    """Return the mount points that the agent lists, sorted, at most 64, without malformed ones."""
+    """Return the mount points that the agent lists: sorted, at most 64, without malformed ones."""
     listed = _returned(answer)
     names = [item.get("mountpoint") for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
     good = {name for name in names if isinstance(name, str) and 0 < len(name) <= _LONGEST_PATH and is_line(name)}
@@ -71,7 +71,7 @@ def mount_points(answer: str) -> tuple[str, ...]:
 
 
 def addresses(answer: str) -> tuple[str, ...]:
-    """Return the IP addresses that the agent lists, sorted, at most 64, without malformed ones."""
+    """Return the IP addresses that the agent lists: sorted, at most 64, without malformed ones."""
     listed = _returned(answer)
     interfaces = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
     entries = [entry for item in interfaces for entry in _list(item.get("ip-addresses")) if isinstance(entry, dict)]
@@ -110,7 +110,10 @@ class GuestProgramEnd:
 
 
 def start(argv: Sequence[str], text: str) -> str:
-    """Return the command that starts a program with the text as its stdin. Neither must contain a secret."""
+    """Return the command that starts a program with the text as its stdin.
+
+    Arguments and text must not contain secrets.
+    """
     arguments = {
         "path": argv[0],
         "arg": list(argv[1:]),
@@ -133,7 +136,7 @@ def status(number: int) -> str:
 def parse_end(answer: str) -> GuestProgramEnd | None:
     """Return the end of the process from the answer to `status`; None while it runs.
 
-    Raises DamagedError for an unexpected answer, and if the agent omitted a part of the output.
+    Raises DamagedError for an unexpected answer, or if the agent omitted a part of the output.
     """
     fields = _exec_answer(answer)
     if fields.get("exited") is False:

@@ -27,7 +27,7 @@ def checked_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class MachineOriginName:
-    """The requested origin of machines, by name.
+    """The name of the requested origin of machines.
 
     `backup` is LATEST_BACKUP or the id of a backup of an instance (None: not given).
     """
@@ -37,7 +37,7 @@ class MachineOriginName:
 
 
 def origin_name(text: str) -> MachineOriginName:
-    """Return the origin that NAME, NAME@latest or NAME@ID names. Raises UsageError if one side of the @ is empty."""
+    """Return the origin for NAME, NAME@latest or NAME@ID. Raises UsageError if one side of the @ is empty."""
     name, separator, backup = text.partition("@")
     if not name or (separator and not backup):
         raise UsageError(
@@ -77,7 +77,7 @@ def refuse_taken(wanted: Sequence[str], machines: Collection[str], domains: Coll
 
 
 def admit_requests(quota: Quota, owner: str, owners: Sequence[str], available: int, count: int) -> None:
-    """Raise PreflightError with the reached limit if the owner may not have `count` more machines."""
+    """Raise PreflightError with the limit that was reached if the owner may not have `count` more machines."""
     current = list(owners)
     for _ in range(count):
         admit(quota, owner, current, available)
@@ -95,7 +95,7 @@ class ZvolSpace:
 
     @property
     def words(self) -> str:
-        """A text about the space of a clone of the zvol.
+        """A text about the space that a clone of the zvol uses.
 
         A clone always keeps the `volblocksize` of the base (zfsprops(7)). It does not get the base's `refreservation`,
         so it is thin (zfs-clone(8), OpenZFS issue 12892).

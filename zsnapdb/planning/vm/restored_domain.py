@@ -1,7 +1,7 @@
 """The XML of a restored machine's domain, derived from the XML in a manifest. Pure.
 
-A stranger may have written the manifest, and a domain can name any file, program and device of the host. So only the
-parts listed here are kept, and no kept value can be a path, with the exceptions in `TRUSTED`.
+A stranger may have written the manifest, and a domain can refer to any file, program and device of the host. So only
+the parts listed here are kept. Except for the values in `TRUSTED`, no kept value can be a path.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zsnapdb.planning.vm.domain import NAMESPACE, QEMU_ARGUMENT, QEMU_COMMAND_LI
 
 _RESTORED = f"{{{NAMESPACE}}}restored"
 _PLAIN = re.compile(r"[A-Za-z0-9_.:,+ -]{0,128}")
-"""The pattern of values that cannot name a file, program or device of the host."""
+"""The pattern of values that cannot refer to a file, program or device of the host."""
 TRUSTED = re.compile(
     r"/dev/u?random|/usr/share/(OVMF|AAVMF|edk2|edk2-ovmf|qemu|seabios)/([A-Za-z0-9][A-Za-z0-9_-]*/)?"
     r"[A-Za-z0-9][A-Za-z0-9_.-]*"
@@ -116,12 +116,12 @@ _EXPECTED = frozenset(
         "wwn",
     ]
 )
-"""Parts that every machine has and that libvirt or `clone_xml` creates again. They are omitted without a note."""
+"""Parts of every machine that libvirt or `clone_xml` recreates. They are omitted without a note."""
 
 
 @dataclass(frozen=True)
 class RestoredDomain:
-    """The XML of a restored machine, and texts about the parts of the original that it lacks."""
+    """The XML of a restored machine, and texts about parts of the original that the restored machine lacks."""
 
     xml: str
     left_out: tuple[str, ...]
@@ -131,7 +131,7 @@ class RestoredDomain:
 class HostBoot:
     """Files of this host that a machine boots from. The administrator of this host chooses them, not a repository.
 
-    `initrd` None, `cmdline` "": there is none.
+    Without one, `initrd` is None and `cmdline` is "".
     """
 
     kernel: str
@@ -144,7 +144,7 @@ _HOST_BOOT = ("kernel", "initrd", "cmdline")
 
 @dataclass(frozen=True)
 class RestoredIdentity:
-    """The own parts of a restored machine. `disks` has the device of each disk, by target.
+    """The parts of a restored machine that differ from the original. `disks` maps each target to the disk's device.
 
     `restore_id` is the id of the restore, `dataset` the dataset above the zvols. `boot` None: the machine boots from
     its disks and its firmware. `memory` (bytes) None: as in the original.
@@ -163,7 +163,7 @@ class RestoredIdentity:
 def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDomain:
     """Return the domain with this identity.
 
-    Its interfaces have new addresses, are on `network`, and their links are down.
+    The machine's interfaces get new addresses, are on `network`, and their links are down.
 
     Raises DamagedError if the text is not a domain.
     """
@@ -196,7 +196,10 @@ def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDom
 
 
 def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
-    """Let the machine boot from these files. The root has no element of `_HOST_BOOT`, because `_DOMAIN` has none."""
+    """Let the machine boot from these files.
+
+    The root contains no element of `_HOST_BOOT`, because `_DOMAIN` contains none.
+    """
     system = root.find("os")
     if system is None:
         return
@@ -209,7 +212,7 @@ def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
 def is_of_restore(text: str, restore_id: str) -> bool:
     """Whether this restore defined the domain in the text.
 
-    A copy of such a domain has another UUID, so the result for it is False.
+    For a copy of such a domain the result is False, because a copy has another UUID.
     """
     mark = root_of(text).find(f"metadata/{_RESTORED}")
     return mark is not None and mark.get("restore") == restore_id and mark.get("uuid") == parse(text).uuid

@@ -1,4 +1,4 @@
-"""The check whether the disks of a domain can be backed up, and their volumes. Pure."""
+"""The check whether the disks of a domain can be backed up, and the disks' volumes. Pure."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class JudgedDisks:
 def judge(domain: Domain, running: Domain | None, devices: Mapping[str, DiskDevice]) -> JudgedDisks:
     """Return the volumes of the domain, with an objection for every disk that is not a volume.
 
-    `running` is the running domain, None if it does not run. `devices` has the device of each disk by target, from the
-    running domain if there is one.
+    `running` is the running domain, None if the machine does not run. `devices` maps each target to the disk's device,
+    from the running domain if there is one.
     """
     disks = (running or domain).volumes
     findings = [_judged_disk(domain.name, disk, devices[disk.target]) for disk in disks]
@@ -78,7 +78,7 @@ def _judged_disk(domain: str, disk: DomainDisk, device: DiskDevice) -> FitnessFi
 
 
 def _attached(domain: Domain, running: Domain | None) -> list[FitnessFinding]:
-    """Return an objection if the running machine has other disks than it would have after its next start."""
+    """Return an objection if the running machine has other disks than after its next start."""
     if running is None:
         return []
     now = {disk.target: disk.source for disk in running.volumes}

@@ -153,7 +153,7 @@ class RemovedFormsView(View, kind="clone-prepared-removed", document=documents.R
 
 
 class PreparedView(View, kind="clone-prepared", document=documents.PreparedDocument, read_from="prepared"):
-    """A snapshot set on which a server was recovered and cleanly shut down. It is masked if its clones must be."""
+    """A snapshot set on which a server was recovered and cleanly shut down. The set is masked if its clones must be."""
 
     prepared: PreparedSet
 

@@ -72,7 +72,7 @@ class CloneDetailView(View, kind="clone-detail", document=documents.CloneDetailD
 
     @property
     def branch(self) -> str | None:
-        """The branch that the clone is on (None: unknown)."""
+        """The current branch of the clone (None: unknown)."""
         return current_of(self.info.branches)
 
     def text(self) -> str:
@@ -162,7 +162,7 @@ class AddressesView(TabularView, kind="clone-addresses", document=documents.Addr
 
 
 class LoginForm(Enum):
-    """A form in which a login is printed: lines for a person, a URL, or shell commands."""
+    """The format in which a login is printed: lines for a person, a URL, or shell commands."""
 
     LINES = "lines"
     URL = "url"

@@ -16,7 +16,7 @@ from zsnapdb.planning.clone.migration_findings import LoadFindings
 from zsnapdb.report.view import View, table
 
 _MOST_LINES = 200
-"""The maximum number of schema difference lines in the text."""
+"""Maximum number of schema difference lines in the text."""
 
 
 class MigrationView(View, kind="migration-check", document=MigrationDocument, read_from="checked"):

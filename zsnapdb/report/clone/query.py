@@ -1,6 +1,6 @@
 """Writers of query answers and table differences: as a table, CSV or one JSON document, row by row.
 
-A writer gets a function that writes text, then the rows, and then the result, which is known only after the rows.
+A writer is given a function that writes text, then the rows, and then the result, which is known only after the rows.
 """
 
 from __future__ import annotations

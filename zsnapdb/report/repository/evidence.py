@@ -96,7 +96,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
 
     @property
     def protection(self) -> list[tuple[str, str]]:
-        """Texts about the protection of the backups and the keys that can read them."""
+        """Return texts about the protection of the backups and the keys that can read these."""
         keep, lock, keys = self.report.keep, self.report.repository.object_lock, self.report.repository.encryption
         rules = keep.model_dump(exclude_defaults=True) if keep is not None else {}
         return [
@@ -127,7 +127,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
 
     @property
     def exceptions(self) -> Iterator[tuple[str, str]]:
-        """The events that interest an auditor: an altered log, failed runs, damage, unreadable drills."""
+        """Yield the events that are relevant for an auditor: an altered log, failed runs, damage, unreadable drills."""
         for finding in self.report.log.findings:
             yield "", finding.text
         for damage in self.report.protection.known_damage:

@@ -19,7 +19,7 @@ from zsnapdb.repository.verifications import Depth
 
 
 class PrunePlanView(View, kind="prune-plan", document=PrunePlanDocument, read_from="plan"):
-    """The plan of a prune: the backups with reasons, the leftovers, the local datasets, and the space that it frees."""
+    """The plan of a prune: backups with reasons, leftovers, local datasets, and the space that the prune frees."""
 
     plan: PrunePlan
 
@@ -97,7 +97,7 @@ def _foreign(count: int) -> str:
 
 
 def _afterlife(plan: PrunePlan) -> str:
-    """Return a note on the store's treatment of removed objects; "" if the store frees their space at once."""
+    """Return a note on how the store treats removed objects; "" if the store frees their space at once."""
     if plan.afterlife.keeps_versions is None:
         return "it is not known whether the store keeps old versions of removed objects: this setting could not be read"
     if not plan.afterlife.keeps_versions:
@@ -176,7 +176,7 @@ _HOW = {Depth.LISTED: "by listing", Depth.READ: "by reading every byte"}
 
 
 _SHOWN = 20
-"""The maximum number of damage lines per backup in the text; JSON has all."""
+"""Maximum number of damage lines per backup in the text. JSON contains all lines."""
 
 
 class VerifyPlanView(View, kind="verify-plan", document=VerifyPlanDocument, read_from="plan"):
