@@ -426,7 +426,7 @@ def test_an_instance_whose_lock_strategy_does_not_exist_is_refused_with_the_name
         ("[clones.address]\nfirst_port = 24000\nlast_port = 23999\n", "first_port to last_port"),
         ("[clones.address]\nfirst_port = 24000\nlast_port = 25000\n", "first_port to last_port"),
         ('[clones.address]\nsocket = "admin.sock"\n', "write an absolute path"),
-        ('[clones]\naccounts = "keep"\n[clones.address]\n', "must be locked"),
+        ('[clones]\naccounts = "keep"\n[clones.address]\n', "must not be .keep"),
     ],
 )
 def test_ports_that_clones_keep_are_their_own_and_open_no_account_of_the_source(section: str, reason: str) -> None:

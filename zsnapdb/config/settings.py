@@ -320,8 +320,8 @@ class CloneSettings(ConfigSection):
                 raise ValueError("the ports of address overlap the ports of the servers, first_port to last_port")
             if self.accounts == "keep":
                 raise ValueError(
-                    "with address the accounts of the source must be locked (accounts): HAProxy connects from this"
-                    " host, so an account for this host alone would be open to everybody"
+                    'with [clones.address], `accounts` must not be "keep": HAProxy connects from this host, so an'
+                    " account that only this host may use would be open to everybody"
                 )
         if self.ttl > self.max_ttl:
             raise ValueError("ttl is longer than max_ttl")

@@ -133,7 +133,7 @@ def _turn_binlogs_on(socket: Path, step: SetupStep) -> None:
         command.run(line.split(), timeout=_RESTART_SECONDS)
     except CommandTimeout as error:
         raise ServerError(
-            f"the server still starts with {file}, and was left alone",
+            f"the server has not finished its start with {file}; setup did not stop it",
             hint=f"see `journalctl -u {line.split()[-1]}`; run the same setup again when it answers",
         ) from error
     except CommandError as error:
