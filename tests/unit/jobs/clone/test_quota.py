@@ -50,7 +50,7 @@ def test_a_new_clone_gets_what_is_asked_for_as_far_as_the_pool_has_it(
 
 
 def test_less_than_a_server_needs_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"needs 64\.0 MiB"):
+    with pytest.raises(UsageError, match=r"at least 64\.0 MiB"):
         space_limits.new_clone_quota(settings(GIB), 100 * GIB, LEAST - 1)
 
 
