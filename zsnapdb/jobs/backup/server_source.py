@@ -396,8 +396,7 @@ def _attempt(
         properties = {
             **marks,
             LOCK_PROPERTY: choice.name,
-            # This position is a lower bound, so that even the set of a killed run has one. The proof sets the exact
-            # position.
+            # A lower bound, so that even the set of a killed run has a position. The proof sets the exact one.
             POSITION_PROPERTY: f"at least {before.short(_POSITION_BYTES)}",
         }
         pending = request.prepare(properties)
