@@ -90,8 +90,15 @@ class CloudStore:
         for _ in self._pages(self._prefix, 1):
             return
 
-    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:  # noqa: ARG002 - the library sends no checksum
-        """Store the object. With `only_if_absent`, the request is conditional."""
+    def put(
+        self,
+        key: str,
+        body: Body,
+        *,
+        only_if_absent: bool = False,
+        sha256: str | None = None,  # noqa: ARG002 - the library sends no checksum
+    ) -> None:
+        """Store the object. With `only_if_absent`, the request is conditional. The library sends no checksum."""
         self._put(f"writing {key}", key, body, "create" if only_if_absent else "overwrite")
 
     def _put(self, doing: str, key: str, body: Body, mode: str | dict[str, str]) -> None:

@@ -133,7 +133,7 @@ def new_clone_quota(settings: Settings, free: int, wanted: int | None = None) ->
     """
     if wanted is not None and wanted < LEAST:
         raise UsageError(
-            f"the quota of a clone must be at least {size(LEAST)}; {size(wanted)} is too small",
+            f"the quota of a clone must be at least {size(LEAST)}",
             hint="name a larger quota",
         )
     return clone_quota(settings.clones.quota if wanted is None else wanted, free, settings.clones.free_floor)

@@ -137,9 +137,14 @@ def refuse_covering(points: Collection[str], own: Collection[str]) -> None:
 
 
 def _working_folder(pid: int) -> Path:
-    """Return the working directory of a server, which is its data directory; "/" if the process ended."""
+    """Return the working directory of a server, which is its data directory.
+
+    Return "/" if the process ended, or if the directory has another path here, as for a server in a container.
+    """
+    link = f"/proc/{pid}/cwd"
     try:
-        return Path(os.readlink(f"/proc/{pid}/cwd"))
+        folder = Path(os.readlink(link))
+        return folder if os.path.samestat(os.stat(link), os.stat(folder)) else Path("/")
     except OSError:
         return Path("/")
 
