@@ -75,10 +75,17 @@ class Records:
         else:
             _write(self._pause(instance), pause)
 
-    def is_paused(self, instance: str, now: datetime) -> bool:
-        """Return whether the instance is paused at `now`, so that none of its jobs starts."""
-        pause = self.pause(instance)
-        return pause is not None and pause.until > now
+    def pause_at(self, instance: str, now: datetime) -> PauseRecord | None:
+        """Return the pause of the instance at `now`; None if none of its jobs waits for the end of a pause."""
+        recorded = self.pause(instance)
+        if recorded is None:
+            return None
+        pause = recorded.before_clock(now)
+        if pause != recorded:
+            # If the disk is full, the next turn tries again.
+            with contextlib.suppress(OSError):
+                self.set_pause(instance, pause)
+        return pause if pause.until > now else None
 
     def _made(self, file: Path) -> Path:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -150,8 +157,9 @@ def pause(settings: Settings, instance: str, seconds: float, reason: str, host: 
     if not seconds:
         records.set_pause(name, None)
         return None
-    until = host.now() + timedelta(seconds=seconds)
-    records.set_pause(name, PauseRecord(until=until, reason=reason))
+    now = host.now()
+    until = now + timedelta(seconds=seconds)
+    records.set_pause(name, PauseRecord(since=now, until=until, reason=reason))
     return until
 
 

@@ -169,7 +169,9 @@ class Supervisor:
         self._collect(now)
         self._look_at_held()
         busy = {name.instance for name in self._running if name.kind not in ASIDE}
-        pauses = {name: pause for name in (*self.settings.instance, HOST) if (pause := self.records.pause(name))}
+        pauses = {
+            name: pause for name in (*self.settings.instance, HOST) if (pause := self.records.pause_at(name, now))
+        }
         for due in starts_at(self._due(now), busy, self._held, pauses, now):
             settings = self._jobs[due.name].schedule
             timeout = settings.timeout if settings is not None else None
@@ -177,7 +179,7 @@ class Supervisor:
         for name, job in self._jobs.items():
             if job.is_continuous and name not in self._running and name.instance not in self._held:
                 again = find_retry_time(self._record(name), is_continuous=True)
-                if (again is None or again <= now) and not self.records.is_paused(name.instance, now):
+                if (again is None or again <= now) and name.instance not in pauses:
                     self._run(name, now, None)
         # A due job that does not start waits for the end of another job or of a pause.
         waits = [(job.begins - now).total_seconds() for job in self._due(now) if job.begins > now]
@@ -232,7 +234,7 @@ class Supervisor:
         fleet = self.settings.fleet
         if fleet is None or not is_shared(name, fleet):
             return 0.0
-        return left_to_fleet(record, self.records.given(name), fleet.fallback_after)
+        return left_to_fleet(record, self.records.given(name), fleet.fallback_after, self.now())
 
     def _run_id(self, name: JobName, now: datetime) -> str:
         """Return the id of a run that starts now.

@@ -397,7 +397,8 @@ def overview(settings: Settings, file: Path, host: Host) -> AgentOverview:
         following = Schedule.of(job.schedule, job.timezone).after(now) if job.schedule is not None else None
         jobs.append(JobOverview(job, records.run(job.name), following))
     known = ((name, records.pause(name or HOST)) for name in (*sorted(settings.instance), None))
-    pauses = tuple((name, pause) for name, pause in known if pause is not None and pause.until > now)
+    begun = ((name, pause.before_clock(now)) for name, pause in known if pause is not None)
+    pauses = tuple((name, pause) for name, pause in begun if pause.until > now)
     is_running, told = _is_running(host), last_configuration(host)
     differ = difference(told, settings, file) if is_running and told is not None else ""
     return AgentOverview(is_running, tuple(jobs), pauses, suspended_instances(settings), differ)

@@ -198,7 +198,7 @@ class JobRunner:
     def _refuse_for_now(self, request: JobRequest, own: WorkerSettings, records: Records) -> None:
         if request.host is None and request.verb is FleetVerb.DRILL and self.available() < own.memory:
             raise JobRefused(f"{self.host} has too little memory for a drill now", jobs.decide_deferral(request))
-        if records.is_paused(request.instance, self.now()):
+        if records.pause_at(request.instance, self.now()) is not None:
             raise JobRefused(f"{request.instance} is paused on {self.host}", jobs.decide_deferral(request))
 
     def _keep_given(self, records: Records, name: JobName) -> None:

@@ -282,11 +282,18 @@ class RunRecord(_FrozenRecord):
 
 
 class PauseRecord(_FrozenRecord):
-    """A pause of an instance: none of its jobs starts before `until` (UTC)."""
+    """A pause of an instance: none of its jobs starts from `since` (None: unknown) to `until` (UTC)."""
 
     format: Literal[1] = 1
+    since: AwareDatetime | None = None
     until: AwareDatetime
     reason: Annotated[str, Field(min_length=1, max_length=500)]
+
+    def before_clock(self, now: datetime) -> PauseRecord:
+        """Return the pause. One that begins in the future, because the clock was ahead, begins now and lasts as long."""
+        if self.since is None or self.since <= now:
+            return self
+        return self.model_copy(update={"since": now, "until": now + (self.until - self.since)})
 
 
 class FleetContact(_FrozenRecord):
@@ -317,13 +324,14 @@ def jitter(name: JobName, scheduled: datetime, longest: float) -> float:
     return longest * int.from_bytes(digest) / 2**64
 
 
-def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: float) -> float:
+def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: float, now: datetime) -> float:
     """Return the seconds for which the agent leaves a job to the fleet before it starts the job itself.
 
     `record` is the last run of agent or fleet; `given` is when the fleet last gave this host the job. If `given` is
-    before the last run, the fleet is unreachable, and the agent starts the job on time itself.
+    before the last run, or in the future because the clock was ahead, the fleet is considered unreachable. Then the
+    agent starts the job on time itself.
     """
-    is_away = record is not None and (given is None or given < record.started)
+    is_away = record is not None and not (given is not None and record.started <= given <= now)
     return 0.0 if is_away else longest
 
 

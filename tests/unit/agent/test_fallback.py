@@ -139,3 +139,14 @@ def test_the_time_that_was_last_is_followed_by_one_that_is_not_yet(cron: str) ->
     following = schedule.after(last)
     assert following is not None
     assert following > START
+
+
+def test_contact_with_the_fleet_from_the_future_delays_no_backup(tmp_path: Path) -> None:
+    """The clock was a year ahead when the fleet last gave a job. Since then the fleet is away."""
+    agent = month(tmp_path)
+    give(agent)
+    agent.records.set_given(BACKUP, agent.time + timedelta(days=365))
+    agent.live(hours=5)
+    times = [run.began for run in agent.runs if run.words[0] == "backup"]
+    assert len(times) == 5
+    assert all(time.minute == 0 for time in times)

@@ -19,9 +19,10 @@ from tests.unit.support.command_line import CHECKOUT, zsnapdb
 from zsnapdb.agent import supervisor
 from zsnapdb.agent.children import start, work_of
 from zsnapdb.agent.daemon import notify
-from zsnapdb.agent.records import Records
+from zsnapdb.agent.records import Records, pause
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.config.settings import Settings, parse
+from zsnapdb.jobs.base.host import Host
 from zsnapdb.planning.agent_jobs import HOST, JobKind, JobName, PauseRecord, RunRecord, jitter, jobs_of, run_one_job
 
 CONFIGURATION = """
@@ -410,3 +411,22 @@ def test_run_and_pause_are_shown_by_status_without_a_running_agent(tmp_path: Pat
     assert "verify main" in shown
     assert "FAILED with 6" in shown
     assert "moving" in shown
+
+
+@pytest.mark.parametrize("ahead", [timedelta(minutes=30), timedelta(days=3), timedelta(days=400)])
+def test_a_pause_made_while_the_clock_was_ahead_lasts_as_long_as_asked(month: AgentMonth, ahead: timedelta) -> None:
+    month.boot()
+    wrong = month.time + ahead
+    month.records.set_pause("main", PauseRecord(since=wrong, until=wrong + 2 * HOUR, reason="maintenance"))
+    month.live(hours=2)
+    assert not [run for run in month.runs if "main" in run.words]
+    month.live(hours=1)
+    assert month.started(*BACKUP)
+    assert month.started(*ARCHIVE)
+
+
+def test_pause_records_when_it_was_made(tmp_path: Path) -> None:
+    chosen = settings().model_copy(update={"agent": settings().agent.model_copy(update={"state": tmp_path})})
+    at = datetime(2026, 11, 20, tzinfo=UTC)
+    until = pause(chosen, "main", 3600.0, "maintenance", Host(now=lambda: at))
+    assert Records(tmp_path).pause("main") == PauseRecord(since=at, until=until, reason="maintenance")
