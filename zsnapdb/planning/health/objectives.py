@@ -18,6 +18,11 @@ from zsnapdb.planning.trial.drill import Timing, expected_seconds
 
 _CLOCKS = 300.0
 """Seconds by which two clocks may differ before an age is considered wrong."""
+_FAR = 86_400.0
+"""Seconds by which a fact may be in the future before its objective breaks, or the limit if that is longer.
+
+Otherwise, work that stopped after a backup by a clock that was a year ahead would cause no alarm for a year.
+"""
 
 
 class Objective(StrEnum):
@@ -244,6 +249,8 @@ class _Ages:
         if age < -_CLOCKS:
             reason = f"{what} is {format_duration(-age)} in the future: a clock is wrong, so its age is not known"
             check = "check `date -u` here and on the host that writes"
+            if age < -max(limit, _FAR):
+                return Judgement(kind, Verdict.BROKEN, reason, f"{check}; {hint}", fact, age, limit)
             return Judgement(kind, Verdict.WARNING, reason, check, fact, age, limit, deadline=deadline)
         verdict = Verdict.BROKEN if age > limit else Verdict.WARNING if age > limit * self.warn_at else Verdict.MET
         reason = f"{what} is {format_duration(max(0, round(age)))} old, of at most {format_duration(limit)}"

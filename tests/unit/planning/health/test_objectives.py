@@ -7,6 +7,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from zsnapdb.config.instance import ObjectiveSettings
 from zsnapdb.planning.health.facts import (
@@ -287,10 +289,49 @@ def test_a_fact_of_the_last_year_of_dates_has_no_deadline() -> None:
     """Such a time is forged. It is judged as every one from the future, and hides no other instance by an error."""
     facts = replace(GOOD, archived_until=datetime(9999, 12, 31, 23, tzinfo=UTC))
     judged = judge(facts, ObjectiveSettings(archive_lag=DAY)).judgements[-1]
-    assert (judged.objective, judged.verdict, judged.deadline) == (Objective.ARCHIVE_LAG, Verdict.WARNING, None)
+    assert (judged.objective, judged.verdict, judged.deadline) == (Objective.ARCHIVE_LAG, Verdict.BROKEN, None)
 
 
 def test_newest_backup_that_this_host_cannot_start_breaks_restorable() -> None:
     found = judged(Objective.RESTORABLE, replace(GOOD, no_copy="engine ROCKSDB is not installed"))
     assert found.verdict is Verdict.BROKEN
     assert "this host cannot restore the newest backup: engine ROCKSDB is not installed" in found.reason
+
+
+AGES = {
+    Objective.RPO: "newest_point",
+    Objective.BACKUP_AGE: "newest_backup",
+    Objective.ARCHIVE_LAG: "archived_until",
+    Objective.DRILL: "newest_passed_drill",
+    Objective.VERIFY_AGE: "listed",
+    Objective.DEEP_VERIFY_AGE: "read",
+    Objective.COPY: "copies",
+}
+
+
+def _facts(name: str, at: datetime) -> HealthFacts:
+    facts: dict[str, Any] = {
+        "newest_passed_drill": drill(at, True),
+        "listed": CheckFact(ID, at, True),
+        "read": CheckFact(ID, at, True),
+        "copies": (CopyFact("there", at),),
+    }
+    return replace(GOOD, **{name: facts.get(name, at)})
+
+
+@given(objective=st.sampled_from(list(AGES)), ahead=st.floats(301, 400 * DAY), passed=st.floats(0, 800 * DAY))
+def test_work_that_stopped_under_a_clock_ahead_breaks_its_objective(
+    objective: Objective, ahead: float, passed: float
+) -> None:
+    """The time of the last fact is `ahead` of the real one, and `passed` seconds have gone by since."""
+    made = _facts(AGES[objective], NOW + timedelta(seconds=ahead))
+    judgement = judged(objective, replace(made, at=NOW + timedelta(seconds=passed)))
+    assert judgement.limit is not None
+    most = max(judgement.limit, DAY)
+    if ahead - passed > most + 1:
+        assert judgement.verdict is Verdict.BROKEN
+        assert "a clock is wrong" in judgement.reason
+    elif passed - ahead > judgement.limit + 1:
+        assert judgement.verdict is Verdict.BROKEN
+    elif ahead - passed > 301:
+        assert judgement.verdict is Verdict.WARNING
