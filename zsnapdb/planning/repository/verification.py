@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.planning.backup_chain import Lineage, Link
@@ -16,20 +16,20 @@ def due(
     """Return the backups to verify, the most urgent first.
 
     `whole_since` maps the backups, oldest first, to the time of the last verification without damage (None: never
-    verified, or damaged). Backups without a time come first, newest first. The others follow, the oldest time first.
-    `older_than` excludes backups that were verified without damage within that many seconds.
+    verified, or damaged). A time in the future counts as None, because a clock was wrong. Backups without a time come
+    first, newest first. The others follow, the oldest time first. `older_than` excludes backups that were verified
+    without damage within that many seconds.
     """
-    candidates = [
-        name
-        for name, since in whole_since.items()
-        if older_than is None or since is None or not now - timedelta(seconds=older_than) < since <= now
-    ]
-    never = [name for name in reversed(candidates) if whole_since[name] is None]
+    checked = {name: since for name, since in whole_since.items() if since is not None and since <= now}
+    never = [name for name in reversed(whole_since) if name not in checked]
     known = sorted(
-        (name for name in candidates if whole_since[name] is not None),
-        key=lambda name: (whole_since[name] or datetime.min.replace(tzinfo=UTC), name),
+        (
+            (since, name)
+            for name, since in checked.items()
+            if older_than is None or since <= now - timedelta(seconds=older_than)
+        )
     )
-    return tuple([*never, *known][:limit])
+    return tuple([*never, *(name for _, name in known)][:limit])
 
 
 @dataclass(frozen=True)
