@@ -151,8 +151,9 @@ def filling(
     """Return the plan for filling the pool. `slots` are ordered by the time of their data, oldest first.
 
     `wish` is the default request. `newest` is the time of the set from which new slots would be created. If that set is
-    older than `pool.max_age`, no slot is created. Slots with the newest data and protected slots stay. The expected
-    size of a new server is that of the largest server in the pool.
+    older than `pool.max_age`, or its time is in the future so that its age is unknown, no slot is created. Slots with
+    the newest data and protected slots stay. The expected size of a new server is that of the largest server in the
+    pool.
     """
     now = time.at
     refused = [(slot, reason) for slot in slots if (reason := objection(slot, wish, now, time)) is not None]
@@ -165,6 +166,9 @@ def filling(
     if now - newest > timedelta(seconds=terms.max_age):
         age = format_duration(terms.max_age)
         return PoolPlan(tuple(keeps), tuple(drops), 0, f"the newest set is older than pool.max_age, {age}")
+    if time.is_from_future(newest):
+        why = "the time of the newest set is in the future: a clock was wrong, so its age is not known"
+        return PoolPlan(tuple(keeps), tuple(drops), 0, why)
     for fits, reason in _limits(keeps, terms, room):
         if fits < makes:
             makes, short = fits, reason

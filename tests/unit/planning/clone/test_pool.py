@@ -164,3 +164,11 @@ def test_slot_with_data_of_the_future_is_not_handed_out() -> None:
     """The clock was ahead when its data was taken, and is in doubt now: the age may be anything."""
     ahead = replace(GOOD, data_of=NOW + timedelta(days=3))
     assert handout_objection(ahead, WISH, RemovalTime(NOW, NOW, "a doubt", is_new=True)) is not None
+
+
+def test_no_slot_is_made_of_a_set_from_the_future() -> None:
+    """How old its data is is not known: the clock was ahead when the set was made."""
+    newest = NOW + timedelta(days=40)
+    plan = filling([], TERMS, WISH, RemovalTime(NOW, NOW), HostRoom(None, None), newest)
+    assert (plan.makes, plan.drops) == (0, ())
+    assert "in the future" in plan.short
