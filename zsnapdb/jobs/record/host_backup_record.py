@@ -408,7 +408,7 @@ def _compare(
     others = (
         *others,
         *host_backup_record.judge_writers(
-            instance.name, writers(there, instance.host.now()), own, is_writing=is_writing
+            instance.name, writers(there, removal_time(instance.host).at), own, is_writing=is_writing
         ),
     )
     findings = (

@@ -17,6 +17,7 @@ from threading import Lock
 
 from zsnapdb.base.domain_types import Progress
 from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, NotFound, UsageError
+from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.object_locks import extend_locks
 from zsnapdb.jobs.record import host_backup_record, own_archived_binlogs
@@ -254,7 +255,7 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
         if name not in needed and name not in copied:
             left_out[name] = f"foreign: {why}"
     if target.repository.keep is not None:
-        now = source.host.now()
+        now = removal_time(source.host).at
         counted = [backup for backup in known.backups if backup.backup_id not in provenance.unchosen]
         facts = RetentionFacts(
             writers=by_backup(writers(counted, now)), foreign=provenance.unchosen, untrusted=provenance.untrusted

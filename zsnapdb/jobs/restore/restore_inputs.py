@@ -13,6 +13,7 @@ from typing import TypeVar
 from zsnapdb.base.domain_types import parse_gtids, pool_of
 from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.backup import local_snapshot
+from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.binlog_spans import LocalBinlogs, point_of
 from zsnapdb.jobs.record import host_backup_record, production_restores
@@ -165,7 +166,7 @@ class RestoreFacts:
             HistoryError: there is no such server.
         """
         is_named = self.history is not None and isinstance(self.target, Latest)
-        known_writers = writers(manifests, self.instance.host.now())
+        known_writers = writers(manifests, removal_time(self.instance.host).at)
         if len(known_writers) < 2 or is_named or not newest_state_check.asks_for_newest(self.target):
             return list(manifests)
         chosen = [writer for writer in known_writers if set(writer.backups) & set(self.checked.own)]

@@ -13,6 +13,7 @@ from tests.unit.support.manifests import manifest, stored_manifests
 from tests.unit.support.stored_backups import Site
 from zsnapdb.base.domain_types import Flavour, new_backup_id
 from zsnapdb.base.errors import HistoryError
+from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.repository import prune
@@ -153,3 +154,22 @@ def test_after_a_failover_the_newest_is_that_of_the_server_that_has_everything(t
     read = read_known(instance, repository, AtBackup(None), "latest-backup")
     chosen = replace(read, checked=host_backup_record.StoredCheck()).of_one_server(known)
     assert [made.backup_id for made in chosen] == [taken_over.backup_id]
+
+
+@pytest.mark.parametrize("ahead", [timedelta(), timedelta(days=15), timedelta(days=400)])
+def test_a_clock_that_jumped_ahead_makes_no_other_server_the_successor(tmp_path: Path, ahead: timedelta) -> None:
+    """The silence that makes the next server a successor is counted by the time that the host can prove."""
+    two, began = site(tmp_path), datetime.now(UTC)
+    host = replace(two.host, steady=lambda: ("boot", (datetime.now(UTC) - began).total_seconds() + 100))
+    assert removal_time(host).doubt == ""
+    host = replace(host, now=lambda: datetime.now(UTC) + ahead)
+    instance = replace(two.instance(), host=host)
+    backup(instance, 3, 1)
+    backup(instance, 1, 2)
+    with pytest.raises(HistoryError):
+        newest_backup(instance, instance.open_repository(), accepts_older=False)
+    repository = instance.open_repository()
+    findings = host_backup_record.check(
+        instance, repository, stored_manifests(repository), (), is_writing=True
+    ).findings
+    assert StoredKind.OTHER_WRITER in {finding.kind for finding in findings}
