@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from itertools import accumulate
+from itertools import accumulate, groupby
 from typing import Any, Protocol, TypeVar
 
 from zsnapdb.base.patterns import GREATEST_SEQUENCE
@@ -75,6 +75,15 @@ def by_number(documents: Iterable[T], number: Callable[[T], int | None], name: C
     listed = list(documents)
     reached = greatest_reached(map(number, listed))
     return sorted(listed, key=lambda one: (_believed(number(one), reached), name(one)))
+
+
+def failed_last(drills: Iterable[T], number: Callable[[T], int | None], has_failed: Callable[[T], bool]) -> list[T]:
+    """Return the drills in the given order, but of several with the same number the failed ones last.
+
+    Concurrent drills of several hosts can get the same number. Their clocks do not decide which one is the latest.
+    """
+    groups = ((of_number, list(same)) for of_number, same in groupby(drills, number))
+    return [one for of_number, same in groups for one in (same if of_number is None else sorted(same, key=has_failed))]
 
 
 def _believed(number: int | None, reached: int) -> int:

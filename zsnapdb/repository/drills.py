@@ -203,7 +203,7 @@ def past(repository: Repository, instance: str, count: int, own: Sequence[str] =
     unreadable: list[str] = []
     listed = keys(repository, instance)
     for key in reversed(listed):
-        if len(readable) == count:
+        if len(readable) >= count and (key.sequence is None or key.sequence != readable[-1].sequence):
             break
         try:
             readable.append(read_at(repository, instance, key))
@@ -213,7 +213,10 @@ def past(repository: Repository, instance: str, count: int, own: Sequence[str] =
             continue
     there = {key.drill_id for key in listed}
     missing = tuple(drill_id for drill_id in own if drill_id not in there)
-    return PastDrills(tuple(readable[::-1]), tuple(unreadable[::-1]), missing)
+    ordered = creation_order.failed_last(
+        readable[::-1], lambda one: one.sequence, lambda one: one.outcome is not Outcome.PASSED
+    )
+    return PastDrills(tuple(ordered[-count:]), tuple(unreadable[::-1]), missing)
 
 
 def timings(evidence: Sequence[Evidence]) -> list[Timing]:
