@@ -59,6 +59,7 @@ def produce(monkeypatch: pytest.MonkeyPatch, pool: int, on_production: Collectio
 
     monkeypatch.setattr(version, "pool_guid", lambda _: pool)
     monkeypatch.setattr(snapshots, "known_states", known_states)
+    monkeypatch.setattr(snapshots, "send_points_there", lambda _: {})
     # No set lacks a volume.
     monkeypatch.setattr(snapshots, "list_owned", lambda *_: [])
 
@@ -76,6 +77,24 @@ def test_clone_after_rollback_is_of_production(
     here = SnapshotSet(LOCAL, {"data": Snapshot("tank/db", f"zsnapdb-{LOCAL}", GUIDS[LOCAL], GUIDS[LOCAL])})
     local = CloneSource(SourceKind.BACKUP, here, origin_in(manifest()))
     assert source_lookup._newest_stored(instance, repository, local, accepts_older=False) == latest
+
+
+@pytest.mark.parametrize(("received", "latest"), [({NEWEST: 5}, None), ({NEWEST: 50}, NEWEST), ({}, NEWEST)])
+def test_backup_of_another_pool_is_placed_by_its_snapshot_on_production(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch, received: dict[str, int], latest: str | None
+) -> None:
+    """Production came back to its pool by `zfs receive`: its groups say whether the local set was made afterwards."""
+    produce(monkeypatch, POOL + 1, {LOCAL, *received})
+    there = {f"tank/db@zsnapdb-{name}": (GUIDS[name], group) for name, group in received.items()}
+    points = snapshots.SendPoints({guid: name for name, (guid, _) in there.items()}, {})
+    monkeypatch.setattr(snapshots, "send_points_there", lambda places: dict.fromkeys(places, points))
+    monkeypatch.setattr(
+        snapshots, "describe", lambda names: [Snapshot(*name.split("@"), *there[name]) for name in names]
+    )
+    here = SnapshotSet(LOCAL, {"data": Snapshot("tank/db", f"zsnapdb-{LOCAL}", GUIDS[LOCAL], 20)})
+    local = CloneSource(SourceKind.BACKUP, here, origin_in(manifest()))
+    found = source_lookup._newest_stored(instance, instance.open_repository(), local, accepts_older=False)
+    assert found == latest
 
 
 @CASES
