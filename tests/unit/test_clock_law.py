@@ -72,7 +72,6 @@ ALLOWED = {
     "jobs/restore/restore_inputs.py": {"newest_backup": WANTED},
     "jobs/restore/machine_restore.py": {"make": WANTED},
     "jobs/restore/replaced_server.py": {"stop": NOTED, "is_up": NOTED},
-    "jobs/restore/run_results.py": {"restored": KEEPS},
     "jobs/restore/plan.py": {"make": WANTED, "_without_steps": NOTED},
     "jobs/restore/run_lifecycle.py": {"_run_steps": NOTED},
     "jobs/restore/rewind.py": {"plan": WANTED},

@@ -290,7 +290,7 @@ class PauseRecord(_FrozenRecord):
     reason: Annotated[str, Field(min_length=1, max_length=500)]
 
     def before_clock(self, now: datetime) -> PauseRecord:
-        """Return the pause. One that begins in the future, because the clock was ahead, begins now and lasts as long."""
+        """Return the pause. If it begins in the future (the clock was ahead), it begins now and lasts as long."""
         if self.since is None or self.since <= now:
             return self
         return self.model_copy(update={"since": now, "until": now + (self.until - self.since)})

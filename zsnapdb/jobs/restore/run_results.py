@@ -8,12 +8,13 @@ server with a state that was chosen long ago.
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.restore import machine_restore, server_restore
 from zsnapdb.jobs.restore.machine_restore import MachineRestoreResult
@@ -21,6 +22,7 @@ from zsnapdb.jobs.restore.run_lifecycle import Confirm, confirm_every_step
 from zsnapdb.jobs.restore.server_restore import RestoreResult
 from zsnapdb.jobs.steps.journal import J
 from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournals, RestoreJournal
+from zsnapdb.planning.clock_guard import RemovalTime
 
 _RECENT = timedelta(hours=1)
 """The maximum age of a plan whose state may still replace the server when the command is repeated."""
@@ -33,7 +35,7 @@ def restored(
 
     Raises:
         PreflightError: the restore was interrupted while it exchanged the server's datasets, or it would replace them
-            and its plan is too old.
+            and its plan is too old or of unknown age.
     """
     journals = Journals(settings.restore.journal)
     done = _of_run(journals.finished(), instance)
@@ -45,7 +47,7 @@ def restored(
     # Judge the journal under the restore's lock, because another process may just have continued the restore and been
     # killed.
     return server_restore.resume(
-        settings, instance, left.top, confirm, stop_after, judge=partial(_refuse_exchange, instance.host.now())
+        settings, instance, left.top, confirm, stop_after, judge=partial(_refuse_exchange, removal_time(instance.host))
     )
 
 
@@ -66,14 +68,17 @@ def _of_run(journals: list[J], instance: Instance) -> J | None:
     return next((one for one in journals if (one.run_id, one.plan.instance) == (own, instance.name)), None)
 
 
-def _refuse_exchange(now: datetime, journal: RestoreJournal) -> None:
+def _refuse_exchange(time: RemovalTime, journal: RestoreJournal) -> None:
     promotion, following = journal.plan.promotion, journal.next_step
     if promotion is None:
         return
     if following is not None and following.name == promotion.name:
         when = "was interrupted when it was about to replace the server, or while it did"
-    elif now - backup_time(journal.plan.restore_id) > _RECENT:
+    elif time.latest - (chosen := backup_time(journal.plan.restore_id)) > _RECENT:
         when = "would replace the server with a state that was chosen more than an hour ago"
+    elif time.doubt or time.is_age_unknown(chosen):
+        why = time.doubt or "the clock was set back"
+        when = f"would replace the server with a state whose age is not known: {why}"
     else:
         return
     raise PreflightError(

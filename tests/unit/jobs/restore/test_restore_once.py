@@ -12,6 +12,7 @@ import pytest
 from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import PreflightError
+from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record.idempotency_records import Action, OnceRecords
 from zsnapdb.jobs.restore import run_results
@@ -117,6 +118,24 @@ def test_a_state_that_was_chosen_long_ago_replaces_the_server_only_if_a_person_s
     with refusal:
         run_results.restored(host.settings, instance)
     assert (host.executed == []) == is_refused
+
+
+@pytest.mark.parametrize("back", [timedelta(hours=1), timedelta(days=2), timedelta(days=3000)])
+@pytest.mark.parametrize("boot", ["same", "another"])
+def test_a_clock_set_back_makes_no_state_young_enough_to_replace_the_server(
+    host: PlanningHost, back: timedelta, boot: str
+) -> None:
+    """After a restart with a dead battery, nothing says how long ago the state was chosen."""
+    journal = replace(exchanging(host), done=())
+    Journals(host.settings.restore.journal).write(journal)
+    planned = backup_time(journal.plan.restore_id)
+    base = of_run(host).host
+    removal_time(replace(base, now=lambda: planned, steady=lambda: ("same", 1000.0)))
+    passed = 60.0 if boot == "another" else 1060.0 + back.total_seconds()
+    later = replace(base, now=lambda: planned - back + timedelta(seconds=60), steady=lambda: (boot, passed))
+    with pytest.raises(PreflightError, match=r"more than an hour ago|is not known"):
+        run_results.restored(host.settings, replace(of_run(host), host=later))
+    assert host.executed == []
 
 
 def test_a_restore_that_was_given_up_is_not_begun_again(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> None:
