@@ -155,14 +155,21 @@ def find_moment(settings: Settings, instance: Instance, requested: str, history:
 def reaches_beyond(point: RestorePlan | None, newest: Moment, here: Sequence[str]) -> bool:
     """Return whether the archive ends after the newest snapshot set on this host.
 
-    `here` are the ids of the host's sets. If the set has the same second as the last archived transaction, either may
-    be newer, so the archive is preferred.
+    `here` are the ids of the host's sets. A replay that begins with the set ends after it. Otherwise GTIDs decide. Only
+    without GTIDs the times are compared, and the archive is preferred within the same second.
     """
-    if point is None or newest.made is None:
+    if point is None:
         return False
-    last = point.point.last
     # The plan chose the newest backup or set, so a backup that is not on this host is newer than all sets on this host.
-    return point.backup_id not in here or (last is not None and last.committed >= newest.made)
+    if point.backup_id not in here:
+        return True
+    last = point.point.last
+    if last is None or point.backup_id == newest.backup_id:
+        return last is not None
+    reached, stands = _gtids(point.point.gtids or ""), _gtids(newest.position.rpartition(" ")[2])
+    if reached is not None and stands is not None:
+        return contains(reached, stands) and not contains(stands, reached)
+    return newest.made is not None and last.committed >= newest.made
 
 
 def takes_history(requested: str) -> bool:
