@@ -193,9 +193,9 @@ class Operations:
         """Forget operations that ended long ago. If the subject has too many operations, forget its oldest."""
         self._forget_old()
         known = [one for one in self._known.values() if one.finished is not None]
-        mine = [one for one in known if is_same(one.subject, subject)]
-        newest = sorted(mine, key=lambda one: one.started, reverse=True)
-        self._forget([one.id for one in newest[_MOST_OF_SUBJECT:]])
+        # Operations are listed in the order in which they began. The times of two may be those of different clocks.
+        mine = [one.id for one in known if is_same(one.subject, subject)]
+        self._forget(mine[: max(0, len(mine) - _MOST_OF_SUBJECT)])
 
     def _forget(self, operations: Sequence[str]) -> None:
         for operation in operations:

@@ -209,3 +209,29 @@ def test_serve_keeps_operations_through_clock_ahead(clocks: Clocks, tmp_path: Pa
     clocks.jump(-40 * DAY)
     clocks.world.time += 2 * DAY
     assert operations.of_key("unix:eve", "1" * 64) is None
+
+
+def test_serve_forgets_no_new_key_before_old_ones_when_the_clock_was_set_back(
+    clocks: Clocks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repeated request with a forgotten key would begin again."""
+    monkeypatch.setattr("zsnapdb.serve.operations._MOST_OF_SUBJECT", 3)
+    host = clocks.host
+    operations = Operations(tmp_path / "operations", host.now, lambda: removal_time(host).at)
+    for number in range(6):
+        if number == 3:
+            clocks.jump(-HOUR)
+        record = OperationRecord(
+            id=new_id(),
+            subject="unix:eve",
+            verb=VerbKind.CLONE_CREATE,
+            clone="dev",
+            request="0" * 64,
+            key=f"{number}" * 64,
+            started=host.now(),
+        )
+        operations.begin(record, lambda: ResultAnswer(document={}), threading.Event())
+        operations.settle(60.0)
+    assert [operations.of_key("unix:eve", f"{number}" * 64) is not None for number in range(6)] == 2 * [False] + 4 * [
+        True
+    ]
