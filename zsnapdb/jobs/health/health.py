@@ -70,7 +70,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
         instance=instance.name,
         repository=instance.settings.repository,
         at=at,
-        newest_point=_moment(window.ranges[-1].end) if window.ranges else newest,
+        newest_point=_moment(point) if (point := stored.newest_point) is not None else newest,
         window_start=_moment(begin) if begin is not None else newest,
         newest_backup=newest,
         archived_until=_moment(stored.complete_until) if stored.complete_until is not None else None,
@@ -156,10 +156,10 @@ def _copy(instance: Instance, name: str) -> CopyFact:
     """Return the newest restorable point in another repository. If an error occurs, the returned fact contains it."""
     other = instance.in_repository(name, instance.copies[name])
     try:
-        window = read(other, other.open_repository()).window
+        newest = read(other, other.open_repository()).newest_point
     except ZsnapdbError as error:
         return CopyFact(name, None, error.message)
-    return CopyFact(name, _moment(window.ranges[-1].end) if window.ranges else None)
+    return CopyFact(name, _moment(newest) if newest is not None else None)
 
 
 def _lock(repository: Repository, backups: Sequence[Summary], restorable: Sequence[Summary]) -> LockFact | None:

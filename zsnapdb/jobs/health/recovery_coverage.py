@@ -11,7 +11,7 @@ from zsnapdb.base.errors import DamagedError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.binlog_spans import points_of
 from zsnapdb.jobs.record import host_backup_record
-from zsnapdb.planning.binlog.archive_times import complete_until
+from zsnapdb.planning.binlog.archive_times import complete_until, newest_not_ahead
 from zsnapdb.planning.binlog.failover_history import RepeatedGtids, repeated_gtids, reused_gtids
 from zsnapdb.planning.binlog.recoverable_ranges import Window, window
 from zsnapdb.planning.binlog.route import NEWEST
@@ -108,7 +108,27 @@ class Stored:
             return None
         recorded = complete_until(self.archive.of(last.incarnation), NEWEST, self.archive.state.complete)
         times = [*(file.last_commit for file in self._newest_history), recorded]
-        return max((self.archive.state.until(time) for time in times if time is not None), default=None)
+        return newest_not_ahead((time for time in times if time is not None), self.archive.state.read_at)
+
+    @property
+    def newest_point(self) -> int | None:
+        """The time of the newest restorable point (microseconds UTC); None if the window is empty.
+
+        If the archive has commits with times in the future, the window ends now, but its newest point may be older.
+        """
+        if not self.window.ranges:
+            return None
+        end, state = self.window.ranges[-1].end, self.archive.state
+        routes = [route for route in self.window.routes if route.to == end]
+        if not routes or state.read_at is None or end < state.read_at:
+            return end
+        route = routes[-1]
+        times = [
+            route.point.taken,
+            *(file.last_commit for file in route.files),
+            complete_until(route.files, route.end, state.complete),
+        ]
+        return newest_not_ahead((time for time in times if time is not None), state.read_at)
 
     def has_drilled(self, drill: Evidence) -> bool:
         """Return whether the drill tested the manifest that is stored now, or a backup that no longer exists."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from zsnapdb.base.domain_types import BinlogCoordinates
@@ -15,6 +15,9 @@ INTERVAL = 60.0
 _SECOND = 1_000_000
 _SLACK = 5.0
 """Seconds that a round and its record may take, including the truncation of the server's time to whole seconds."""
+
+_AHEAD = 300 * _SECOND
+"""Microseconds by which a commit time may be in the future before a clock is considered wrong."""
 
 _FAILOVERS = (EndKind.LOST_IN_FAILOVER, EndKind.UNPROVEN_FAILOVER)
 
@@ -56,11 +59,12 @@ def is_worth_recording(last: LastRecord | None, until: int, interval: float, arc
     - `interval`: seconds between two records
     - `archived`: the time of the last archived commit, up to which the archive is complete even without a record
 
-    If the server's clock was set back, the last record is in the future and is replaced immediately.
+    If the server's clock was set back, the last record is in the future and is replaced immediately. A last commit in
+    the future says nothing, because a clock was ahead.
     """
     if last is None or until < last.until:
         return True
-    is_said = archived is not None and until - archived < interval * _SECOND
+    is_said = archived is not None and -_AHEAD <= until - archived < interval * _SECOND
     return last.age >= interval and not is_said
 
 
@@ -119,6 +123,21 @@ def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[
     last = files[-1].incarnation
     own = [record for record in records if record.incarnation == last]
     return max((record.until for record in own if record.end <= _end_of(files, record)), default=None)
+
+
+def newest_not_ahead(times: Iterable[int], read_at: int | None) -> int | None:
+    """Return the latest time that is not after `read_at` (microseconds UTC; None: unknown); None if there are no times.
+
+    A clock that was ahead gave the later ones, which say nothing about the age of an archive. If all times are in the
+    future, the earliest is returned.
+    """
+    listed = list(times)
+    past = [time if read_at is None else min(time, read_at) for time in listed if not _is_ahead(time, read_at)]
+    return max(past) if past else min(listed, default=None)
+
+
+def _is_ahead(time: int, read_at: int | None) -> bool:
+    return read_at is not None and time > read_at + _AHEAD
 
 
 def _end_of(files: Sequence[RouteFile], record: CompleteUntil) -> int:

@@ -234,6 +234,30 @@ def test_a_restore_to_a_time_on_a_quiet_server_replays_to_its_last_commit(protec
         protected.plan(after_last_commit(protected, 50.5))
 
 
+@pytest.mark.parametrize("is_rotated", [False, True])
+def test_commit_of_a_clock_ahead_hides_no_archive_that_stands_still(
+    protected: ProtectedServer, is_rotated: bool
+) -> None:
+    """One commit has a time of next year. Then the clock is right again, and later the archiver dies."""
+    server, year = protected.server, 365 * 86400
+    server.clock += year
+    server.commit()
+    server.clock -= year
+    if is_rotated:
+        server.rotate()
+    server.commit()
+    quiet(protected, 50)
+    alive = protected.status()
+    assert alive.archive_lag == pytest.approx(10, abs=2)
+    recorded_at = server.clock + 50
+    server.clock += 7200
+    dead = protected.status()
+    assert dead.archive_lag == pytest.approx(7210, abs=2)
+    point = dead.health.facts.newest_point
+    assert point is not None
+    assert point.timestamp() == pytest.approx(recorded_at, abs=2)
+
+
 def test_what_status_promises_of_a_quiet_server_is_what_a_restore_plans(protected: ProtectedServer) -> None:
     quiet(protected, 50)
     status = protected.status()
