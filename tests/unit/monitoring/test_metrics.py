@@ -192,3 +192,10 @@ def test_a_file_that_node_exporter_would_not_read_is_refused(tmp_path: Path) -> 
         health.check_name(tmp_path / "zsnapdb.txt")
     with pytest.raises(ZsnapdbError, match="writing the metrics"):
         health.write(tmp_path / "none" / "zsnapdb.prom", "")
+
+
+def test_every_rule_about_an_age_also_sees_a_time_in_the_future() -> None:
+    """The age of a time by a clock that was ahead is negative: without its amount, nothing alarms until that time."""
+    ages = re.findall(r"expr: (.*time\(\) - .*)", (SHIPPED / "zsnapdb.rules.yml").read_text())
+    assert len(ages) == 2
+    assert all(age.startswith("abs(time() - ") for age in ages)
