@@ -22,10 +22,11 @@ from zsnapdb.jobs.restore.run_lifecycle import Confirm, confirm_every_step
 from zsnapdb.jobs.restore.server_restore import RestoreResult
 from zsnapdb.jobs.steps.journal import J
 from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournals, RestoreJournal
-from zsnapdb.planning.clock_guard import RemovalTime
+from zsnapdb.planning.clock_guard import TOLERANCE, RemovalTime
 
 _RECENT = timedelta(hours=1)
 """The maximum age of a plan whose state may still replace the server when the command is repeated."""
+_CLOCKS = timedelta(seconds=TOLERANCE)
 
 
 def restored(
@@ -76,7 +77,7 @@ def _refuse_exchange(time: RemovalTime, journal: RestoreJournal) -> None:
         when = "was interrupted when it was about to replace the server, or while it did"
     elif time.latest - (chosen := backup_time(journal.plan.restore_id)) > _RECENT:
         when = "would replace the server with a state that was chosen more than an hour ago"
-    elif time.doubt or time.is_age_unknown(chosen):
+    elif (time.doubt and time.wall < time.proven) or time.latest - chosen < -_CLOCKS:
         why = time.doubt or "the clock was set back"
         when = f"would replace the server with a state whose age is not known: {why}"
     else:

@@ -138,6 +138,19 @@ def test_a_clock_set_back_makes_no_state_young_enough_to_replace_the_server(
     assert host.executed == []
 
 
+def test_restart_of_the_host_keeps_a_young_state(host: PlanningHost) -> None:
+    """The host was down for ten minutes, so that its clock is ahead of the time that it can prove."""
+    journal = replace(exchanging(host), done=())
+    Journals(host.settings.restore.journal).write(journal)
+    planned = backup_time(journal.plan.restore_id)
+    base = of_run(host).host
+    removal_time(replace(base, now=lambda: planned, steady=lambda: ("same", 1000.0)))
+    later = replace(base, now=lambda: planned + timedelta(minutes=11), steady=lambda: ("another", 60.0))
+    assert removal_time(later).doubt
+    run_results.restored(host.settings, replace(of_run(host), host=later))
+    assert host.executed
+
+
 def test_a_restore_that_was_given_up_is_not_begun_again(host: PlanningHost, monkeypatch: pytest.MonkeyPatch) -> None:
     instance = of_run(host)
     records = OnceRecords(instance.host)
