@@ -17,7 +17,8 @@ HOME = "planning/creation_order.py"
 
 PLACES = {
     *("backup_id", "drill_id", "set_id", "restore_id", "incarnation_id", "backup_ids", "drill_ids", "ids"),
-    *("createtxg", "data_of", "created", "taken", "when", "began", "backup_time", "time_of"),
+    *("createtxg", "data_of", "created", "taken", "when", "began", "backup_time", "time_of", "committed"),
+    "incarnation",
 }
 """Names of what says when something was made: ids, transaction groups and times."""
 
@@ -41,6 +42,7 @@ ALLOWED = {
     "jobs/binlog/undo.py": {"began": SERVER_TIME},
     "jobs/binlog/purge.py": {"_unread": AGE},
     "jobs/clone/catalogue.py": {"known_clones": SHOWN},
+    "jobs/clone/query.py": {"reaches_beyond": "GTIDs decide; without them there are only times"},
     "jobs/clone/set_preparation.py": {"forms_of": SHOWN},
     "jobs/clone/migration.py": {"_set_of": AGE},
     "jobs/dataset_copies/sweep.py": {"sweep": OTHER},
@@ -52,6 +54,9 @@ ALLOWED = {
     "mysql/binlog/transaction_changes.py": {"add": SERVER_TIME},
     "mysql/binlog/transactions.py": {"commit_time_of": SERVER_TIME},
     "planning/advice/dataset_rules.py": {"_trim": AGE},
+    "planning/binlog/route_elements.py": {
+        "lost_history_after": "of an unreadable history only the id is known; archivers let the times in ids grow"
+    },
     "planning/binlog/route_start.py": {
         "begin_of": SERVER_TIME,
         "_if_not_left": SERVER_TIME,
@@ -81,7 +86,7 @@ ALLOWED = {
         "_protect": "a backup from the future stays",
         "_needing": "an unreadable manifest that has no place protects by its time, and removes nothing",
     },
-    "planning/repository/leftover_sweep.py": {"decide": SHOWN, "_one": AGE},
+    "planning/repository/leftover_sweep.py": {"decide": SHOWN, "decide_binlogs": SHOWN, "_one": AGE},
     "planning/restore/route_choice.py": {
         "_is_before": AT_A_TIME,
         "_choose_in": AT_A_TIME,
@@ -90,6 +95,7 @@ ALLOWED = {
     },
     "planning/restore/newest_state_check.py": {"_is_covered": "GTIDs decide; a time that does not fit only adds doubt"},
     "planning/restore/replays.py": {"_between": AT_A_TIME},
+    "repository/binlog_archive.py": {"sweep": "objects are compared and removed", "stored_sizes": "sizes by key"},
     "repository/repository.py": {"backup_ids": SHOWN},
     "serve/tokens.py": {"is_valid": AGE},
     "zfs/snapshots.py": {"check_one_group": SHOWN},

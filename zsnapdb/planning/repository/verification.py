@@ -21,7 +21,7 @@ def due(
     without damage within that many seconds.
     """
     checked = {name: since for name, since in whole_since.items() if since is not None and since <= now}
-    never = [name for name in reversed(whole_since) if name not in checked]
+    never = [name for name in reversed(list(whole_since)) if name not in checked]
     known = sorted(
         (
             (since, name)
