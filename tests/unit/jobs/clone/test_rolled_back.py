@@ -85,12 +85,11 @@ def test_backup_of_another_pool_is_placed_by_its_snapshot_on_production(
 ) -> None:
     """Production came back to its pool by `zfs receive`: its groups say whether the local set was made afterwards."""
     produce(monkeypatch, POOL + 1, {LOCAL, *received})
-    there = {f"tank/db@zsnapdb-{name}": (GUIDS[name], group) for name, group in received.items()}
-    points = snapshots.SendPoints({guid: name for name, (guid, _) in there.items()}, {})
+    made = [Snapshot("tank/db", f"zsnapdb-{name}", GUIDS[name], group) for name, group in received.items()]
+    there = {one.full_name: one for one in made}
+    points = snapshots.SendPoints({one.guid: one.full_name for one in made}, {})
     monkeypatch.setattr(snapshots, "send_points_there", lambda places: dict.fromkeys(places, points))
-    monkeypatch.setattr(
-        snapshots, "describe", lambda names: [Snapshot(*name.split("@"), *there[name]) for name in names]
-    )
+    monkeypatch.setattr(snapshots, "describe", lambda names: [there[name] for name in names])
     here = SnapshotSet(LOCAL, {"data": Snapshot("tank/db", f"zsnapdb-{LOCAL}", GUIDS[LOCAL], 20)})
     local = CloneSource(SourceKind.BACKUP, here, origin_in(manifest()))
     found = source_lookup._newest_stored(instance, instance.open_repository(), local, accepts_older=False)
