@@ -15,7 +15,7 @@ Only this module compares ids or times to order something, which `tests/unit/tes
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import accumulate, groupby
 from typing import Any, Protocol, TypeVar
 
@@ -95,15 +95,15 @@ def by_creation(items: Iterable[T], createtxg: Callable[[T], int]) -> list[T]:
     return sorted(items, key=createtxg)
 
 
-def contradicted(times: Sequence[datetime]) -> list[bool]:
+def contradicted(times: Sequence[datetime], slack: timedelta = timedelta()) -> list[bool]:
     """Return for each time, in order of creation, whether a previous time is later or a following time is earlier.
 
-    If so, a clock was wrong, and it is unknown which of the times is right.
+    If so, a clock was wrong, and it is unknown which of the times is right. Differences up to `slack` are ignored.
     """
     earlier = [datetime.min.replace(tzinfo=UTC), *accumulate(times, max)]
     later = [datetime.max.replace(tzinfo=UTC), *accumulate(reversed(times), min)]
     later.reverse()
-    return [earlier[at] > time or later[at + 1] < time for at, time in enumerate(times)]
+    return [earlier[at] - time > slack or time - later[at + 1] > slack for at, time in enumerate(times)]
 
 
 def earliest(*times: datetime) -> datetime:

@@ -15,6 +15,7 @@ from zsnapdb.jobs.health import evidence_records
 from zsnapdb.jobs.health.evidence_records import EvidenceLog
 from zsnapdb.jobs.record.host_backup_record import drilled_here
 from zsnapdb.jobs.repository.protection_status import ProtectionStatus, status
+from zsnapdb.planning.creation_order import contradicted
 from zsnapdb.planning.evidence import POLICY
 from zsnapdb.planning.health.daily_summary import CompletedRun, JudgedDay, ReportedDay, days, judge_day
 from zsnapdb.repository import drills
@@ -22,6 +23,8 @@ from zsnapdb.repository.drills import Evidence, PastDrills
 from zsnapdb.repository.evidence_log import EvidenceRecord
 
 _USUAL_DAYS = timedelta(days=30)
+_CLOCKS = timedelta(minutes=5)
+"""The tolerated difference between the clocks of two hosts."""
 _ONCE = ("backup", "drill", "prune", "restore", "clone")
 """The jobs that create their result only once for each run id."""
 
@@ -46,6 +49,13 @@ class EvidenceReport:
     @property
     def judged_days(self) -> tuple[JudgedDay, ...]:
         return tuple(judge_day(day, self.objectives) for day in self.days)
+
+    @property
+    def of_wrong_clocks(self) -> tuple[EvidenceRecord, ...]:
+        """The trusted records of the whole log whose times contradict the order of the records."""
+        log = self.log.believed
+        wrong = contradicted([record.finished for record in log], _CLOCKS)
+        return tuple(record for record, is_wrong in zip(log, wrong, strict=True) if is_wrong)
 
     @property
     def longest_drill(self) -> Evidence | None:

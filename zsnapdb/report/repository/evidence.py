@@ -141,9 +141,21 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
         if self.report.log.foreign:
             number = quantity(len(self.report.log.foreign), "record")
             yield "", f"{number} of the log did not count: this host did not write it, and it is not signed"
+        yield from self._of_wrong_clocks()
         for record in self.records:
             if record.exit_code != 0:
                 yield f"{record.finished:%Y-%m-%d %H:%M:%S}", f"{record.command} FAILED with {record.exit_code}"
+
+    def _of_wrong_clocks(self) -> Iterator[tuple[str, str]]:
+        """Yield the doubt if times of records contradict their order, and the failed runs that may belong here."""
+        doubtful, shown = self.report.of_wrong_clocks, {record.number for record in self.records}
+        if not doubtful:
+            return
+        number = quantity(len(doubtful), "record")
+        yield "", f"the times of {number} contradict their order: a clock was wrong, so the days may lack runs"
+        for record in doubtful:
+            if record.exit_code != 0 and record.number not in shown:
+                yield "", f"{record.command} FAILED with {record.exit_code}, in record {record.number} of another time"
 
     def _runs(self) -> list[tuple[str, ...]]:
         return [

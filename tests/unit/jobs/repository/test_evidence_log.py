@@ -223,6 +223,21 @@ def test_the_report_shows_days_and_runs_and_verify_ends_with_7_after_a_change(si
     assert zsnapdb("report", "show", "--from", "yesterday", config=str(config)).returncode == 2
 
 
+@pytest.mark.parametrize("ahead", [-400, 0, 400])
+def test_report_names_failed_runs_that_a_wrong_clock_put_outside_of_its_days(site: Site, ahead: int) -> None:
+    run(site)
+    site.later(days=ahead)
+    with pytest.raises(RepositoryError), recorded(keeping(site), "copy", ("zsnapdb", "copy", "main")):
+        raise RepositoryError("no")
+    site.later()
+    run(site)
+    made = EvidenceReportView(evidence_report.report(site.instance(), None, None))
+    named = [what for when, what in made.exceptions if "zsnapdb copy main FAILED with 6" in what]
+    assert len(named) == 1
+    doubts = [what for _, what in made.exceptions if "a clock was wrong" in what]
+    assert bool(doubts) == bool(ahead)
+
+
 def test_only_a_repository_that_keeps_evidence_gets_it_and_no_plan_is_evidence(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
