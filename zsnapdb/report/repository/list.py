@@ -70,7 +70,7 @@ class StoredInstancesView(TabularView, kind="stored-instances", document=documen
             for one in self.repositories
             for stored in one.instances
         ]
-        return [Table(("REPOSITORY", "INSTANCE", "BACKUPS", "NEWEST"), rows, "no instances")]
+        return [Table(("REPOSITORY", "INSTANCE", "BACKUPS", "GREATEST ID"), rows, "no instances")]
 
 
 class BackupDetailView(View, kind="backup-detail", document=documents.BackupDetailDocument, read_from="detail"):
