@@ -109,32 +109,33 @@ def _newest_stored(
         instance.events.warn(error.message)
         return None
     stored = repository.manifest(instance.name, newest)
-    group = _group_here(instance, stored)
-    # `local` is a set of production, so both groups are from one pool.
-    is_local = local is not None and group is not None and not creation_order.made_before((local.set,), group)
+    is_local = local is not None and _is_no_newer(stored, local)
     if local is None:
         _refuse_other_volumes(instance, stored)
-    elif is_local:
-        group = local.set.createtxg
+    group = local.set.createtxg if local is not None and is_local else _group_here(instance, stored)
     if group is not None:
         require_whole(instance, group, accepts_older=accepts_older)
     return None if is_local else newest
 
 
 def _group_here(instance: Instance, stored: Manifest) -> int | None:
-    """Return the transaction group of the backup in the pool of production; None if the backup is not from there.
+    """Return the transaction group of the backup in the pool of production; None if it is from another pool."""
+    pools = {pool_of(name) for name in instance.volumes.values() if datasets.exists(name)}
+    return stored.createtxg if any(version.pool_guid(pool) == stored.pool_guid for pool in pools) else None
 
-    A backup of another pool has a group here if production received its snapshot. Then sets that ZFS created later on
-    production's datasets are newer.
+
+def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
+    """Return whether ZFS created the stored backup before or together with the local set, in the same pool.
+
+    A backup of another pool has a group in this pool if the datasets of the set received its snapshot.
     """
-    places = [name for name in instance.volumes.values() if datasets.exists(name)]
-    if any(version.pool_guid(pool_of(name)) == stored.pool_guid for name in places):
-        return stored.createtxg
+    if version.pool_guid(local.pool) == stored.pool_guid:
+        return not creation_order.made_before((local.set,), stored.createtxg)
     guids = set(stored.guids().values())
-    points = snapshots.send_points_there(places).values()
+    points = snapshots.send_points_there({one.dataset for one in local.set.snapshots.values()}).values()
     received = [name for one in points for guid, name in one.snapshots.items() if guid in guids]
     found = snapshots.describe(received) if received else []
-    return creation_order.by_creation(found, lambda one: one.createtxg)[-1].createtxg if found else None
+    return bool(found) and all(not creation_order.made_before((local.set,), one.createtxg) for one in found)
 
 
 def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
