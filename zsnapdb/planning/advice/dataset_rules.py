@@ -176,8 +176,8 @@ RULES = (
     Rule(
         "redundant-metadata",
         "On disks without a mirror, all metadata has a second copy.",
-        "The values most and less save a few percent of the writes. But then one bad sector can destroy a whole"
-        " section of a file.",
+        'The values "most" and "less" save a few percent of the writes. But with these values, one bad sector can'
+        " destroy a whole section of a file.",
         f'zfsprops(7), redundant_metadata; {_TUNING}"InnoDB"',
         "set redundant_metadata=all",
         _redundant_metadata,

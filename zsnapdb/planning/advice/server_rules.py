@@ -342,13 +342,13 @@ MEMORY_RULES = (
         " server.",
         "zfs(4), zfs_arc_max: the default is half of the memory up to OpenZFS 2.2; from 2.3 on it is five eighths of"
         " the memory, or all memory except 1 GiB, if that is larger",
-        "set zfs_arc_max",
+        "limit the ARC with zfs_arc_max",
         _memory,
     ),
     Rule(
         "arc-floor",
         "Without a cache device, the ARC can grow to 0.5 % of the data.",
-        "The metadata of the data takes about 0.5 % of its size. If the metadata does not fit into the ARC, each read"
+        "The metadata takes about 0.5 % of the size of the data. If the metadata does not fit into the ARC, each read"
         " must first read metadata from disk.",
         'Percona, "MySQL and ZFS" (2019): about 5 GB for 1 TB, "not a hard rule"',
         "let the ARC grow (zfs_arc_max), or add a cache device",
