@@ -76,7 +76,7 @@ _LABEL = "the security module of a host labels its own mounts"
 _DEFAULTS_OF_USERS = "the limit applies to accounts of the source's host"
 
 CLASSIFIED: tuple[ClassifiedProperty, ...] = (
-    _data("recordsize", "the server writes pages of a fixed size, and stays as fast with the same record size"),
+    _data("recordsize", "with the same record size, the server is as fast as on the source"),
     _data("compression", "new blocks take as much space as on the source", kinds=_BOTH),
     _data("checksum", "new blocks have the same checksums as on the source", kinds=_BOTH),
     _data("copies", "new blocks are stored as safely as on the source", kinds=_BOTH),
@@ -88,7 +88,7 @@ CLASSIFIED: tuple[ClassifiedProperty, ...] = (
     _data("prefetch", "reads behave as on the source", since=(2, 2), kinds=_BOTH),
     _data(
         "direct",
-        "disabled on every copy: if writes bypass the ARC, a server with page compression may not stop cleanly",
+        "always disabled: with direct writes, a server with page compression may not stop cleanly",
         value="disabled",
         since=(2, 3),
     ),

@@ -173,7 +173,7 @@ def _privileges(facts: AdviceFacts) -> Iterator[RuleFinding]:
 RULES = (
     Rule(
         "doublewrite",
-        "If the doublewrite buffer is off, each page is one block, and OpenZFS is 2.2 or newer.",
+        "Without the doublewrite buffer, each page is one block, on OpenZFS 2.2 or newer.",
         "Otherwise, a crash between the writes of two records leaves a page that is half old and half new, and nothing"
         " repairs that page. The buffer may be off with blocks of the page size on OpenZFS 2.2 or newer, because ZFS"
         " then rewrites a page in one transaction.",
@@ -436,7 +436,7 @@ RECOVERY_RULES = (
     ),
     Rule(
         "rewind-control",
-        "`zsnapdb rewind` can stop and start the server, and can give a MariaDB server a new server_id.",
+        "`zsnapdb rewind` can stop and start the server, and set a new server_id (MariaDB).",
         "A rewind stops the server, exchanges its datasets, and starts the server again. With its old server_id, a"
         " MariaDB server would assign the same GTIDs again.",
         'MariaDB manual, "Global Transaction ID"; systemctl(1)',
