@@ -62,7 +62,7 @@ def right_fixes(flavour: str) -> dict[str, str]:
         "binlog-expiry": "archive them and run `zsnapdb binlog purge`",
     }
     return {
-        "pool-errors": "`zpool status -v` names the files",
+        "pool-errors": "run `zpool status -v` to list the damaged files",
         "pool-space": "add a device",
         "arc-floor": "options zfs zfs_arc_max=",
         "flush-method": "set it to O_DIRECT or fsync",

@@ -71,50 +71,50 @@ def _facts(reason: str, *names: str) -> list[ClassifiedProperty]:
     return [ClassifiedProperty(name, PropertyClass.FACT, reason, kinds=_BOTH) for name in names]
 
 
-_SELECTED = "a copy is not the production that the site limits"
+_SELECTED = "the limit or reservation is meant for production, not for copies"
 _LABEL = "the security module of a host labels its own mounts"
-_DEFAULTS_OF_USERS = "a limit for accounts of the source's host"
+_DEFAULTS_OF_USERS = "the limit applies to accounts of the source's host"
 
 CLASSIFIED: tuple[ClassifiedProperty, ...] = (
-    _data("recordsize", "the server writes pages of one size, and is as fast as before with the same records"),
-    _data("compression", "new blocks take as much room as on the source", kinds=_BOTH),
-    _data("checksum", "new blocks are proved as on the source", kinds=_BOTH),
+    _data("recordsize", "with the same record size, the server is as fast as on the source"),
+    _data("compression", "new blocks take as much space as on the source", kinds=_BOTH),
+    _data("checksum", "new blocks have the same checksums as on the source", kinds=_BOTH),
     _data("copies", "new blocks are stored as safely as on the source", kinds=_BOTH),
     _data("redundant_metadata", "metadata is stored as safely as on the source", kinds=_BOTH),
     _data("sync", "a commit is as durable as on the source", kinds=_BOTH),
-    _data("logbias", "synchronous writes take the way that the site chose", kinds=_BOTH),
-    _data("primarycache", "the server's own cache and that of ZFS share the memory as on the source", kinds=_BOTH),
+    _data("logbias", "synchronous writes use the method that was chosen for the source", kinds=_BOTH),
+    _data("primarycache", "the server's cache and the ZFS cache share the memory as on the source", kinds=_BOTH),
     _data("secondarycache", "cache devices are used as on the source", kinds=_BOTH),
     _data("prefetch", "reads behave as on the source", since=(2, 2), kinds=_BOTH),
     _data(
         "direct",
-        "disabled on every copy: with writes past the ARC a server with page compression may not end",
+        "always disabled: with direct writes, a server with page compression may not stop cleanly",
         value="disabled",
         since=(2, 3),
     ),
-    _data("atime", "files are opened without a write if the source does so"),
+    _data("atime", "if opening a file writes nothing on the source, it writes nothing on the copy"),
     _data("relatime", "access times are written as on the source"),
     _data("xattr", "extended attributes are stored as on the source"),
-    _data("acltype", "access lists of files mean the same"),
-    _data("aclinherit", "access lists of new files are made as on the source"),
-    _data("aclmode", "access lists change with the mode as on the source"),
+    _data("acltype", "access control lists of files have the same meaning"),
+    _data("aclinherit", "access control lists of new files are created as on the source"),
+    _data("aclmode", "access control lists change with the file mode as on the source"),
     _data("dnodesize", "new files are stored as on the source"),
-    _data("exec", "a server may load libraries from its dataset if it may on the source"),
-    _explicit("readonly", "off", "the server of a copy writes", kinds=_BOTH),
-    _explicit("setuid", "off", "others wrote the files: no set-user-id program works"),
-    _explicit("devices", "off", "others wrote the files: no device file works"),
-    _explicit("sharenfs", "off", "a copy is not shared in the network"),
-    _explicit("sharesmb", "off", "a copy is not shared in the network"),
+    _data("exec", "a server may load libraries from its dataset if this is allowed on the source"),
+    _explicit("readonly", "off", "the server of a copy must write", kinds=_BOTH),
+    _explicit("setuid", "off", "the files are untrusted, so set-user-id programs must not work"),
+    _explicit("devices", "off", "the files are untrusted, so device files must not work"),
+    _explicit("sharenfs", "off", "a copy is not shared on the network"),
+    _explicit("sharesmb", "off", "a copy is not shared on the network"),
     _explicit(
-        "dedup", "off", "a clone shares its blocks already, and the table of deduplication costs memory", kinds=_BOTH
+        "dedup", "off", "a clone already shares its blocks, and the deduplication table costs memory", kinds=_BOTH
     ),
-    _explicit("snapdir", "hidden", "the server must not find a folder .zfs among its databases"),
+    _explicit("snapdir", "hidden", "the server must not find the folder .zfs among its databases"),
     _explicit("snapdev", "hidden", "snapshots of a copy need no devices", kinds=_VOLUME),
-    _explicit("nbmand", "off", "mandatory locks of other systems would stop the server"),
-    _explicit("vscan", "off", "no scanner of viruses opens the files"),
-    _explicit("canmount", None, "zsnapdb mounts a copy; after the handover a boot does"),
-    _explicit("mountpoint", None, "a copy has a folder of its own"),
-    _explicit("volmode", None, "the disk of a copy shows the host no partitions", kinds=_BOTH),
+    _explicit("nbmand", "off", "mandatory locks of other systems would block the server"),
+    _explicit("vscan", "off", "no virus scanner opens the files"),
+    _explicit("canmount", None, "zsnapdb mounts a copy; after the handover the host mounts it at boot"),
+    _explicit("mountpoint", None, "a copy has its own folder"),
+    _explicit("volmode", None, "the host must not see the partitions on the disk of a copy", kinds=_BOTH),
     _place("quota", _SELECTED),
     _place("refquota", _SELECTED),
     _place("reservation", _SELECTED, kinds=_BOTH),
@@ -126,8 +126,8 @@ CLASSIFIED: tuple[ClassifiedProperty, ...] = (
         for who in ("user", "group", "project")
         for what in ("", "obj")
     ),
-    _place("special_small_blocks", "the devices of a pool decide where small blocks lie", kinds=_BOTH),
-    _place("overlay", "a folder with files may be mounted over: the datasets above decide"),
+    _place("special_small_blocks", "the place of small blocks depends on the devices of the pool", kinds=_BOTH),
+    _place("overlay", "the parent datasets decide whether a dataset may be mounted over a folder with files"),
     _place("zoned", "a dataset of a container belongs to that container"),
     _place("jailed", "a dataset of a jail belongs to that jail"),
     _place("mlslabel", _LABEL, kinds=_BOTH),
@@ -136,9 +136,9 @@ CLASSIFIED: tuple[ClassifiedProperty, ...] = (
     _place("defcontext", _LABEL, kinds=_BOTH),
     _place("rootcontext", _LABEL, kinds=_BOTH),
     _place("longname", "no file of a server has a name of more than 255 bytes", since=(2, 3)),
-    _place("volthreading", "the host decides how requests for a disk are served", since=(2, 3), kinds=_VOLUME),
+    _place("volthreading", "the host decides how it handles requests to a disk", since=(2, 3), kinds=_VOLUME),
     *_facts(
-        "fixed when a dataset is made: a stream or a clone brings it along",
+        "fixed when the dataset is created; a stream or a clone contains the value",
         "casesensitivity",
         "normalization",
         "utf8only",
@@ -147,7 +147,7 @@ CLASSIFIED: tuple[ClassifiedProperty, ...] = (
         "volsize",
     ),
     *_facts(
-        "the key of a dataset is given to it when it is made or received (encrypted datasets)",
+        "set when an encrypted dataset is created or received",
         "encryption",
         "encryptionroot",
         "keyformat",
@@ -156,7 +156,7 @@ CLASSIFIED: tuple[ClassifiedProperty, ...] = (
         "pbkdf2iters",
     ),
     *_facts(
-        "ZFS counts or says it",
+        "ZFS reports it",
         "available",
         "clones",
         "compressratio",
@@ -185,7 +185,7 @@ CLASSIFIED: tuple[ClassifiedProperty, ...] = (
         "userrefs",
         "written",
     ),
-    ClassifiedProperty("snapshots_changed", PropertyClass.FACT, "ZFS counts or says it", since=(2, 2), kinds=_BOTH),
+    ClassifiedProperty("snapshots_changed", PropertyClass.FACT, "ZFS reports it", since=(2, 2), kinds=_BOTH),
 )
 """All properties that `zfs get all` shows on OpenZFS 2.1 to 2.4."""
 

@@ -11,77 +11,91 @@ from zsnapdb.planning.server_copy.variables import VariableClass
 
 _HEAD = """# Copies
 
-A copy is a server that zsnapdb starts on a clone, a restored backup or a rewound state; drills, rescues and queries
-start one for a moment. It has the rows, definitions and accounts of its source. This page lists the settings, plugins
-and properties of datasets that it has too, and gives the reason for each that it has not. It is made from the lists
-that the program uses (`make references`).
+A copy is a server that zsnapdb starts on a clone, a restored backup or a rewound state. Drills, rescues and queries
+also start a copy, for a short time. A copy has the rows, definitions and accounts of its source. This page lists the
+settings, plugins and dataset properties that a copy takes from its source, and gives the reason for each exception. The
+page is generated from the lists that zsnapdb uses.
 
-`--plan` of a command names the settings that the copy will not have. `server.options` of the
-[configuration](reference/configuration.md#instancenameserver) gives every copy a value of your own.
+With `--plan`, a command lists the settings of the source that the copy will not have. To set a value on every copy, use
+`server.options` in the [configuration](reference/configuration.md#instancenameserver).
 """
 _SETTINGS = """## Settings
 
-A backup and a snapshot set record each global variable whose value differs from the default of its program. A copy gets
-the recorded values, except those of the classes below. A variable that nobody has classified is kept: the copy gets it
-as an option that a program without this variable ignores.
+A backup and a snapshot set record each global variable whose value differs from the default of the server program. The
+sections below divide the variables into classes, and state which classes a copy takes from its source. A copy also gets
+variables that are in no class. It gets them as options that a server program without these variables ignores.
 """
-_REPLAY = """## Settings of then, in a replay
+_REPLAY = """## Settings in a replay
 
-A replayed statement runs with the settings that its event carries: `sql_mode`, character sets and collations,
-`time_zone`, `lc_time_names`, `auto_increment_*`, checks of keys, `explicit_defaults_for_timestamp`, and with MySQL 8.0
-`default_collation_for_utf8mb4`, `default_table_encryption` and `sql_require_primary_key`. No event carries these:
+A replayed statement runs with the settings in its binlog event: `sql_mode`, character sets and collations, `time_zone`,
+`lc_time_names`, `auto_increment_*`, key checks and `explicit_defaults_for_timestamp`. With MySQL 8.0 the event also
+contains `default_collation_for_utf8mb4`, `default_table_encryption` and `sql_require_primary_key`. Events do not
+contain the following settings:
 
-- `default_storage_engine`: the archiver records the engine of each new table, and the transactions in a binlog tell
-  whether it is transactional. The replay changes the default where the source had another one. It names the tables of
-  which it knows nothing, and stops before it would make one in an engine that the binlog contradicts.
-- `innodb_default_row_format`: as the archiver recorded each new table of InnoDB, else that of the backup.
-- Options of tables that a server logged under `sql_mode=ANSI` (`CREATE TABLE ... SELECT`, generated invisible keys):
-  engine and character set as the archiver recorded them. Comments are lost, and without a record the replay names the
-  table. A replay by a client (`restore.replay`) names them all.
-- Settings that only refuse, such as `innodb_strict_mode`, `disabled_storage_engines`, `innodb_force_primary_key` and
-  `system_versioning_alter_history`: nothing is refused that the source accepted.
-- Others, such as `innodb_file_per_table`, `innodb_encrypt_tables` or `mysql56_temporal_format`: that of the backup.
+- `default_storage_engine`: The archiver records the engine of each new table, and the transactions in a binlog show
+  whether a table is transactional. If the source had another default engine, the replay changes the default. If nothing
+  shows the engine of a table, the replay prints a warning with the name of the table. The replay stops before it would
+  create a table with an engine that the binlog contradicts.
+- `innodb_default_row_format`: The replay uses the row format that the archiver recorded for each new InnoDB table. If
+  there is no record, the replay uses the value in the backup.
+- Table options: With `sql_mode=ANSI` a server omits them from some logged statements (`CREATE TABLE ... SELECT`,
+  generated invisible keys). The replay uses the engine and character set that the archiver recorded. Table comments are
+  lost. If there is no record of such a table, the replay stops, and the error names the table. A replay by a client
+  (`restore.replay`) only prints a warning with the names of all these tables.
+- Settings that only refuse statements, such as `innodb_strict_mode`, `disabled_storage_engines`,
+  `innodb_force_primary_key` and `system_versioning_alter_history`: The replay refuses no statement that the source
+  accepted.
+- Other settings, such as `innodb_file_per_table`, `innodb_encrypt_tables` or `mysql56_temporal_format`: The replay uses
+  the value in the backup.
 """
 _PLUGINS = """## Plugins
 
-A copy loads the plugins, components and functions of its source: its data and its binlogs may need each of them. If one
-is not installed on the host, the plan names it and refuses. These are left out:
+A copy loads the plugins, components and functions of its source, because its data and its binlogs may need each of
+them. If one of them is not installed on the host, the command refuses to run and names it. A copy does not load these
+plugins:
 """
-_PROPERTIES = """## Properties of datasets
+_PROPERTIES = """## Dataset properties
 
-A copy is a dataset of its own. A rewound server is not: its datasets get all properties that production's datasets have
-of their own at that moment, user properties and the rights of `zfs allow` included. A backup records them too, but no
-restore sets them from a repository: if production's datasets are lost, it prints the commands for a person.
+A copy has its own datasets. The tables below list their properties.
+
+A rewind is different, because the restored datasets replace those of production. They get all properties that are set
+on the datasets of production at that moment, including user properties and the rights of `zfs allow`. A backup also
+records these properties, but a restore from a repository does not set them. If the datasets of production are lost, the
+restore prints the commands that set the properties.
 """
 _ZONE = """## Time zone
 
-The process of a copy has the time zone of the source's process: `time_zone = SYSTEM` shows the same local times, and
-replayed statements write the same rows. A host that does not know the zone is refused by the plan. A host with another
-release of the zone's data is warned of. A unit that starts a restored server needs `Environment=TZ=ZONE`; the restore
-prints the line.
+The server process of a copy has the time zone of the source's process. So `time_zone = SYSTEM` shows the same local
+times, and replayed statements write the same rows. If the host does not know the time zone, the command refuses to run.
+If the host has another release of the time zone data, the command prints a warning. A unit that starts a restored
+server needs `Environment=TZ=ZONE`, and the restore prints this line.
 
 ## Scheduled events
 
-No event runs in a copy: its event scheduler is off. The events have the states that they had at the source, also
-those that a replay made or altered.
+The event scheduler of a copy is off, so no event runs. Each event has the state that it had on the source, even if a
+replay created or altered the event.
 """
-_FILES = """## Accounts and owners of files
+_FILES = """## Accounts and file owners
 
-- Accounts, roles and rights in the data are those of the source. A clone has an account of its own besides.
-- Files belong to the account of the host that runs the server, whatever number it had on the host of the source. The
-  plan names the account.
-- Server identity, port, socket, paths and replication are the copy's own.
-- Users of a clone may create triggers and functions in their schemas: a clone has `log_bin_trust_function_creators=ON`.
+- The data contains the accounts, roles and rights of the source. A clone has one more account.
+- The files belong to the account that runs the server on this host. On the host of the source, that account may have
+  had another numeric id. The plan shows the account.
+- A copy has its own server identity, port, socket, paths and replication settings.
+- A clone has `log_bin_trust_function_creators=ON`, so that its users may create triggers and functions in their
+  schemas.
 """
-_PLACE = """These belong to production's place: a copy does not have them, datasets that replace production do. User
-properties and properties that nobody has classified are among them."""
+_PLACE = """These properties belong to the location of production's datasets. A copy does not have them, but datasets
+that replace those of production do. User properties and unclassified properties also belong to this class."""
 _TITLES = {
     PropertyClass.DATA: (
-        "### As the source has them",
-        "A copy has the value that the source's dataset has or inherits.",
+        "### Properties of the source",
+        "A copy has the value that is set on the source's dataset or inherited by it.",
     ),
-    PropertyClass.EXPLICIT: ("### The copy's own", "A copy has this value, whatever the datasets above it have."),
-    PropertyClass.PLACE: ("### Properties of the place", _PLACE),
+    PropertyClass.EXPLICIT: (
+        "### Properties with a fixed value",
+        "A copy has this value, regardless of the values of its parent datasets.",
+    ),
+    PropertyClass.PLACE: ("### Properties of the location", _PLACE),
 }
 
 
@@ -105,7 +119,7 @@ def classes() -> tuple[Class, ...]:
     """Return the classes of variables that can be set, the kept ones first."""
     known = [one for one in variables.classes() if one[0].is_setting and (one[1] or one[2])]
     known.sort(key=lambda one: not one[0].is_kept)
-    return tuple(Class(_title(kind), kind.value, names, prefixes) for kind, names, prefixes in known)
+    return tuple(Class(_title(kind), _reason(kind), names, prefixes) for kind, names, prefixes in known)
 
 
 def _title(kind: VariableClass) -> str:
@@ -113,12 +127,17 @@ def _title(kind: VariableClass) -> str:
     return f"{name}: {'in' if kind.is_kept else 'not in'} a copy"
 
 
+def _reason(kind: VariableClass) -> str:
+    reason = kind.value.replace("server.options", "`server.options`")
+    return f"{reason[0].upper()}{reason[1:]}." if kind.is_kept else f"These settings concern {reason}."
+
+
 def _settings() -> Iterator[str]:
     yield _SETTINGS
     for one in classes():
         yield f"### {one.title}"
         yield ""
-        yield f"{one.reason[0].upper()}{one.reason[1:]}."
+        yield one.reason
         yield ""
         yield _listed([*one.names, *(f"{prefix}*" for prefix in one.prefixes)])
         yield ""

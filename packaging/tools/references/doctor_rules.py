@@ -10,27 +10,27 @@ from zsnapdb.planning.backup.fitness import Severity
 
 _HEAD = f"""# Doctor
 
-`zsnapdb doctor` checks everything that a backup needs, and what the field advises for MySQL and MariaDB on ZFS. This
-page lists the {len(RULES)} rules of that advice. They are about facts that zsnapdb reads from this host: the properties
-of the datasets, `zpool`, `/sys/module/zfs/parameters`, `/proc/spl/kstat/zfs/arcstats` and the variables of the server.
-A fact that cannot be read is named, and the rules that need it say nothing.
+`zsnapdb doctor` checks everything that a backup needs. It also checks {len(RULES)} rules for MySQL and MariaDB on ZFS,
+which this page lists. The rules use facts that zsnapdb reads from this host: the ZFS properties of the datasets, the
+output of `zpool`, `/sys/module/zfs/parameters`, `/proc/spl/kstat/zfs/arcstats` and the server variables. If `doctor`
+cannot read a fact, it prints this, and the rules that need the fact find nothing.
 
-A finding has an exit code: 1 for a warning, 2 for what prevents a backup. `zsnapdb doctor --format json` prints the
-fact, the reason, the source and the fix of each finding; `--format nagios` prints one line for Nagios and its
-relatives.
+`doctor` ends with exit code 1 if there are only warnings, and with 2 if a finding prevents backups.
+`zsnapdb doctor --format json` prints the fact, the reason, the source and the fix of each finding. `--format nagios`
+prints one line for Nagios and compatible monitoring systems.
 
 ## Silence a rule
 
-A rule that does not fit a site is silenced in the configuration, with a reason and a last day. What the rule finds is
-still printed, with the reason, and counts as ok. After that day it counts again. What prevents a backup cannot be
-silenced.
+If a rule does not fit your host, silence the rule in the configuration, with a reason and a last day. `doctor` still
+prints the findings of the silenced rule, together with your reason, but counts the findings as ok. After the last day
+the findings count again. You cannot silence a rule that prevents backups.
 
 ```toml
 [[doctor.silenced]]
 rule = "memory"
-reason = "the ARC shrinks in time here: watched since spring"
-until = 2027-06-30
-instance = "main"   # if left out: every instance
+reason = "the ARC shrinks fast enough on this host: watched since spring"
+until = 2027-06-30  # the last day
+instance = "main"   # omit this line to silence the rule for every instance
 ```
 """
 
@@ -43,7 +43,7 @@ def page() -> str:
 def _index() -> Iterator[str]:
     yield "## All rules"
     yield ""
-    yield "| rule | what should be |"
+    yield "| rule | correct state |"
     yield "|---|---|"
     for rule in RULES:
         yield f"| [{rule.id}](#{rule.id}) | {rule.title} |"
@@ -58,11 +58,12 @@ def _section(area: str) -> Iterator[str]:
 
 
 def _rule(rule: Rule) -> Iterator[str]:
-    severity = "prevents backups" if rule.severity is Severity.UNFIT else "a warning"
+    severity = "prevents backups" if rule.severity is Severity.UNFIT else "warning"
     yield f"### {rule.id}"
     yield ""
-    yield f"{rule.title} ({severity})"
+    yield rule.title
     yield ""
+    yield f"- Severity: {severity}."
     yield f"- Reason: {rule.reason}"
     yield f"- Fix: {rule.fix}."
     yield f"- Source: {rule.source}."

@@ -101,18 +101,20 @@ def _redundant_metadata(facts: AdviceFacts) -> Iterator[RuleFinding]:
 RULES = (
     Rule(
         "recordsize-data",
-        "The record size of data is the page size of InnoDB.",
-        "With a larger record every page that is written makes ZFS read and write a whole record. With a smaller one a"
-        " page is several blocks: more metadata, less compression, and no page is written as one block. A file keeps"
-        " the record size that it was made with, so the check `blocks` looks at the files themselves.",
+        "The record size of data equals the page size of InnoDB.",
+        "With larger records, ZFS reads and writes a whole record for each page that the server writes. With smaller"
+        " records, a page consists of several blocks: this needs more metadata, compresses less, and ZFS does not"
+        " write the page as one block. A file keeps the record size with which it was created, so the check `blocks`"
+        " looks at the files themselves.",
         f'{_TUNING}"InnoDB"; zfsprops(7), recordsize',
-        "set recordsize to innodb_page_size before the files are made, else rebuild the tables after it",
+        "set recordsize to innodb_page_size before the files are created; otherwise rebuild the tables afterwards",
         _recordsize_of_data,
     ),
     Rule(
         "recordsize-logs",
-        "A dataset that holds logs alone has records of 128K or more.",
-        "Logs are written and read in sequence. Small records cost metadata and compression and gain nothing.",
+        "A dataset that contains only logs has a record size of 128K or more.",
+        "The server writes and reads logs sequentially. Small records need more metadata, compress less, and have no"
+        " advantage.",
         f'{_TUNING}"InnoDB"; zfsprops(7), recordsize',
         "set recordsize=128K",
         _recordsize_of_logs,
@@ -120,67 +122,70 @@ RULES = (
     Rule(
         "compression",
         "Compression is on.",
-        "lz4 costs less than the input and output that it saves, and gives up early on what does not compress.",
+        "lz4 costs less time than the input and output that it saves, and it quickly gives up on data that does not"
+        " compress.",
         f'{_TUNING}"Compression"; zfsprops(7), compression',
-        "set compression=lz4; what exists is compressed when it is written again",
+        "set compression=lz4; ZFS compresses existing data only when it is written again",
         _each("compression", lambda value: value == "off", "lz4", is_safe=True),
     ),
     Rule(
         "primarycache",
-        "The ARC caches data, not metadata alone.",
-        "Without it each read that misses the buffer pool reads a whole record from the disk, also where a part was"
-        " just read, and `zfs send`, clones and crash recovery read everything from the disk.",
+        "The ARC caches data, not only metadata.",
+        "If the ARC does not cache data, each read that misses the buffer pool reads a whole record from disk, even if"
+        " another part of the record was just read. `zfs send`, clones and crash recovery read everything from disk.",
         "openzfs/zfs issue 16993 (162 s against 10 s for one query), issues 6518, 4812 and 11810; zfsprops(7)",
-        "set primarycache=all and limit the ARC by zfs_arc_max; keep metadata only if you measured it on your load",
+        "set primarycache=all and limit the ARC with zfs_arc_max; keep another value only if you measured it with your"
+        " load",
         _each("primarycache", lambda value: value != "all", "all", of_data=True),
     ),
     Rule(
         "logbias",
-        "Synchronous writes go for latency.",
-        "throughput writes every synchronous write to its place in the pool at once: it leaves the log device unused"
-        " and fragments the data.",
-        f'zfsprops(7), logbias; {_TUNING}"InnoDB" advises throughput, measurements since then do not',
-        "set logbias=latency; keep throughput only if you measured it on your load",
+        "Synchronous writes are optimized for latency.",
+        "With logbias=throughput, ZFS writes all synchronous writes directly to their final location in the pool. This"
+        " does not use the log device, and it fragments the data.",
+        f'zfsprops(7), logbias; {_TUNING}"InnoDB" recommends throughput, but later measurements contradict it',
+        "set logbias=latency; keep throughput only if you measured it with your load",
         _each("logbias", lambda value: value == "throughput", "latency", is_safe=True),
     ),
     Rule(
         "sync-disabled",
-        "Synchronous writes are synchronous.",
-        "With sync=disabled a power cut takes commits that clients were told of, up to the last seconds; a replica"
-        " may then be ahead of its source.",
+        "ZFS acknowledges synchronous writes only when they are on disk.",
+        "With sync=disabled, a power cut loses the commits of the last seconds, although the server acknowledged them"
+        " to clients. A replica may then be ahead of its source.",
         "zfsprops(7), sync",
-        "set sync=standard; where such a loss does no harm, innodb_flush_log_at_trx_commit = 2 says so in the server",
+        "set sync=standard; if you accept such a loss, set innodb_flush_log_at_trx_commit = 2 on the server instead",
         _each("sync", lambda value: value == "disabled", "standard"),
     ),
     Rule(
         "atime",
-        "A read of a file writes nothing.",
-        "atime=on without relatime writes metadata after each read of a file, and makes increments larger.",
+        "Reading a file writes nothing to disk.",
+        "With atime=on and relatime=off, ZFS writes metadata after each read of a file, and increments become larger.",
         "zfsprops(7), atime and relatime",
         "set atime=off",
         _atime,
     ),
     Rule(
         "xattr",
-        "Extended attributes lie in the inodes.",
-        "Where access control lists or SELinux use them, each look at a file otherwise reads a hidden directory and a"
-        " file in it.",
-        "zfsprops(7), xattr, of OpenZFS 2.1 (on means directories) and 2.2 (on means sa)",
+        "Extended attributes are stored in the inodes.",
+        "Otherwise, if access control lists or SELinux use extended attributes, each access to a file also reads a"
+        " hidden directory and a file in that directory.",
+        "zfsprops(7), xattr, of OpenZFS 2.1 (where on means dir) and 2.2 (where on means sa)",
         "set xattr=sa",
         _xattr,
     ),
     Rule(
         "redundant-metadata",
-        "On disks without a mirror all metadata has a second copy.",
-        "most and less save a few percent of the writes; one bad sector can then lose a whole part of a file.",
+        "On disks without a mirror, all metadata has a second copy.",
+        'The values "most" and "less" save a few percent of the writes. But with these values, one bad sector can'
+        " destroy a whole section of a file.",
         f'zfsprops(7), redundant_metadata; {_TUNING}"InnoDB"',
         "set redundant_metadata=all",
         _redundant_metadata,
     ),
     Rule(
         "checksum",
-        "ZFS checks what it reads.",
-        "With checksum=off neither a read nor a scrub nor a backup notices damage of the disk.",
+        "ZFS checks the data that it reads.",
+        "With checksum=off, no read, scrub or backup detects damage on the disk.",
         "zfsprops(7), checksum",
         "set checksum=on",
         _each("checksum", lambda value: value == "off", "on", is_safe=True),
@@ -188,9 +193,10 @@ RULES = (
     Rule(
         "dedup",
         "Deduplication is off.",
-        "Pages of a database are hardly ever equal, and every write looks into a table that soon outgrows the memory.",
+        "Database pages are almost never identical. With deduplication, every write searches a table that soon"
+        " outgrows the memory.",
         f'{_TUNING}"Deduplication"; zfsprops(7), dedup',
-        "set dedup=off; what exists stays deduplicated until it is written again",
+        "set dedup=off; existing data stays deduplicated until it is written again",
         _each("dedup", lambda value: value != "off", "off", is_safe=True),
     ),
 )
@@ -297,76 +303,79 @@ POOL_RULES = (
     Rule(
         "pool-health",
         "The pool is ONLINE.",
-        "A pool that has lost a device has less redundancy, or none: the next failure can take the data.",
+        "A pool that has lost a device has less redundancy or none. The next failure can destroy the data.",
         "zpoolconcepts(7), Device Failure and Recovery; zpool-status(8)",
-        "see `zpool status -v`, and replace the device with `zpool replace`",
+        "run `zpool status -v` to find the device, and replace it with `zpool replace`",
         _health,
     ),
     Rule(
         "pool-errors",
-        "The pool knows no damaged file.",
-        "`zpool status` lists data that no copy could repair. A backup that meets it ends with an error.",
+        "The pool has no known damaged files.",
+        "`zpool status` lists data that ZFS could not repair from any copy. A backup that reads such data fails.",
         "zpool-status(8); zpool-clear(8)",
-        "`zpool status -v` names the files; restore them, for example with `zsnapdb rescue`",
+        "run `zpool status -v` to list the damaged files, and restore them, for example with `zsnapdb rescue`",
         _errors,
     ),
     Rule(
         "pool-space",
         f"The pool is less than {FULL_PERCENT} % full.",
-        "The fuller a pool, the longer ZFS looks for space, and snapshots and clones keep what the server overwrites.",
-        'OpenZFS documentation, "Workload Tuning", "Free Space" (at least 10 %); the limit is ours',
-        "add a device, or let `zsnapdb prune` and `zsnapdb reap` remove snapshots and clones; `zfs list -o space` shows"
-        " what uses it",
+        "The fuller a pool is, the longer ZFS searches for free space. Snapshots and clones keep the blocks that the"
+        " server overwrites.",
+        'OpenZFS documentation, "Workload Tuning", "Free Space" (keep at least 10 % free); zsnapdb has its own limit',
+        "add a device, or remove snapshots and clones with `zsnapdb prune` and `zsnapdb reap`; `zfs list -o space`"
+        " shows which datasets use the space",
         _space,
     ),
     Rule(
         "pool-fragmentation",
-        f"The free space of the pool is fragmented to less than {FRAGMENTED_PERCENT} %.",
-        "Writes in sequence become many small ones, and synchronous writes find no large segment for the log.",
-        "zpoolprops(7), fragmentation: of free space, not of files; the limit is ours",
-        "free space helps: remove snapshots and clones, or add a device; only a new pool has none",
+        f"The free space of the pool is less than {FRAGMENTED_PERCENT} % fragmented.",
+        "In fragmented free space, ZFS splits a sequential write into many small writes, and finds no large segment"
+        " for the intent log.",
+        "zpoolprops(7), fragmentation (of free space, not of files); zsnapdb has its own limit",
+        "remove snapshots and clones, or add a device; only a new pool has no fragmentation at all",
         _fragmentation,
     ),
     Rule(
         "pool-scrub",
-        f"The last scrub is not older than {SCRUB_LIMIT.days} days.",
-        "What is damaged on a disk and is not read stays unknown until the other copy is damaged too.",
-        "zpool-scrub(8); the limit is that of the monthly scrub of Debian and Ubuntu",
-        "scrub once a month: zfs-scrub-monthly@POOL.timer of OpenZFS, or /etc/cron.d/zfsutils-linux",
+        f"The last scrub is at most {SCRUB_LIMIT.days} days old.",
+        "Without a scrub, damage to data that nobody reads is not detected until the other copy is damaged too.",
+        "zpool-scrub(8); Debian and Ubuntu scrub once a month, and the limit is a few days longer",
+        "scrub once a month, with zfs-scrub-monthly@POOL.timer of OpenZFS or with /etc/cron.d/zfsutils-linux",
         _scrub,
     ),
     Rule(
         "pool-trim",
-        "Devices that know TRIM are trimmed.",
-        "A flash device that is not told what is free slows down when it was written full once.",
+        "Devices that support TRIM are trimmed.",
+        "A flash device that was once full stays slow until ZFS tells the device which blocks are free.",
         "zpoolprops(7), autotrim; zpool-trim(8)",
         "trim once a month, or set autotrim=on",
         _trim,
     ),
     Rule(
         "ashift",
-        "Devices are used in sectors of 4K or more (ashift 12).",
-        "A device with sectors of 4K that is used in smaller ones reads and writes a whole sector for each of them. The"
-        " ashift of a device never changes.",
+        "ZFS uses devices with sectors of 4K or more (ashift 12).",
+        "If ZFS uses smaller sectors on a device with sectors of 4K, the device reads and writes a whole 4K sector for"
+        " each smaller one. The ashift of a device never changes.",
         'OpenZFS documentation, "Workload Tuning", "Alignment Shift (ashift)"; zpoolprops(7), ashift',
-        "make a new pool with `zpool create -o ashift=12`, and restore into it",
+        "create a new pool with `zpool create -o ashift=12`, and restore into it",
         _ashift,
     ),
     Rule(
         "slog-mirror",
-        "A log device has a mirror.",
-        "If it fails just when the host does, the last commits that clients were told of are lost.",
+        "The log device has a mirror.",
+        "If a log device without a mirror fails together with the host, the last commits that the server acknowledged"
+        " to clients are lost.",
         "zpoolconcepts(7), Intent Log",
-        "attach a second device to it",
+        "attach a second device to the log device",
         _log_mirror,
     ),
     Rule(
         "slog-in-memory",
-        "The log device keeps its content without power.",
-        "A log in memory is lost with every restart: the commits in it are gone, and the pool comes back degraded or"
-        " not at all.",
+        "The log device keeps its contents without power.",
+        "A log device in memory loses its contents at every restart. The commits in that log are lost, and the pool"
+        " comes back degraded or not at all.",
         "an experiment with the intent log on a RAM disk (2009); zpool-import(8), -m",
-        "remove it; where such a loss does no harm, innodb_flush_log_at_trx_commit = 2 is as fast",
+        "remove the log device; if you accept such a loss, innodb_flush_log_at_trx_commit = 2 is as fast",
         _log_in_memory,
     ),
 )

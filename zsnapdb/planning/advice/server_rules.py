@@ -173,20 +173,21 @@ def _privileges(facts: AdviceFacts) -> Iterator[RuleFinding]:
 RULES = (
     Rule(
         "doublewrite",
-        "Without the doublewrite buffer each page is one block, and OpenZFS is 2.2 or newer.",
-        "Else a crash between two records leaves a page that is half old and half new, and nothing repairs it. With"
-        " blocks of the page size and OpenZFS 2.2 or newer the buffer may be off: a rewrite of a page is one"
-        " transaction.",
-        "openzfs/zfs commit b0cbc1aa9a (2.2); refman 8.4, innodb_doublewrite; the power cut during a split write of the"
-        " intent log is untested",
+        "Without the doublewrite buffer, each page is one block, on OpenZFS 2.2 or newer.",
+        "Otherwise, a crash between the writes of two records leaves a page that is half old and half new, and nothing"
+        " repairs that page. The buffer may be off with blocks of the page size on OpenZFS 2.2 or newer, because ZFS"
+        " then rewrites a page in one transaction.",
+        "openzfs/zfs commit b0cbc1aa9a (2.2); refman 8.4, innodb_doublewrite; a power cut during a split write of the"
+        " intent log was not tested",
         "set innodb_doublewrite = ON, or rebuild the files on a dataset with recordsize = innodb_page_size",
         _doublewrite,
     ),
     Rule(
         "flush-method",
-        "What O_DIRECT does on this OpenZFS is what you want.",
-        "Up to OpenZFS 2.2 O_DIRECT is accepted and ignored. From 2.3 on it goes past the ARC (direct=standard): a page"
-        " that the buffer pool does not hold comes from the disk, and the memory of the ARC serves nobody.",
+        "innodb_flush_method suits the OpenZFS release and the size of the ARC.",
+        "OpenZFS 0.8 to 2.2 accepts O_DIRECT and ignores it. From 2.3 on, O_DIRECT bypasses the ARC (direct=standard)."
+        " Then each page that is not in the buffer pool comes from disk, and the ARC uses memory without caching any"
+        " page.",
         "zfsprops(7), direct (2.3); OpenZFS 2.3.0 release notes; refman 8.4, innodb_flush_method",
         "make the buffer pool large and the ARC small, or set direct=disabled on the dataset",
         _flush_method,
@@ -194,16 +195,17 @@ RULES = (
     Rule(
         "native-aio",
         "InnoDB does not use native asynchronous input and output.",
-        "ZFS answers such a request only when it is done, so each one blocks a thread that should not wait.",
+        "ZFS answers an asynchronous request only when the request is complete. So each request blocks a thread that"
+        " should not wait.",
         'OpenZFS documentation, "Workload Tuning", "InnoDB"; openzfs/zfs issue 7573; MDEV-26674 (io_uring)',
         "set innodb_use_native_aio = 0",
         _native_aio,
     ),
     Rule(
         "page-compression",
-        "ZFS compresses, not InnoDB.",
-        "InnoDB saves space by punching holes, which gains nothing where ZFS compresses. From OpenZFS 2.3 on its short"
-        " writes fail under O_DIRECT.",
+        "ZFS compresses the data, and InnoDB does not.",
+        "InnoDB page compression saves space by punching holes into files. This saves nothing on a dataset that ZFS"
+        " compresses. From OpenZFS 2.3 on, the short writes of InnoDB page compression fail with O_DIRECT.",
         "refman 8.4, InnoDB Page Compression; MariaDB manual, InnoDB Page Compression; seen on OpenZFS 2.3 with"
         " MariaDB 11.8: EINVAL for writes of 512 bytes",
         'ALTER TABLE ... COMPRESSION = "none" (MariaDB: PAGE_COMPRESSED = 0), then OPTIMIZE TABLE; or set'
@@ -213,72 +215,77 @@ RULES = (
     Rule(
         "encrypted-tables",
         "A server on a copy can read the keys of encrypted tables.",
-        "Restores, clones and drills start a server with server.options. Without its key plugin it does not start.",
+        "Restores, clones and drills start a server with the options in server.options. Without its key plugin, this"
+        " server does not start.",
         "refman 8.0, Keyring System Variables; MariaDB manual, Encryption Key Management",
-        "add the lines to server.options, and give this host the keys",
+        "add the options of the key plugin to server.options, and copy the keys to this host",
         _encrypted_tables,
     ),
     Rule(
         "sync-binlog",
-        "The binlog is synced at each commit.",
-        "After a power cut the binlog can lack transactions that replicas have, or that the tables have. A MariaDB that"
-        " relies on its binlog rolls them back. Backups do not suffer: a snapshot holds what was written.",
+        "The server syncs the binlog at each commit.",
+        "After a power cut, transactions that the replicas or the tables contain can be missing from the binlog. A"
+        " MariaDB server that relies on its binlog rolls these transactions back. Backups are not affected, because a"
+        " snapshot contains every write.",
         "refman 8.4, sync_binlog; MariaDB manual, sync_binlog (0 is its default)",
-        "set sync_binlog = 1; a log device makes it cheap",
+        "set sync_binlog = 1; with a log device this costs little",
         _sync_binlog,
     ),
     Rule(
         "flush-at-commit",
-        "A source syncs the redo log at each commit.",
-        "With 2 a power cut takes up to a second of commits that clients were told of. Backups do not suffer.",
+        "A server that is not a replica syncs the redo log at each commit.",
+        "With innodb_flush_log_at_trx_commit = 2, a power cut loses up to one second of commits that the server"
+        " acknowledged to clients. Backups are not affected.",
         "refman 8.4, innodb_flush_log_at_trx_commit",
-        "set innodb_flush_log_at_trx_commit = 1; silence this rule where such a loss does no harm",
+        "set innodb_flush_log_at_trx_commit = 1; silence this rule if you accept such a loss",
         _flush_at_commit,
     ),
     Rule(
         "binlog-expiry",
-        "Binlogs stay until they are archived, and not for ever.",
-        "A binlog that goes before it is archived is a gap: points in time after it are lost until the next backup."
-        " Binlogs that never go fill the pool, and stop the server.",
+        "The server keeps binlogs until they are archived, but not forever.",
+        "If the server removes a binlog before it is archived, the archive has a gap: later points in time cannot be"
+        " restored until the next backup. If the server never removes binlogs, they fill the pool and stop the server.",
         "refman 8.4, binlog_expire_logs_seconds (30 days by default); MariaDB manual, the same (0 by default)",
-        "set binlog_expire_logs_seconds to a few days, or let `zsnapdb binlog purge` remove what is archived",
+        "set binlog_expire_logs_seconds to a few days, or let `zsnapdb binlog purge` remove archived binlogs",
         _binlog_expiry,
     ),
     Rule(
         "gtid-strict",
-        "The server refuses what makes GTIDs ambiguous.",
-        "MariaDB without gtid_strict_mode writes a number a second time into its binlog, and two histories then have"
-        " the same GTIDs. MySQL without enforce_gtid_consistency accepts statements that have no GTID of their own.",
+        "The server refuses operations that make GTIDs ambiguous.",
+        "Without gtid_strict_mode, a MariaDB server can write a GTID to its binlog twice, and two histories then have"
+        " the same GTIDs. Without enforce_gtid_consistency, a MySQL server accepts statements that cannot have a GTID"
+        " of their own.",
         "MariaDB manual, gtid_strict_mode; refman 8.4, enforce_gtid_consistency",
         "set gtid_strict_mode = ON (MariaDB), enforce_gtid_consistency = ON (MySQL)",
         _gtid_strict,
     ),
     Rule(
         "binlog-row-metadata",
-        "The binlog has the names of columns.",
-        "Without them `zsnapdb undo` refuses a transaction once its table was altered or recreated: which value was in"
-        " which column cannot be proved. With them each transaction takes some bytes more.",
+        "The binlog contains the column names.",
+        "Without column names, `zsnapdb undo` refuses a transaction if its table was altered or recreated later,"
+        " because zsnapdb cannot prove which value belongs to which column. With column names, each transaction is a"
+        " few bytes longer.",
         "refman 8.4, binlog_row_metadata (MINIMAL by default); MariaDB manual, the same (NO_LOG by default)",
         "set binlog_row_metadata = FULL",
         _row_metadata,
     ),
     Rule(
         "server-checksums",
-        "Pages, the redo log and binlogs have checksums.",
-        "ZFS checks what lies on the disk. The checksums of the server find what went wrong in memory and on the wire,"
-        " and drills check pages by them.",
-        "refman 8.4, innodb_checksum_algorithm, innodb_log_checksums, binlog_checksum; none was removed from MariaDB"
-        " 10.6",
+        "Pages, the redo log and the binlogs have checksums.",
+        "ZFS checks only the data on disk. The checksums of the server detect errors in memory and on the network, and"
+        " drills use them to check pages.",
+        "refman 8.4, innodb_checksum_algorithm, innodb_log_checksums, binlog_checksum; MariaDB 10.6 removed the"
+        " value none",
         "set the variable to its default",
         _checksums,
     ),
     Rule(
         "lock-privileges",
-        "The account may take the lock that a backup needs.",
-        "Otherwise the server refuses the lock, and every backup fails.",
+        "The account of zsnapdb may take the lock that a backup needs.",
+        "Without the privilege, the server refuses the lock, and every backup fails.",
         'refman 8.4, "LOCK INSTANCE FOR BACKUP", "FLUSH"; MariaDB manual, "BACKUP STAGE"; Percona Server manual,'
         ' "Backup locks"',
-        "`zsnapdb grants` prints the statements",
+        "run the statements that `zsnapdb grants` prints",
         _privileges,
         Severity.UNFIT,
     ),
@@ -330,36 +337,39 @@ def _corrupt_data(facts: AdviceFacts) -> Iterator[RuleFinding]:
 MEMORY_RULES = (
     Rule(
         "memory",
-        "The ARC and the buffer pool fit into the memory together.",
-        "The ARC gives memory back late. Until then the kernel swaps, or kills the largest process: the server.",
-        "zfs(4), zfs_arc_max: by default half of the memory up to OpenZFS 2.2, from 2.3 on the larger of all but 1 GiB"
-        " and five eighths",
-        "set zfs_arc_max",
+        "The ARC and the buffer pool together fit into memory.",
+        "The ARC releases memory slowly. Until it does, the kernel swaps, or kills the largest process, which is the"
+        " server.",
+        "zfs(4), zfs_arc_max: the default is half of the memory up to OpenZFS 2.2; from 2.3 on it is five eighths of"
+        " the memory, or all memory except 1 GiB, if that is larger",
+        "limit the ARC with zfs_arc_max",
         _memory,
     ),
     Rule(
         "arc-floor",
-        "Without a cache device the ARC can hold 0.5 % of the data.",
-        "The metadata of the data needs about that much. Without it, each read must first read the metadata from disk.",
+        "Without a cache device, the ARC can grow to 0.5 % of the data.",
+        "The metadata takes about 0.5 % of the size of the data. If the metadata does not fit into the ARC, each read"
+        " must first read metadata from disk.",
         'Percona, "MySQL and ZFS" (2019): about 5 GB for 1 TB, "not a hard rule"',
         "let the ARC grow (zfs_arc_max), or add a cache device",
         _arc_floor,
     ),
     Rule(
         "zfs-nocacheflush",
-        "ZFS empties the caches of disks (zfs_nocacheflush = 0).",
-        "Otherwise a power cut can take what ZFS believes to be on the disk, and damage the pool. The advice to set it"
-        " was for arrays with a battery. On FreeBSD it is vfs.zfs.nocacheflush (not tried here).",
+        "ZFS flushes the write caches of disks (zfs_nocacheflush = 0).",
+        "With the value 1, a power cut can lose data that ZFS believes to be on disk, and can damage the pool. The"
+        " advice to set 1 was meant for disk arrays with a battery. On FreeBSD the parameter is vfs.zfs.nocacheflush"
+        " (not tested with zsnapdb).",
         "zfs(4), zfs_nocacheflush",
-        "set it to 0; a log device with power-loss protection makes synchronous writes fast",
+        "set zfs_nocacheflush = 0; a log device with power-loss protection makes synchronous writes fast",
         _cache_flushes,
     ),
     Rule(
         "zfs-send-corrupt-data",
-        "A send of a damaged block fails (zfs_send_corrupt_data = 0).",
-        "With 1 `zfs send` stores a pattern instead of the block, and the backup looks whole.",
+        "`zfs send` fails at a damaged block (zfs_send_corrupt_data = 0).",
+        "With the value 1, `zfs send` writes a pattern in place of the damaged block, and the backup looks undamaged.",
         "zfs(4), zfs_send_corrupt_data",
-        "set it to 0",
+        "set zfs_send_corrupt_data = 0",
         _corrupt_data,
     ),
 )
@@ -415,22 +425,22 @@ def _rewind(facts: AdviceFacts) -> Iterable[RuleFinding]:
 RECOVERY_RULES = (
     Rule(
         "recovery-account",
-        "An account that may write is known for `rescue --into-instance` and `undo`.",
-        "The account of zsnapdb only reads, on purpose. These commands log in as root by the socket: nothing has to be"
-        " remembered at three in the morning. An undo has to see triggers, or no transaction is undone.",
+        "`rescue --into-instance` and `undo` can use an account that may write.",
+        "The account of zsnapdb can only read, on purpose. These commands log in as root through the socket, so that"
+        " you need no password in an emergency. `undo` must see the triggers; otherwise it undoes no transaction.",
         'refman 8.4, "Socket Peer-Credential Pluggable Authentication", "The INFORMATION_SCHEMA TRIGGERS Table";'
         ' MariaDB manual, "Authentication Plugin - Unix Socket"',
-        "let root in by the socket, or have a file with the password of another account at hand; a rescue into a file"
-        " works without",
+        "allow root to log in through the socket, or keep a file with the password of another account ready; a rescue"
+        " into a file needs neither",
         _account,
     ),
     Rule(
         "rewind-control",
-        "`zsnapdb rewind` knows how the server is stopped and started, and where MariaDB gets its new server_id.",
-        "A rewind stops the server, exchanges its datasets and starts it again. With its old server_id MariaDB would"
-        " write GTIDs a second time.",
+        "`zsnapdb rewind` can stop and start the server, and set a new server_id (MariaDB).",
+        "A rewind stops the server, exchanges its datasets, and starts the server again. With its old server_id, a"
+        " MariaDB server would assign the same GTIDs again.",
         'MariaDB manual, "Global Transaction ID"; systemctl(1)',
-        "set it in [instance.NAME.control]",
+        "set control.unit, or control.stop and control.start; for MariaDB also set control.server_id_file",
         _rewind,
     ),
 )

@@ -25,10 +25,10 @@ class PluginClass(StrEnum):
     LEFT_OUT = "left out"
 
 
-_LOGS = "it writes a log or audit trail of the source's users"
-_REPLICATES = "it connects servers to each other, and a copy belongs to no group"
-_LISTENS = "it opens a port or sends data to other hosts"
-_THREADS = "it shares the memory and processors of the source's host"
+_LOGS = "they write a log or audit trail of the source's users"
+_REPLICATES = "they connect servers to each other, but a copy belongs to no group"
+_LISTENS = "they open a port or send data to other hosts"
+_THREADS = "they are sized for the memory and processors of the source's host"
 
 LEFT_OUT: Mapping[str, str] = {
     **dict.fromkeys(("audit", "audit_log", "audit_log_filter", "null_audit", "server_audit", "sql_error_log"), _LOGS),
