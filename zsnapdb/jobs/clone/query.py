@@ -1,4 +1,4 @@
-"""Queries of past states on ephemeral clones, and the choice of the state for a requested moment."""
+"""Queries of past states on ephemeral clones, and the choice of a state for the requested moment."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Candidate:
 class MomentMatch(StrEnum):
     """How a state matches the requested moment.
 
-    - snapshot: a snapshot set shows exactly the moment
+    - snapshot: a snapshot set has exactly the state of the moment
     - replay: a replay of archived binlogs ends at exactly the moment
-    - nearest: the snapshot set is the newest one before the moment
+    - nearest: the snapshot set is the newest before the moment
     """
 
     SNAPSHOT = "snapshot"
@@ -106,12 +106,13 @@ def find_moment(settings: Settings, instance: Instance, requested: str, history:
     the end of the archive or the newest snapshot set on this host, whichever is newer; `latest-backup` is the newest
     snapshot set. A time or GTIDs between snapshot sets are reached by replay, if the archive contains them. Otherwise
     return the nearest earlier snapshot set on this host, with the reason. `history` is the id of the binlog history to
-    which the time or the GTIDs belong; other histories are then ignored.
+    which the time or the GTIDs belong. Other histories are ignored.
 
     Raises:
         NotFound: no snapshot set on this host is early enough.
         AmbiguousPointError: several histories of the server contain the moment with different states, and `history` is
-            None. This also applies to GTIDs of a snapshot set, because a restored server assigns the same GTIDs again.
+            None. The error is also raised for GTIDs of a snapshot set, because a restored server assigns the same GTIDs
+            again.
     """
     instance = with_volumes(instance)
     candidates = _candidates(instance)
@@ -155,20 +156,20 @@ def find_moment(settings: Settings, instance: Instance, requested: str, history:
 def reaches_beyond(point: RestorePlan | None, newest: Moment, here: Sequence[str]) -> bool:
     """Return whether the archive ends after the newest snapshot set on this host.
 
-    `here` are the ids of the host's sets. If the set has the same second as the last archived transaction, either may
-    be newer, so the archive is preferred.
+    `here` are the ids of the host's sets. If the set was created in the second of the last archived transaction, either
+    may be newer, so the archive is preferred.
     """
     if point is None or newest.made is None:
         return False
     last = point.point.last
-    # The plan chose the newest backup or set, so a backup that is not on this host is newer than all sets on this host.
+    # The plan chose the newest backup or set. So if its backup is not on this host, it is newer than all sets here.
     return point.backup_id not in here or (last is not None and last.committed >= newest.made)
 
 
 def takes_history(requested: str) -> bool:
     """Return whether a binlog history can be named for the requested moment.
 
-    It can for a time or GTIDs, but neither for a backup nor for `latest`.
+    A history can be named for a time or GTIDs, but not for a backup or `latest`.
     """
     return not isinstance(parse_target(requested), Latest | AtBackup)
 
@@ -187,7 +188,7 @@ def _candidates(instance: Instance) -> list[Candidate]:
 def _without_replay(
     error: ZsnapdbError, nearest: Moment | None, candidates: Sequence[Candidate], requested: str
 ) -> Moment:
-    """Return the set to use because a replay to the moment is impossible. Raise the error if no set may be used."""
+    """Return the set to use when a replay to the moment is impossible. Raise the error if no set may be used."""
     if isinstance(error, AmbiguousPointError):
         raise error
     if nearest is not None and nearest.is_exact:
@@ -238,7 +239,7 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
 def _before(candidates: Sequence[Candidate], target: BeforeGtid, requested: str) -> Moment:
     """Return the newest set that does not contain the transaction.
 
-    Only a replay can end exactly before it.
+    Only a replay can end exactly before that transaction.
     """
     gtids = next((parsed for flavour in Flavour if (parsed := _as_written(flavour, target.text)) is not None), None)
     assert gtids is not None, "a target before a transaction has its GTID"
@@ -280,7 +281,7 @@ def _too_old(requested: str, candidates: Sequence[Candidate]) -> Candidate:
 
 
 def _gtids(text: str) -> Gtids | None:
-    """Return the GTIDs in the text. A MySQL GTID includes all lower numbers, because a state has no gaps."""
+    """Return the GTIDs in the text. A MySQL GTID stands for all lower numbers too, because a state has no gaps."""
     for flavour in Flavour:
         try:
             gtids = parse_gtids(
@@ -304,10 +305,10 @@ _BATCH, _COMPARED_BATCH = 100, 1000
 _LONGEST_SECONDS = 86400.0
 
 Rows = Callable[[tuple[str, ...], Iterator[Row]], None]
-"""Function that receives the column names, and the rows as they arrive."""
+"""Function that gets the column names, and an iterator of the rows as they arrive."""
 
 Changes = Callable[[Shape, Iterator[Change]], None]
-"""Function that receives the compared columns, and the changes as they arrive."""
+"""Function that gets the compared columns, and an iterator of the changes as they arrive."""
 
 
 @dataclass(frozen=True)
@@ -358,9 +359,9 @@ def diff(
 ) -> Difference:
     """Compare a table (schema.name) at two moments by its primary key, and pass the changes to `emit` as they arrive.
 
-    As for a rescue, a name that contains a dot or a backtick must be written in backticks. Memory use does not grow
-    with the table. Afterwards both ephemeral clones are destroyed. `history` is the binlog history of each moment that
-    is a time or GTIDs. `end_history` is the history of the later moment if it differs.
+    As for a rescue, write a name that contains a dot or a backtick in backticks. Memory use does not grow with the
+    table. Afterwards both ephemeral clones are destroyed. `history` is the binlog history of every moment that is a
+    time or GTIDs. `end_history` replaces it for the later moment.
 
     Raises:
         PreflightError: the table has no primary key, or the key differs between the moments.
