@@ -97,7 +97,7 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
 def _next_number(instance: Instance) -> int:
     """Return a sequence number above those of all the instance's backups in readable records on this host.
 
-    By this number, the set is newer than backups from another pool. Within one pool, ZFS knows the order.
+    This number orders the set after backups from another pool. Within one pool, ZFS knows the order.
     """
     numbers: list[int] = []
     for file in (instance.host.records / instance.name).glob(f"*/{BACKUPS}"):

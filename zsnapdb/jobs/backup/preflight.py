@@ -354,8 +354,8 @@ def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFindi
     except ZsnapdbError as error:
         return [unfit("binlog", error.message, error.hint)], None
     except (OSError, IndexError):
-        # The server is just rotating its binlog. This is harmless, because the position is later read from the
-        # snapshot.
+        # The server is rotating its binlog at this moment. This is harmless, because the position is later read from
+        # the snapshot.
         return [], None
     note = f"it is encrypted with {key}: backups need this key, also after it is rotated; keep each keyring"
     return [warning("keyring", note, "copy the keyring before each rotation")] if key is not None else [], key

@@ -19,15 +19,15 @@ from zsnapdb.planning.clock_guard import ClockRecord, RemovalTime
 def removal_time(host: Host) -> RemovalTime:
     """Return the time by which things expire, and record the present reading of the clocks.
 
-    If the record cannot be written, the next command uses the previous record. Without a steady clock the wall clock is
-    trusted, because it cannot be compared.
+    If the record cannot be written, the next command uses the previous record. Without a steady clock, the wall clock
+    is trusted, because there is no clock to compare it with.
     """
     if (reading := host.reading()) is None:
         at = host.now()
         return RemovalTime(at, at, is_new=True)
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, PreflightError):
-            # The lock keeps a command with an older record from overwriting a confirmation.
+            # Without this lock, a command with an older record could overwrite a confirmation.
             fcntl.flock(stack.enter_context(open_lock(host.run, "clock")), fcntl.LOCK_EX)
         # Read the clocks again, because this run may have waited for the lock.
         reading = host.reading() or reading

@@ -300,7 +300,7 @@ def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState]
     """Prepare the server. Return the states of the table files before masking, and the time of these states."""
     row_remnants.leave_no_binlog(session)
     row_remnants.settle(session)
-    # Set an older time on the existing files, so that they differ from files that masking writes.
+    # Wait, so that existing files have an older time than files that masking writes.
     time.sleep(2 * MARGIN_NS / 1e9)
     since_ns = time.time_ns()
     return tablespace_overwrite.states(Path(facts.variables["datadir"])), since_ns

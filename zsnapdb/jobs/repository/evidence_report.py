@@ -1,4 +1,4 @@
-"""The facts for an audit of an instance: runs, met objectives, present protection, and readers of the backups."""
+"""The facts for an audit of an instance: runs, met objectives, present protection, and who can read the backups."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from zsnapdb.repository.evidence_log import EvidenceRecord
 
 _USUAL_DAYS = timedelta(days=30)
 _ONCE = ("backup", "drill", "prune", "restore", "clone")
-"""The jobs that create their result only once for each run id."""
+"""The jobs that create only one result for each run id."""
 
 
 @dataclass(frozen=True)
 class EvidenceReport:
     """The evidence of some days, and the protection at the time `at` (UTC).
 
-    `drills` are the drills that started on these days. `keep` is the retention policy (None: no backup is ever
-    removed).
+    `drills` are the drills that started on these days. `keep` is the retention policy. If it is None, no backup is ever
+    removed.
     """
 
     at: datetime

@@ -381,8 +381,8 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
 def _note_history(work: ServerWork, step: Promote) -> None:
     """Record that this restore replaced production.
 
-    By this record, later commands know that production lost the states of backups after the restore's base. If the plan
-    has no base, nothing is recorded.
+    From this record, later commands know that production lost the states of backups after the restore's base. If the
+    plan has no base, nothing is recorded.
     """
     if work.plan.base is None:
         return

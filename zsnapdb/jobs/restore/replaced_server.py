@@ -1,7 +1,7 @@
 """The server that a rewind replaces: its stop, and its restart if the exchange does not complete.
 
-Each change to the server is first recorded in the journal. By this record, `zsnapdb rewind --resume`, `zsnapdb restore
---abandon`, or the run itself after an error can revert the change.
+Each change to the server is first recorded in the journal. With this record, `zsnapdb rewind --resume`, `zsnapdb
+restore --abandon`, or the run itself after an error can revert the change.
 """
 
 from __future__ import annotations
