@@ -15,9 +15,10 @@ def due(
 ) -> tuple[str, ...]:
     """Return the backups to verify, the most urgent first.
 
-    `whole_since` maps the backups, oldest first, to the time of the last verification without damage (None: never
-    verified, or damaged). Backups without a time come first, newest first. The others follow, the oldest time first.
-    `older_than` excludes backups that were verified without damage within that many seconds.
+    `whole_since` maps the backups, oldest first, to the time of the last verification without damage. The time is None
+    if a backup was never verified or is damaged. Backups without a time come first, newest first. The others follow in
+    the order of their times, oldest time first. `older_than` excludes backups that were verified without damage within
+    that many seconds.
     """
     candidates = [
         name
@@ -69,8 +70,8 @@ def _damaged_in_chain(
 ) -> tuple[str, ...] | DamagedError:
     """Return the damaged backups in the chain of `link`, full backup first, or the error if the chain is broken.
 
-    The function adds the result for each backup of the chain to `known`. So it examines each base of a long chain only
-    once.
+    The function adds the result for each backup of the chain to `known`, so that it examines each base of a long chain
+    only once.
     """
     walked: dict[str, Link] = {}
     here: Link | None = link
