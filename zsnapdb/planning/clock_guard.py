@@ -5,8 +5,7 @@ host is suspended) proves a minimum of elapsed time. Removals use the earlier of
 a wall clock that jumps ahead or is behind never makes zsnapdb remove anything early.
 
 After a reboot the length of the downtime is unknown, and the wall clock may have been corrected. So a jump is accepted
-only after a person has confirmed it, or after the wall clock has kept its rate for an hour (after a reboot) or a day
-(otherwise).
+only if a person confirms it, or if the wall clock keeps its rate: for an hour after a reboot, otherwise for a day.
 
 Creation and use are recorded with the later of both times, so that nothing expires early because the wall clock was
 behind. If the wall clock was ahead, the recorded time is in the future. With `RemovalTime.is_sure`, such a time is

@@ -322,9 +322,9 @@ class MaskingChoice:
 class MaskingCase:
     """The source and the purpose of a new clone.
 
-    `rules` is the digest of the masking rules that the clone needs (empty if none), and `source_rules` is the digest of
-    the rules that masked the clone's source (empty if unmasked). `is_stored`: whether the source is a stored backup,
-    here or in the repository, and not a local or live set. `names_latest`: whether the request is for the latest set.
+    `rules` is the digest of the masking rules that the clone needs (empty if none). `source_rules` is the digest of the
+    rules that masked the clone's source (empty if unmasked). `is_stored`: whether the source is a stored backup, here
+    or in the repository, and not a local or live set. `names_latest`: whether the request is for the latest set.
     `starts`: whether the clone's server is started now. `is_ephemeral`: whether a command creates the clone for its own
     use. `keep_unused`: the time in seconds that a set stays after its last use, if no clone depends on it.
     """

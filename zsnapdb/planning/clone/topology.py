@@ -41,8 +41,8 @@ def replica_statements(flavour: Flavour, *, knows_replica: bool) -> ReplicaState
 
     The statements contain placeholders for port, user and password.
 
-    `knows_replica` says whether the server has CHANGE REPLICATION SOURCE (MySQL 8.0.23). GET_SOURCE_PUBLIC_KEY is used,
-    because the connection does not leave the host, so the password may be encrypted with a key that the source itself
+    `knows_replica` says whether the server has CHANGE REPLICATION SOURCE (MySQL 8.0.23). GET_SOURCE_PUBLIC_KEY is safe,
+    because the connection does not leave the host. So the password may be encrypted with a key that the source itself
     provides (refman 8.4, "CHANGE REPLICATION SOURCE TO").
     """
     if flavour is Flavour.MARIADB:

@@ -240,7 +240,7 @@ class _Bounds:
 
 @dataclass
 class _Search:
-    """Of the transactions read so far, the last that certainly belongs to the state, and the first that does not.
+    """The last transaction read so far that certainly belongs to the state, and the first that certainly does not.
 
     `inside` and `outside` are candidates. A later transaction with an earlier commit time disproves them.
     """
