@@ -141,7 +141,7 @@ def in_order(
 
     Backups of one pool are ordered by transaction group, and an increment follows its base. Between pools the sequence
     numbers decide. A number or id is ignored if a younger backup of the same pool has a smaller one. `believed` are the
-    ids of trusted backups, whose order other backups cannot change. If it is None, all are trusted.
+    ids of trusted backups, whose order other backups cannot change. If `believed` is None, all are trusted.
 
     If a pool is replaced by an older copy of itself, it uses transaction groups again. `abandoned` contains each backup
     that was created between the copy and the replacement. It maps such a backup to the group of the next backup, before

@@ -38,9 +38,9 @@ class PropertyClass(StrEnum):
 class ClassifiedProperty:
     """A property with its class and the reason.
 
-    `value` is the value on a copy. If it is None, the copy gets the value of its source (DATA), or the job that creates
-    the copy chooses the value. `since` is the first OpenZFS release with the property; (2, 1) stands for all older
-    releases. `kinds` are the dataset types that have the property.
+    `value` is the value on a copy. If `value` is None, the copy gets the value of its source (DATA), or the job that
+    creates the copy chooses the value. `since` is the first OpenZFS release with the property; (2, 1) stands for all
+    older releases. `kinds` are the dataset types that have the property.
     """
 
     name: str

@@ -105,9 +105,9 @@ class PolicyChange(BaseModel):
 class PolicyFacts:
     """The sources of a policy.
 
-    `keep` is the retention policy. If it is None, backups are never removed. `identities` and `signing_keys` are the
-    public parts of this host's keys. `scripts` maps each file that masking runs to its SHA-256, or to the reason why
-    the file cannot be read.
+    `keep` is the retention policy. If `keep` is None, backups are never removed. `identities` and `signing_keys` are
+    the public parts of this host's keys. `scripts` maps each file that masking runs to its SHA-256, or to the reason
+    why the file cannot be read.
     """
 
     repository: RepositorySettings

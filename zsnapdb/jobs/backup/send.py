@@ -149,7 +149,7 @@ class Sender:
     """One run that stores one backup.
 
     `present` maps the keys of chunks that were stored when the run began to their sizes in bytes. `bases` maps roles to
-    the bases of the volumes, if the caller knows and holds them. If it is None, they are looked up.
+    the bases of the volumes, if the caller knows and holds them. If `bases` is None, they are looked up.
     """
 
     instance: Instance

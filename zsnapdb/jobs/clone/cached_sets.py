@@ -1,9 +1,9 @@
 """Snapshot sets that this host keeps so that later clones start fast: received and prepared sets.
 
-A received set comes from the repository, or from a replay up to a point. The server of a prepared set was recovered,
-masked if clones of the instance are masked, and shut down cleanly. Each set has an anchor: a dataset without files,
-whose local properties contain all records. The copy is the dataset `c` below the anchor. An anchor in phase `making` is
-a leftover if its creating process no longer runs.
+A received set comes from the repository, or from a replay up to a point. A prepared set is a copy that was recovered
+once, masked if clones of the instance are masked, and shut down cleanly. Each set has an anchor: a dataset without
+files, whose local properties contain all records. The copy is the dataset `c` below the anchor. An anchor in phase
+`making` is a leftover if its creating process no longer runs.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def newest_commit(info: CloneInfo, made: Sequence[Commit] | None = None) -> Comm
     """Return the newest commit of the clone's present data; None if there is none.
 
     The commit from which the data was cloned is ignored, even if a takeover moved it to this clone. `made` are the
-    commits of the present data, oldest first. If it is None, they are read here.
+    commits of the present data, oldest first. If `made` is None, they are read here.
     """
     made = commits(info.current) if made is None else made
     last = made[-1] if made else None

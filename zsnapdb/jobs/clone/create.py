@@ -84,7 +84,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                     chosen = planned_source(settings, instance, request)
             prepares = chosen.masking.way is MaskingWay.PREPARES
             if prepares or not isinstance(chosen.source, CloneSource):
-                # Raise every possible refusal before a set is created, received or prepared.
+                # Refuse an impossible clone before a set is created, received or prepared.
                 plan_for(settings, instance, request, chosen)
         source = _obtain(settings, instance, chosen.source, locked)
         prepared = _prepare(settings, instance, source, rules) if prepares else None
@@ -102,7 +102,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                 separated = _start(settings, instance, planned, rules, password)
                 facts = _facts_of(configured, planned, separated.position, rules, source.origin)
                 if planned.lease.heartbeat is not None:
-                    # The first heartbeat is due from now, because the holder could not send heartbeats during the
+                    # Count the first interval from now, because the holder could not send heartbeats during the
                     # creation.
                     clone_info.beat(instance.host, planned.name)
                 datasets.set_properties(planned.top, facts)

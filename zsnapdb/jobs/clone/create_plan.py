@@ -51,10 +51,10 @@ from zsnapdb.zfs import datasets
 class PlannedSource:
     """The source of a planned clone.
 
-    `source` is a snapshot set on this host, a backup that must be received, or the plan of a point in time. If it is
-    None, a snapshot set is created now. `snapshots` (by role) are the existing snapshots. `receives` are the backups to
-    receive first, oldest first. `replays` is the number of batches of archived binlogs to replay first. `rules` is the
-    digest of the rules that masked the source, or "" if it is not masked. `masking` says how the clone is masked.
+    `source` is a snapshot set on this host, a backup that must be received, or the plan of a point in time. If `source`
+    is None, a snapshot set is created now. `snapshots` (by role) are the existing snapshots. `receives` are the backups
+    to receive first, oldest first. `replays` is the number of batches of archived binlogs to replay first. `rules` is
+    the digest of the rules that masked the source, or "" if it is not masked. `masking` says how the clone is masked.
     """
 
     kind: SourceKind

@@ -117,7 +117,7 @@ def _require_same_source(info: CloneInfo, found: CloneSource | RemoteBackup) -> 
     set.
 
     Raises:
-        PreflightError: the source is not certainly that set.
+        PreflightError: the source may be another set.
     """
     if info.original_key != found.key and (info.original_key or info.original.startswith("@")):
         raise PreflightError(

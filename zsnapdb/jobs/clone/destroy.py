@@ -130,8 +130,8 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
     """Stop the clone's server, destroy the anchor and all datasets below it, and remove the mount folders.
 
     First, each dataset is checked for the clone's mark. If another clone depends on a commit, the commit is handed over
-    to that clone. The caller holds the clone's lock. `planned` is the plan that the caller made under the lock. If it
-    is None, the plan is made here.
+    to that clone. The caller holds the clone's lock. `planned` is the plan that the caller made under the lock. If
+    `planned` is None, the plan is made here.
 
     Raises:
         PreflightError: another dataset depends on the clone; nothing was changed.
@@ -208,7 +208,7 @@ def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemova
 
     Raises:
         PreflightError: a dataset that depends on a clone cannot take over its origin, or a clone has foreign snapshots
-            that `also` does not allow to remove.
+            whose removal `also` does not allow.
     """
     found = find_clones(settings, host, name)
     for info in found:

@@ -37,7 +37,7 @@ def routes(settings: AddressSettings) -> KeptRoutes:
 
 
 def lead_port(settings: AddressSettings, port: int, route: KeptRoute | None) -> None:
-    """Forward the port to the route, or to no server if it is None. End all earlier sessions.
+    """Forward the port to the route, or to no server if `route` is None. End all earlier sessions.
 
     Raises:
         PreflightError: afterwards HAProxy does not listen at the port, or has another route for it.

@@ -192,7 +192,7 @@ def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
 def start_locked(settings: Settings, host: Host, info: CloneInfo, password: SecretStr | None = None) -> None:
     """Start the clone's server. The caller holds the clone's lock.
 
-    `password` is for the users' account at a first start. If it is None, a new password is created.
+    `password` is for the users' account at a first start. If `password` is None, a new password is created.
     """
     refuse_running_elsewhere(info)
     volumes.mount(info.volumes.values())
@@ -244,7 +244,7 @@ def stop(settings: Settings, host: Host, name: str) -> CloneVerb[Intention, Clon
 def extend(
     settings: Settings, host: Host, name: str, seconds: float | None, quota: int | None = None
 ) -> CloneVerb[Intention, CloneInfo]:
-    """Extend the lease to `seconds` from now, or to `clones.ttl` from now if it is None. A longer lease is not changed.
+    """Extend the lease to `seconds` from now (default: `clones.ttl`). A longer lease is not changed.
 
     `quota` is the new limit in bytes for the clone's own data. With `quota` but without `seconds`, the lease is not
     changed.

@@ -83,9 +83,9 @@ def wait_for_turn(
 ) -> Iterator[None]:
     """Wait for one of this host's turns, and hold it. A process needs a turn to clone volumes or to start a server.
 
-    There are `places` turns. If it is None, there is one for each processor of this process. On one processor, ten
-    servers start faster one after the other than together, and they delay the source's commits less. A process that has
-    a turn must not wait for another lock.
+    There are `places` turns. If `places` is None, there is one for each processor of this process. On one processor,
+    ten servers start faster one after the other than together, and they delay the source's commits less. A process that
+    has a turn must not wait for another lock.
 
     Raises:
         BusyError: no turn was free for `patience` seconds.

@@ -96,7 +96,7 @@ def refuse_other_rules(commit: Collection[str], rules: str) -> None:
 def ensure(
     settings: MaskingSettings, host: Host, clone: CloneServer, position: Position, rules: str, volumes: Collection[str]
 ) -> MaskingReport | None:
-    """Mask the clone with these volumes by the rules with the digest `rules`. If it is empty, do not mask.
+    """Mask the clone with these volumes by the rules with the digest `rules`. If `rules` is empty, do not mask.
 
     Return None if nothing was masked. The volumes are marked as masked only when masking is complete. A clone is
     already masked if its source is a commit of a masked clone, or a prepared set that was masked by the same rules.

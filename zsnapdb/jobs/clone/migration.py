@@ -94,8 +94,8 @@ def plan_load(settings: Settings, instance: Instance, source: str, seconds: floa
     """Return the load in the `seconds` after the named set, or after the newest set that is at least `seconds` old.
 
     Raises:
-        PreflightError: no set is old enough, the server cannot replay relay logs, or nothing was committed. Also if
-            clones are masked, because the binlogs contain the rows that masking hides.
+        PreflightError: no set is old enough, the server cannot replay relay logs, nothing was committed, or clones are
+            masked, because the binlogs contain the rows that masking hides.
         NotFound: the binlogs do not contain the load.
     """
     if masking_requirement.rules_of(instance.settings.masking, requested=False):

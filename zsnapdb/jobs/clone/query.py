@@ -305,10 +305,10 @@ _BATCH, _COMPARED_BATCH = 100, 1000
 _LONGEST_SECONDS = 86400.0
 
 Rows = Callable[[tuple[str, ...], Iterator[Row]], None]
-"""Function that gets the column names, and an iterator of the rows as they arrive."""
+"""Function that is called with the column names, and with an iterator that yields the rows as they arrive."""
 
 Changes = Callable[[Shape, Iterator[Change]], None]
-"""Function that gets the compared columns, and an iterator of the changes as they arrive."""
+"""Function that is called with the compared columns, and with an iterator that yields the changes as they arrive."""
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class CloneRequest:
     program: Path | None = None
     """The server program that the caller chose for this clone. The settings also contain this program.
 
-    It is None for the configured program.
+    None stands for the configured program.
     """
     follows: int | None = None
     """The port of the clone on this host that will be the replication source.

@@ -1,7 +1,7 @@
 """The state of a clone that was recorded at its handover or last reset: its binlog's end and its tables' counters.
 
-The record is a file below /run, because it describes a running server, and a reboot ends both. If the record is lost, a
-reset replaces the data.
+The record is a file below /run, because it describes a running server. A reboot removes the file and ends the server.
+If the record is lost, a reset replaces the data.
 """
 
 from __future__ import annotations

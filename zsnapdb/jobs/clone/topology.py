@@ -45,7 +45,7 @@ class SetMember:
 class CloneSet:
     """A set of running clones.
 
-    `arrival_seconds` is the time in seconds until a row of the source reached the last replica. It is None without
+    `arrival_seconds` is the time in seconds until a row of the source reached the last replica, or None without
     replication.
     """
 

@@ -172,7 +172,7 @@ SeenSnapshots = Mapping[Snapshot, dict[str, Property]]
 def find_foreign_snapshots(top: str, name: str, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
     """Return the snapshots that other programs created on the clone's dataset `top` and on the datasets below it.
 
-    `seen` are all snapshots of these datasets, with `COLUMNS`. If it is None, they are read here.
+    `seen` are all snapshots of these datasets, with `COLUMNS`. If `seen` is None, they are read here.
     """
     marks = (clone_mark(name), Mark(COMMIT_PROPERTY))
     if seen is None:

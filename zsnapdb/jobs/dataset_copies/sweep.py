@@ -61,7 +61,7 @@ class CopyKind(Generic[C]):
 
     `known` lists the copies, and `lock` returns the name of a copy's lock. `leaks` returns the leftovers of killed runs
     in a copy whose lock is free. `judge` decides about a copy in its present state, and `instance` returns the copy's
-    instance. `again` reads only this copy again. If it is None, all copies are read.
+    instance. `again` reads only this copy again. If `again` is None, all copies are read.
     """
 
     what: str

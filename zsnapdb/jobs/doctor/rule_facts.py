@@ -273,7 +273,7 @@ def watch(instance: Instance, seconds: float, sleep: Callable[[float], None] = t
     """Read all counters, wait, read them again, and judge the load.
 
     Raises UsageError if the period is shorter than a second or longer than a day. Raises PreflightError if the instance
-    cannot be backed up, because then its datasets are unknown.
+    cannot be backed up, because in this case its datasets are unknown.
     """
     if not SHORTEST <= seconds <= LONGEST:
         raise UsageError(

@@ -168,7 +168,7 @@ def repeated(archive: Archive) -> tuple[RepeatedGtids, ...]:
 def repeated_after(instance: Instance, repository: Repository, planned: RestorePlan, server_id: int) -> str:
     """Return the GTIDs that the restored server would assign again under this server_id (MariaDB).
 
-    They are the GTIDs after the point that a backup or an archived binlog of any history contains.
+    These are the GTIDs after the point that backups or archived binlogs of any history contain.
     """
     if planned.point.gtids is None:
         return ""

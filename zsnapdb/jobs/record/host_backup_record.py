@@ -267,7 +267,7 @@ def check(
     `there` are the readable backups. `unreadable` are the ids of the unreadable backups, with their errors if some may
     be foreign. If `archive` is None, the binlogs are not compared. `is_writing` says that this host is about to store a
     backup in the repository. `seen` are the snapshots of the instance's sets on this host, if the caller has just read
-    them. `digests` are the digests of the manifests. It is None if `there` are summaries, which contain the digests.
+    them. `digests` are the digests of the manifests, or None if `there` are summaries, which contain them.
     """
     if digests is None:
         digests = {backup.backup_id: backup.digest for backup in there if isinstance(backup, Summary)}

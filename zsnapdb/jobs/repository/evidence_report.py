@@ -30,8 +30,8 @@ _ONCE = ("backup", "drill", "prune", "restore", "clone")
 class EvidenceReport:
     """The evidence of some days, and the protection at the time `at` (UTC).
 
-    `drills` are the drills that started on these days. `keep` is the retention policy. If it is None, no backup is ever
-    removed.
+    `drills` are the drills that started on these days. `keep` is the retention policy. If `keep` is None, no backup is
+    ever removed.
     """
 
     at: datetime

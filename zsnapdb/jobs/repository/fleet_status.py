@@ -17,8 +17,8 @@ from zsnapdb.planning.fleet import overview
 class RepositoryState:
     """The known state of a repository of the fleet, and the error if the repository could not be read now.
 
-    `seen` is the present reading or, if there is an `error`, the last successful reading. It is None if there is no
-    reading. `changed` is the number of instances that were read again. `is_believed_by_key` says that only documents
+    `seen` is the present reading or, if there is an `error`, the last successful reading. Without any reading, `seen`
+    is None. `changed` is the number of instances that were read again. `is_believed_by_key` says that only documents
     with a known signature are trusted.
     """
 

@@ -131,7 +131,7 @@ def plan(
 ) -> PrunePlan:
     """Return the removals that a prune would make now; change nothing.
 
-    `local` are the leftovers on this host. If it is None, they are read here.
+    `local` are the leftovers on this host. If `local` is None, they are read here.
 
     Raises:
         ConfigError: there is no retention policy.

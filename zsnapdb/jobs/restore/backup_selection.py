@@ -115,7 +115,7 @@ def choose(
 ) -> SelectedPoint:
     """Return the chosen point. If the choice depends on transactions, read them from the binlogs.
 
-    `loaded` are the archived binlogs. It is None if they are not needed. Binlogs in `local` are not downloaded.
+    `loaded` are the archived binlogs, or None if they are not needed. Binlogs in `local` are not downloaded.
     """
     backups, now = tuple(points_of(manifests)), instance.host.now()
     if isinstance(target, AtBackup) or loaded is None:

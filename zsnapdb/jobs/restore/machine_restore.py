@@ -67,7 +67,7 @@ class MachineRestoreRequest:
     The target is `top`, or `name` below zsnapdb's own datasets. The new domain is named `domain`. If that is None, it
     has the last part of the target's name. `accepts_older`: if the newest backup cannot be used, restore the newest
     usable backup. `makes_parent`: the execution also creates the parent dataset of the target. `memory` is in bytes. If
-    it is None, the new domain has as much memory as the original.
+    `memory` is None, the new domain has as much memory as the original.
     """
 
     to: str = "latest"

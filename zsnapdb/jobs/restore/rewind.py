@@ -155,7 +155,7 @@ class Outage:
     """The expected effects on the server's users.
 
     `start_seconds` is the time that one start and stop of the prepared server took. `readers` are the clients that read
-    the server's binlogs. It is None if the server does not answer.
+    the server's binlogs, or None if the server does not answer.
     """
 
     plan: RestorePlan

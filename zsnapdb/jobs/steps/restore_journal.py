@@ -24,8 +24,8 @@ class OldServer:
     """The changes that a rewind makes to the server that it replaces. If the rewind is abandoned, they are reverted.
 
     `option_file` is the file with the new server_id, and `option_text` is its former content, or None if it did not
-    exist. `stopped` is the time (UTC) since which the server has been down. It is None if the server was not stopped,
-    or if a server is running again. `down` is the earlier downtime in seconds.
+    exist. `stopped` is the time (UTC) since which the server has been down. `stopped` is None if the server was not
+    stopped, or if a server is running again. `down` is the earlier downtime in seconds.
     """
 
     option_file: str | None = None

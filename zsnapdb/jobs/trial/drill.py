@@ -64,7 +64,7 @@ class DrillResult:
 class DrillRequest:
     """The requested drill: a point as for `restore`, or `random`.
 
-    The seed determines the random choices. If it is None, a new seed is used. With `whole`, every page and table is
+    The seed determines the random choices. Without a seed, a new one is chosen. With `whole`, every page and table is
     checked, not only a sample. For `accepts_older` and `history` see `restore`.
     """
 

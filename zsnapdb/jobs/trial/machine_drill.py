@@ -256,8 +256,8 @@ class MachineDrillPlan(DrillDraw):
     """The plan of a machine's drill: the restore, and the time limit of the boot in seconds.
 
     `client` is the command line that queries the server in the machine, or None if no server is known. `server`
-    contains the positions that the server published before and after the snapshot. It is None if the server was not
-    locked, because then they are unknown.
+    contains the positions that the server published before and after the snapshot, or None if the server was not
+    locked, because they are unknown in that case.
     """
 
     restore: MachineRestorePlan

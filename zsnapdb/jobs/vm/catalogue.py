@@ -161,9 +161,9 @@ def homes(settings: Settings) -> list[str]:
 
 
 def home(settings: Settings, pool: str | None) -> str:
-    """Return the dataset for new bases in the pool, or in the only pool if it is None.
+    """Return the dataset for new bases in the pool, or in the only pool if `pool` is None.
 
-    Raises PreflightError if it is None and there are several pools.
+    Raises PreflightError if `pool` is None and there are several pools.
     """
     if pool is None and settings.vms.dataset:
         return settings.vms.dataset

@@ -36,7 +36,7 @@ class MachineOrigin:
 
     `name` is the base, or INSTANCE@BACKUP. `home` is the parent dataset of the clones. `snapshots` contains the origin
     snapshot of each disk, by target, and `guids` contains its GUID. Each clone gets a copy of the NVRAM file `nvram`.
-    `grade` is the consistency grade of the backup. It is None for a base, whose disks were not in use.
+    `grade` is the consistency grade of the backup, or None for a base, whose disks were not in use.
     """
 
     name: str

@@ -133,9 +133,9 @@ class AdviceFacts:
 
     `at` is the time of the judgement, and `zfs_release` is the release of the loaded ZFS module.
 
-    `privileges` are the account's privileges on `*.*`. It is None if a role grants some, because no table of the server
-    lists the privileges of roles. `copy_options` are the configured options of servers on copies. `binlog_bytes` is the
-    size of all binlogs.
+    `privileges` are the account's privileges on `*.*`. `privileges` is None if a role grants some, because no table of
+    the server lists the privileges of roles. `copy_options` are the configured options of servers on copies.
+    `binlog_bytes` is the size of all binlogs.
     """
 
     at: datetime

@@ -147,7 +147,7 @@ MOST_STRETCHES = 256
 class ArchiverObservation:
     """A moment at which the archiver read the binlogs, in microseconds.
 
-    `wall` is the time of the host's clock (UTC). `steady` is the monotonic clock of this process. It is None if another
+    `wall` is the time of the host's clock (UTC). `steady` is the monotonic clock of this process, or None if another
     process read the binlogs.
     """
 

@@ -167,8 +167,8 @@ class RetainedBackups:
 def decide(backups: RetainedBackups, oldest: int | None, files: Sequence[RouteFile]) -> tuple[BinlogDecision, ...]:
     """Return the decision about each archived file. `files` contains the incarnations and their files in order.
 
-    `oldest` is the start (microseconds UTC) of the oldest retained backup, which may be unreadable. If it is None, no
-    backup is retained, and all files are kept. A file is kept in these cases:
+    `oldest` is the start (microseconds UTC) of the oldest retained backup, which may be unreadable. If `oldest` is
+    None, no backup is retained, and all files are kept. A file is kept in these cases:
 
     - A route from a retained backup contains the file, or the archive of the file's server continues from it.
     - The file is at or after the first file of one of these routes, or a retained backup without a known position may

@@ -90,7 +90,7 @@ def configuration(
 ) -> str:
     """Return the configuration of a separate HAProxy for these ports, with their current routes.
 
-    HAProxy starts as root and then runs as `account`. If it is None, HAProxy keeps the account that started it.
+    HAProxy starts as root and then runs as `account`. If `account` is None, HAProxy keeps the account that started it.
 
     The configuration has no health checks. A server counts each health check as a failed login, and blocks a host after
     several of them (max_connect_errors).

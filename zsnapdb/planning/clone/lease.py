@@ -58,8 +58,8 @@ LEAST_HEARTBEAT, MOST_HEARTBEAT = 5.0, 86_400.0
 class Heartbeat:
     """The heartbeat that keeps a clone: at least one every `every` seconds. The newest heartbeat was at `last`.
 
-    `silence` is the time in seconds since the newest heartbeat by the steady clock, independent of the wall clock. It
-    is None if unknown.
+    `silence` is the time in seconds since the newest heartbeat by the steady clock, independent of the wall clock, or
+    None if unknown.
     """
 
     every: int

@@ -74,9 +74,8 @@ class ExchangedServer(StrEnum):
 class ExchangeFact:
     """An unfinished rewind or other restore that replaces the server on this host.
 
-    `stopped` is the time (UTC) at which a zsnapdb command stopped the server. It is None if the server was not stopped
-    or is running again. `commands` are the two commands that end the exchange: one continues it, and the other reverts
-    it.
+    `stopped` is the time (UTC) at which a zsnapdb command stopped the server, or None if the server was not stopped or
+    is running again. `commands` are the two commands that end the exchange: one continues it, and the other reverts it.
     """
 
     started: datetime

@@ -62,8 +62,8 @@ class RecordedBackup(RecordPart):
 
     `server` is the server's name in its binlog history, or None if the source is not a server. `writer` is the identity
     of the source. Backups that earlier versions recorded have no pool, transaction group or sequence. `manifest` is the
-    SHA-256 of the manifest's line. It is None if an earlier version recorded the backup, and no writing command of this
-    version has read it yet.
+    SHA-256 of the manifest's line. `manifest` is None if an earlier version recorded the backup, and no writing command
+    of this version has read it yet.
     """
 
     backup_id: BackupId
@@ -97,7 +97,7 @@ class RemovedBackup(RecordPart):
 class EvidenceEnd(RecordPart):
     """The newest evidence record that this host wrote or read: its number and the SHA-256 of its object.
 
-    `own` are ranges of records that this host wrote or adopted, each with its first and last number. It is None if an
+    `own` are ranges of records that this host wrote or adopted, each with its first and last number, or None if an
     earlier version did not record the ranges.
     """
 

@@ -58,9 +58,8 @@ def newer_than(
 ) -> tuple[str, ...]:
     """Return texts about the unusable backups and binlogs that are newer than the chosen backup.
 
-    `choice` is the route from the backup to the target. It is None if the source has no binlogs, so that the backup
-    alone is the target. `order` are the ids of all stored backups and of all backups that this host stored, oldest
-    first.
+    `choice` is the route from the backup to the target, or None if the source has no binlogs, so that the backup alone
+    is the target. `order` are the ids of all stored backups and of all backups that this host stored, oldest first.
     """
     newer = [
         f"backup {item.backup_id}: {item.why}"

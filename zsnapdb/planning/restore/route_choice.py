@@ -72,7 +72,7 @@ class ArchiveView:
     """The archive at the time at which one history was the newest, and the backups that may be in that history.
 
     `files` are the files of the view, and `whole` are all files of the archive. `left` is the start (UTC) of the
-    server's next history. It is None if there is no next history, or if its start is unknown.
+    server's next history, or None if there is no next history or its start is unknown.
     """
 
     history: str

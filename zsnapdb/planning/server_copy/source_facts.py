@@ -183,8 +183,8 @@ def recorded_variables(variables: Mapping[str, str], origins: Mapping[str, str] 
     """Return the variables to record: those in RECORDED, and each setting that differs from the compiled default.
 
     `origins` are the variables that the server reports as set, with their origin. If the server does not report them
-    (MySQL before 8.0), it is None, and every variable that a copy keeps is recorded. Secrets are never recorded, and
-    each value is one line.
+    (MySQL before 8.0), `origins` is None, and every variable that a copy keeps is recorded. Secrets are never recorded,
+    and each value is one line.
     """
     return {
         name: variables[name]

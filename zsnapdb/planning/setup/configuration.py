@@ -61,8 +61,8 @@ def surroundings(
 ) -> SetupSurroundings | None:
     """Return the part of the configuration that setup keeps; None if that part cannot be separated.
 
-    `written` are the tables of this instance from an earlier setup, if they are unchanged. If it is None, everything
-    except the tables of the instance is kept.
+    `written` are the tables of this instance from an earlier setup, if they are unchanged. If `written` is None,
+    everything except the tables of the instance is kept.
     """
     if configured is None:
         return replace(ALONE, target=_target(answers, {}), is_silent=answers.notify is None)
