@@ -263,7 +263,7 @@ class Sender:
         return part
 
     def _send(self, volume: StartedVolume, base: str | None, key: DataKey | None) -> VolumePart:
-        """Send one volume. `base` is the full name of a snapshot or bookmark (None: a full stream).
+        """Send one volume. `base` is the full name of a snapshot or bookmark, or None for a full stream.
 
         Afterwards all its chunks are stored, the END record of the stream has been read, and `zfs send` has succeeded.
         """
@@ -338,8 +338,8 @@ def store_stream(
 ) -> Uploaded:
     """Send a volume's snapshot and store the stream. Afterwards all chunks are stored, and `zfs send` succeeded.
 
-    `base` is the snapshot or bookmark from which the stream is sent (None: a full stream). `known`, `on_stored` and
-    `memory` have the same meaning as in `upload`. `total` is the estimated size in bytes, if it is already known.
+    `base` is the snapshot or bookmark from which the stream is sent, or None for a full stream. `known`, `on_stored`
+    and `memory` have the same meaning as in `upload`. `total` is the estimated size in bytes, if it is already known.
 
     Raises:
         ConfigError: the stream would have too many chunks. No chunk is stored.

@@ -465,7 +465,7 @@ class CloneInfo(CloneRecord):
 
     @property
     def written_quota(self) -> int:
-        """The limit in bytes for changes by users to the present data (0: no limit)."""
+        """The limit in bytes for changes by users to the present data; 0 for no limit."""
         others = self.kept_bytes + self.grown
         return max(LEAST, self.quota - others) if self.quota and others else self.quota
 

@@ -177,7 +177,7 @@ def newest_commit(info: CloneInfo, made: Sequence[Commit] | None = None) -> Comm
 
 
 def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Branches:
-    """Return the present branches of the clone. `made`: see `newest_commit`.
+    """Return the present branches of the clone. For `made` see `newest_commit`.
 
     Raises:
         DamagedError: the anchor's property with the branches is unreadable.
@@ -207,7 +207,7 @@ def parent_of(info: CloneInfo) -> str:
 def branches_to_keep(info: CloneInfo, made: Sequence[Commit] | None = None) -> str:
     """Return the branches that the anchor must record before the clone gets other data; empty if nothing changes.
 
-    A reset changes the data but no branch, and a detach changes neither. `made`: see `newest_commit`.
+    A reset changes the data but no branch, and a detach changes neither. For `made` see `newest_commit`.
     """
     with contextlib.suppress(DamagedError):
         known = read_branches(info, made)

@@ -69,7 +69,7 @@ class CloneRemoval:
 def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> CloneRemoval:
     """Return the plan to destroy the clone; change nothing.
 
-    `seen` are all snapshots below the anchor, with `foreign.COLUMNS` (None: read them here).
+    `seen` are all snapshots below the anchor, with `foreign.COLUMNS`. If `seen` is None, they are read here.
 
     Raises:
         NotOursError: a dataset below the anchor does not have the mark of the clone.

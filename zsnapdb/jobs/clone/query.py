@@ -335,8 +335,8 @@ class Difference:
 def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows, history: str | None = None) -> Answer:
     """Run one statement on an ephemeral clone of the moment `at`, and pass its rows to `emit` as they arrive.
 
-    The account may only read, and the statement runs in a read-only transaction. Afterwards the clone is destroyed.
-    `history`: see `find_moment`.
+    The account may only read, and the statement runs in a read-only transaction. Afterwards the clone is destroyed. For
+    `history` see `find_moment`.
     """
     moment = find_moment(settings, instance, at, history)
     counted = RowCount()
@@ -402,7 +402,7 @@ def row_changes(
 
 @contextlib.contextmanager
 def past(settings: Settings, instance: Instance, moment: Moment, *, of_users: bool = False) -> Iterator[Session]:
-    """Yield a read-only session on an ephemeral clone of the moment. `of_users`: see `Session.open`."""
+    """Yield a read-only session on an ephemeral clone of the moment. For `of_users` see `Session.open`."""
     at = moment.requested if moment.match is MomentMatch.REPLAY else None
     request = CloneRequest(owner=OWNER, source=moment.backup_id, at=at, point=moment.point)
     with ephemeral_clone(settings, instance, request) as clone, reading(clone, of_users=of_users) as session:
@@ -413,7 +413,7 @@ def past(settings: Settings, instance: Instance, moment: Moment, *, of_users: bo
 def reading(clone: RunningClone, *, of_users: bool = False) -> Iterator[Session]:
     """Yield a session on the clone in a read-only transaction, under an account that may only read.
 
-    `of_users`: see `Session.open`.
+    For `of_users` see `Session.open`.
     """
     password = fresh_password()
     with clone.session() as session:

@@ -82,7 +82,7 @@ class ResetIntention:
 class ResetClone:
     """A clone after a reset. Rows were undone, a swap took `swap_seconds`, or the data was replaced.
 
-    `reason`: see `ResetIntention`.
+    For `reason` see `ResetIntention`.
     """
 
     info: CloneInfo
@@ -170,7 +170,7 @@ def reset(
     The original data is the data of the snapshot set from which the clone was created, even after other resets. The
     kept port, credentials and lease stay the same. Afterwards the clone's server is running on the new data. The old
     data is destroyed or no longer has a user. The clone's commits stay. The cheapest way with a certain result is used,
-    unless `replaces` is set, which requires a replacement of the data. `accepts_older`: see `locate`.
+    unless `replaces` is set, which requires a replacement of the data. For `accepts_older` see `locate`.
 
     Raises:
         UnknownNameError: another clone has the name now (`expected_clone.require`).

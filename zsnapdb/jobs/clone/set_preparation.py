@@ -52,7 +52,7 @@ def prepare(
 
     The set is masked if clones of the instance must be masked, or if the caller requests masking (`masks`). A backup
     that is only in the repository is received first. During the preparation the server runs without a network and
-    without accounts. After an error nothing of the prepared set is left. `accepts_older`: see `locate`.
+    without accounts. After an error nothing of the prepared set is left. For `accepts_older` see `locate`.
 
     Raises:
         ConsistencyError: the recovered server does not have exactly the recorded GTIDs.
@@ -99,7 +99,7 @@ def _steps(
 def prepare_source(
     settings: Settings, instance: Instance, source: CloneSource, own: str, *, unasked: bool = False
 ) -> PreparedSet:
-    """Return the prepared set of a set on this host, masked by the rules with this digest (empty: unmasked).
+    """Return the prepared set of a set on this host, masked by the rules with this digest (empty if unmasked).
 
     Create the prepared set if it does not exist and no other process is creating it. If the user did not request the
     prepared set (`unasked`), it may occupy at most as much space as one clone. While it is created, the limit of all

@@ -187,7 +187,7 @@ def _is_ours(snapshot: Snapshot) -> bool:
 def refuse(top: str, name: str, *, may_go: bool, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
     """Return the snapshots of other programs that will be destroyed with the clone; change nothing.
 
-    `seen`: see `find_foreign_snapshots`.
+    For `seen` see `find_foreign_snapshots`.
 
     Raises:
         PreflightError: the snapshots must stay; the message says which programs created or hold them.

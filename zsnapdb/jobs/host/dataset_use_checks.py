@@ -104,7 +104,7 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
 def refuse_second_mounts(places: Mapping[str, str]) -> None:
     """Raise ForeignInsideError if a dataset is mounted twice here, for example by a bind mount for a container.
 
-    The second mount would still show the old files after the replacement. `places`: see `refuse_strangers`.
+    The second mount would still show the old files after the replacement. For `places` see `refuse_strangers`.
     """
     entries = [entry for entry in mounts.mounted() if entry.fstype == "zfs" and entry.source in places]
     for entry in entries:
@@ -272,7 +272,7 @@ class ReplacedServer:
         return SnapshotSet(self.restore_id, dict(self.sealed)) if whole else None
 
     def expires(self, keep: float | None) -> datetime | None:
-        """Return the time at which the datasets expire: `keep` seconds after their replacement (None: never)."""
+        """Return when the datasets expire: `keep` seconds after their replacement. None means never."""
         return None if keep is None or self.replaced == FOREVER else self.replaced + timedelta(seconds=keep)
 
     def judge(self, keep: float | None, now: datetime) -> JudgedLease:
@@ -423,8 +423,8 @@ def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
 def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path("/proc")) -> OtherView | None:
     """Return a folder whose path means different folders to this server and to this host; None if there is none.
 
-    `peer` is the process at the other end of the connection, according to the kernel (None: unknown, as with TCP). If
-    `peer` runs a server program, only `peer` is examined. Otherwise all visible servers are compared; only root sees
+    `peer` is the process at the other end of the connection, according to the kernel. With TCP, it is unknown (None).
+    If `peer` runs a server program, only `peer` is examined. Otherwise all visible servers are compared; only root sees
     all servers.
     """
     datadir = variables["datadir"].rstrip("/")
@@ -456,8 +456,8 @@ def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str,
 def _by_folder(datadir: str, proc: Path, *, is_ours: bool) -> int | None:
     """Return the server process whose data directory has this path, if this host sees another folder at the path.
 
-    `is_ours`: the server reports the name of this host. If then a process uses the folder that this host sees, that
-    process is the server.
+    `is_ours` says that the server reports the name of this host. In this case, if a process uses the folder that this
+    host sees, that process is the server.
     """
     here = _identity(Path(datadir))
     others = []

@@ -263,8 +263,8 @@ def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnaps
 def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
     """Return the values that the new dataset still needs to behave like the old one, before the server starts.
 
-    `is_foreign`: anybody may have written the files, so set-user-id programs and device files must not work in the
-    dataset.
+    If `is_foreign` is set, anybody may have written the files, so set-user-id programs and device files must not work
+    in the dataset.
     """
     if part.old is None or not datasets.exists(part.old):
         return {}
@@ -296,7 +296,7 @@ def give_defaults(parts: Sequence[PromotePart]) -> None:
 def copy_site_settings(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
     """Copy exactly the site's settings from the old dataset to the new one, on which a server may be running.
 
-    A setting that cannot be set causes a warning, and the server continues. `is_foreign`: see `behaviour_of`. If the
+    A setting that cannot be set causes a warning, and the server continues. For `is_foreign` see `behaviour_of`. If the
     old dataset no longer exists, only the mark against other snapshot programs is removed.
     """
     if part.old is None or not datasets.exists(part.old):

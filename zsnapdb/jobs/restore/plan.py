@@ -126,10 +126,11 @@ def recovering(manifest: Manifest, layout: RestoreLayout, unknown: Collection[st
 class RestoreRequest:
     """The requested restore: the point, the target dataset, and the handover of the restored server.
 
-    The target is `top`, or `name` below zsnapdb's own datasets. `makes_parent`: the caller creates the parent dataset
-    of `top` before the restore begins. `accepts_older`: if the latest state cannot be reached, restore the newest
-    reachable state. `history` is the id of the binlog history that contains the point, if there are several. `origin`
-    is the source of the volumes. The default is the repository, because a drill has to test the stored backups.
+    The target is `top`, or `name` below zsnapdb's own datasets. `makes_parent` says that the caller creates the parent
+    dataset of `top` before the restore begins. With `accepts_older`, the newest reachable state is restored if the
+    latest state cannot be reached. `history` is the id of the binlog history that contains the point, if there are
+    several. `origin` is the source of the volumes. The default is the repository, because a drill has to test the
+    stored backups.
     """
 
     to: str = "latest"

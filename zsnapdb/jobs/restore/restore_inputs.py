@@ -74,8 +74,8 @@ class RestoreFacts:
     """The facts from repository, archive and host for a restore to a target.
 
     `requested` is the text of the target as the user wrote it. `archive` is None if the target does not need it.
-    `history` is the id of the binlog history that contains the target, if there are several. `accepts_older`: if the
-    newest state cannot be used, restore the newest usable state.
+    `history` is the id of the binlog history that contains the target, if there are several. With `accepts_older`, the
+    newest usable state is restored if the newest state cannot be used.
     """
 
     instance: Instance
@@ -181,8 +181,8 @@ class RestoreFacts:
         """Return the stored backups and the local sets with which a restore may begin, oldest first.
 
         If the repository or the newest backup was requested, local sets are left out. Local sets must belong to the
-        server of the newest stored backup. They must be in the pool of the target `top` (None: any pool), because a
-        clone stays in its pool.
+        server of the newest stored backup. They must be in the pool of the target `top`, because a clone stays in its
+        pool. If `top` is None, any pool is right.
         """
         if origin is RestoreOrigin.REPOSITORY or self.target == AtBackup(None):
             return list(stored)

@@ -52,7 +52,7 @@ P = TypeVar("P", bound=RestoreIdentity)
 class ReceivingWork(Generic[P]):
     """A restore that is being executed, for every kind of source.
 
-    `is_first_run`: the target did not exist when this run began, so no earlier run left data in it.
+    `is_first_run` is set if the target did not exist when this run began, so that no earlier run left data in it.
     """
 
     settings: Settings

@@ -76,11 +76,11 @@ class LockProperties:
     """The properties of a lock strategy for its choice, description and use.
 
     - `name`: the name of the strategy in `lock.strategy` and in the manifest
-    - `statement`: a statement that the server accepts if it has the lock (empty: every server has the lock)
+    - `statement`: a statement that the server accepts if it has the lock; empty if every server has the lock
     - `merit`: the reason to choose the strategy
     - `waits`: the statements that wait until the lock is released
     - `refused`: returns why the server would refuse the lock, or None
-    - `privileges`: the account needs one of these privileges (empty: none)
+    - `privileges`: the account needs one of these privileges, if there are any
     """
 
     name: str

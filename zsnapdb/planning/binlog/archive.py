@@ -133,7 +133,7 @@ def decide(
 ) -> Plan:
     """Return the plan for the server's files.
 
-    - `kept`: the files of the incarnation under which this server was last archived, in order (empty: never archived)
+    - `kept`: the files, in order, of the incarnation under which this server was last archived; empty if it never was
     - `local`: the binlogs of the server, in the order of its index
     - `agrees`: whether the server's file, if the file exists, still contains the bytes that were archived last
     - `elsewhere`: the GTIDs that were archived from other servers of the instance

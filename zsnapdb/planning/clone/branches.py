@@ -93,7 +93,7 @@ def decode(text: str) -> Branches:
 
 
 def current_of(text: str) -> str | None:
-    """Return the branch that a clone is on. `text` is the record in the clone's anchor ("": no record).
+    """Return the branch that a clone is on. `text` is the record in the clone's anchor, or "".
 
     Return None if the record cannot be read.
     """
