@@ -365,7 +365,7 @@ def starts_at(
     pauses: Mapping[str, PauseRecord],
     now: datetime,
 ) -> tuple[DueJob, ...]:
-    """Return the jobs that start now: the job that has been due longest of each instance without a running job.
+    """Return the jobs that start now: for each instance without a running job, the job that has been due longest.
 
     `running` are the instances with a running job, and `held` are the instances whose jobs may not start. Jobs of the
     kinds ASIDE do not wait for others.

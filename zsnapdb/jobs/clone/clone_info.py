@@ -336,7 +336,8 @@ class CloneRecord(CloneClaim):
     Each field defines how these three operations change its property:
     - `hand_out`: a pool hands out the clone.
     - `swap`: the clone replaces another clone.
-    - `reset`: the data of the clone is replaced. The first start on the new data then records position and use.
+    - `reset`: the data of the clone is replaced. The first start on the new data then records its position and the time
+      of use.
     """
 
     instance: str = field(metadata=_of(text(INSTANCE_PROPERTY), _STAYS, _STAYS, _STAYS))

@@ -64,10 +64,10 @@ Connect = Callable[[str], AbstractContextManager[Hypervisor]]
 class MachineRestoreRequest:
     """The requested restore: a backup of the machine, and the target dataset.
 
-    The target is `top`, or `name` below zsnapdb's own datasets. The new domain is named `domain`. If that is None, it
-    has the last part of the target's name. With `accepts_older`, the newest usable backup is restored if the newest
-    backup cannot be used. With `makes_parent`, the execution also creates the parent dataset of the target. `memory` is
-    in bytes. If `memory` is None, the new domain has as much memory as the original.
+    The target is `top`, or `name` below zsnapdb's own datasets. The new domain is named `domain`. If `domain` is None,
+    the new domain has the last part of the target's name. With `accepts_older`, the newest usable backup is restored if
+    the newest backup cannot be used. With `makes_parent`, the execution also creates the parent dataset of the target.
+    `memory` is in bytes. If `memory` is None, the new domain has as much memory as the original.
     """
 
     to: str = "latest"

@@ -30,7 +30,7 @@ class Sized:
 
 @dataclass(frozen=True)
 class PageRange:
-    """Pages of a file from `first` to `last`, both included, counted from 0. If `last` is None, to the file's end."""
+    """Pages `first` to `last` of a file, both included, counted from 0. Without `last`, all pages from `first` on."""
 
     file: str
     first: int
@@ -179,7 +179,7 @@ class Timing:
 
 
 def expected_seconds(kind: str, size: int, history: Sequence[Timing]) -> float | None:
-    """Return the expected seconds of a step of that kind: the median of past steps, per byte if it transfers bytes.
+    """Return the expected duration of a step in seconds: the median of past steps, per byte if it transfers bytes.
 
     The result is None if no past step of that kind is known.
     """
