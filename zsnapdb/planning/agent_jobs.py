@@ -282,7 +282,7 @@ class RunRecord(_FrozenRecord):
 
 
 class PauseRecord(_FrozenRecord):
-    """A pause of an instance. None of its jobs starts before `until` (UTC)."""
+    """A pause of an instance: none of its jobs starts before `until` (UTC)."""
 
     format: Literal[1] = 1
     until: AwareDatetime
@@ -320,8 +320,8 @@ def jitter(name: JobName, scheduled: datetime, longest: float) -> float:
 def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: float) -> float:
     """Return the seconds for which the agent leaves a job to the fleet before it starts the job itself.
 
-    `record` is the last run, by agent or fleet. `given` is the time when the fleet last gave this host the job. If
-    `given` is before the last run, the fleet is considered unreachable, and the agent starts the job on time itself.
+    `record` is the last run of agent or fleet; `given` is when the fleet last gave this host the job. If `given` is
+    before the last run, the fleet is unreachable, and the agent starts the job on time itself.
     """
     is_away = record is not None and (given is None or given < record.started)
     return 0.0 if is_away else longest

@@ -27,7 +27,7 @@ def removal_time(host: Host) -> RemovalTime:
         return RemovalTime(at, at, is_new=True)
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError, PreflightError):
-            # Without this lock, a command with an older record could overwrite a confirmation.
+            # The lock keeps a command with an older record from overwriting a confirmation.
             fcntl.flock(stack.enter_context(open_lock(host.run, "clock")), fcntl.LOCK_EX)
         # Read the clocks again, because this run may have waited for the lock.
         reading = host.reading() or reading

@@ -256,7 +256,7 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
     everything = known_clones(settings, host)
     called = next((info for info in everything.copies if info.is_called(name)), None)
     if called is None:
-        # Another program may have renamed the dataset of the clone.
+        # Another program may have renamed its dataset.
         copies.find_or_none(everything, name)
         raise no_such_clone(name)
     return called

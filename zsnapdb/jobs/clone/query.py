@@ -156,13 +156,13 @@ def find_moment(settings: Settings, instance: Instance, requested: str, history:
 def reaches_beyond(point: RestorePlan | None, newest: Moment, here: Sequence[str]) -> bool:
     """Return whether the archive ends after the newest snapshot set on this host.
 
-    `here` are the ids of the host's sets. If the set was created in the second of the last archived transaction, either
-    may be newer, so the archive is preferred.
+    `here` are the ids of the host's sets. If the set has the same second as the last archived transaction, either may
+    be newer, so the archive is preferred.
     """
     if point is None or newest.made is None:
         return False
     last = point.point.last
-    # The plan chose the newest backup or set. So if its backup is not on this host, it is newer than all sets here.
+    # The plan chose the newest backup or set, so a backup that is not on this host is newer than all sets on this host.
     return point.backup_id not in here or (last is not None and last.committed >= newest.made)
 
 

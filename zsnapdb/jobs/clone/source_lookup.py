@@ -125,7 +125,7 @@ def _group_here(instance: Instance, stored: Manifest) -> int | None:
 
 
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
-    """Return whether ZFS created the stored backup in the local set's pool, and not after the local set."""
+    """Return whether ZFS created the stored backup before or together with the local set, in the same pool."""
     is_same_pool = version.pool_guid(local.pool) == stored.pool_guid
     return is_same_pool and not creation_order.made_before((local.set,), stored.createtxg)
 

@@ -249,9 +249,9 @@ def _guids(names: Sequence[str]) -> list[int | None]:
 def has_state(instance: Instance, origin: SourceServer, set_id: str) -> bool:
     """Return whether production still has a snapshot or bookmark of the set.
 
-    A `zfs rollback` to an earlier state destroys both. Production's datasets are taken from the origin. If they do not
-    exist, for example after `zfs rename`, the configured datasets are used. Return True if production is not on this
-    host, or if another program created the set.
+    A `zfs rollback` to an earlier state destroys both. Production's datasets are those of the origin. If those do not
+    exist, as after `zfs rename`, the configured datasets are used. Return True if production is not on this host, or if
+    another program created the set.
     """
     known = [place.dataset for place in origin.volumes.values()], list((instance.settings.volumes or {}).values())
     places = next((one for one in known if one and all(datasets.exists(place) for place in one)), None)

@@ -238,7 +238,7 @@ def _listed(
 
 
 def _renamed(above: str, listed: Mapping[str, Properties], mark: str) -> Mapping[str, str]:
-    """Return the anchors whose mark contains another name, with that name. Another program renamed these datasets."""
+    """Return the anchors whose mark contains another name, with this name. Another program renamed these datasets."""
     marks = {
         dataset: properties[mark]
         for dataset, properties in listed.items()

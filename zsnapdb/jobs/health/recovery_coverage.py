@@ -133,7 +133,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
     return Stored(
         repository=repository,
         backups=known.backups,
-        # If no manifest is trusted, this host may lack a key. In this case untrusted manifests are reported too.
+        # If no manifest is trusted, this host may lack a key. Untrusted manifests are then reported too.
         unreadable=known.unreadable if known.backups else known.unread,
         archive=checked.known_archive or archive,
         damage=known_damage(repository, instance.name),

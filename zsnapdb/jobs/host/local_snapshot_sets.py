@@ -76,7 +76,7 @@ def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
 def require_whole(instance: Instance, group: int, *, accepts_older: bool = False) -> None:
     """Raise PreflightError if a set that ZFS created after this transaction group lacks the snapshot of a volume.
 
-    If so, an older complete set is not the latest state. With `accepts_older`, only warn.
+    In this case an older set is not the latest one. `accepts_older`: only warn.
     """
     places = [name for name in instance.volumes.values() if datasets.exists(name)]
     torn = SetsHere.look(instance, places).torn_after(group, (STORED, LOCAL), len(instance.volumes)) if places else []

@@ -25,8 +25,8 @@ from zsnapdb.zfs import datasets, snapshots, version
 def read_production_restores(instance: Instance) -> ProductionRestoreRecord:
     """Return the restores from which production's present datasets come.
 
-    The last restore is the restore whose mark is on the volumes. Without a mark the list is empty, because a user put
-    the replaced datasets back. If no volume exists, all recorded restores are returned, because the lost data came from
+    The last restore is the one whose mark is on the volumes. Without a mark the list is empty, because a user put the
+    replaced datasets back. If no volume exists, all recorded restores are returned, because the lost data came from
     them.
 
     Raises:
@@ -58,10 +58,10 @@ def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> 
 def rolled_back(
     instance: Instance, backups: Sequence[PlacedLink], places: Collection[str], local: Collection[int]
 ) -> Mapping[str, str]:
-    """Return, by backup id, why the newest backups are not earlier states of production after a `zfs rollback`.
+    """Return why the newest backups are not earlier states of present production after a `zfs rollback`, by backup id.
 
-    `backups` are oldest first. `places` are production's datasets. `local` are the GUIDs of production's snapshots, as
-    the caller has read them. Usually these GUIDs show that nothing was rolled back, and no program is started. Raises
+    `backups` are oldest first. `places` are production's datasets. `local` are the GUIDs of production's snapshots that
+    the caller has read. If these GUIDs show that nothing was rolled back, which is usual, no program is started. Raises
     the errors of `read_production_restores`.
     """
     if not backups or any(volume.guid in local for volume in backups[-1].volumes):

@@ -234,7 +234,7 @@ def _place(instance: Instance) -> tuple[str, str | None]:
 def _plan(source: Instance, here: Repository, target: Instance, there: Repository | None) -> CopyPlan:
     known, checked = host_backup_record.checked_backups(source, here)
     provenance = checked.provenance
-    # Use a separate cache for the second repository, because both repositories have the same id.
+    # Both repositories have the same id, so the cache of the first repository must not be used for the second.
     copied = (
         {backup.backup_id for backup in summaries(there, target.name, None).backups} if there is not None else set()
     )

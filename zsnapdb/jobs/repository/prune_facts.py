@@ -140,8 +140,8 @@ def plan(
 ) -> tuple[OldBinlog, ...]:
     """Return the decisions about the instance's archived binlogs if the backups `kept` stay.
 
-    `order` are the ids of all backups, oldest first. Unreadable backups may be missing from it. Unreadable parts of the
-    archive and foreign binlogs are kept. A host that knows no backup removes nothing.
+    `order` are the ids of all backups, oldest first; unreadable backups may be missing. Unreadable parts of the archive
+    and foreign binlogs are kept. A host that knows no backup removes nothing.
     """
     old = expired(instance.archive(repository), kept, summaries, order)
     files = [one.file for one in old]

@@ -248,10 +248,9 @@ class RestoreFacts:
     def _place_of_last(self, archive: Archive, last: ArchivedFile, newest_backup: Backup) -> _LastArchived:
         """Return whether the last archived binlog ended before the newest backup or was abandoned; else UNKNOWN.
 
-        This is known only if the archive lacks the newest backup's binlog, and production has the head of that binlog.
-        If production also has the last archived binlog, and with a lower number, that binlog ended before the backup.
-        Production abandoned the history of the last archived binlog if it has another binlog of that name, or if it
-        lacks the binlog although the number is not lower.
+        Nothing is known unless the archive lacks the newest backup's binlog and production has its head. If production
+        also has the last archived binlog with a lower number, it ended before the backup. If production has another
+        binlog with its name, or lacks it although its number is not lower, production abandoned its history.
         """
         point = point_of(newest_backup)
         if last.server != point.server or point.coordinates is None or point.fingerprint is None:

@@ -23,7 +23,7 @@ from zsnapdb.jobs.steps.journal import J
 from zsnapdb.jobs.steps.restore_journal import Journals, MachineJournals, RestoreJournal
 
 _RECENT = timedelta(hours=1)
-"""The maximum age of a plan that may still replace the server when the command is repeated."""
+"""The maximum age of a plan whose state may still replace the server when the command is repeated."""
 
 
 def restored(

@@ -54,9 +54,8 @@ def takeover(
 ) -> int | RouteEnd | None:
     """Return the index at which the newest history of another server continues this history, or why none does.
 
-    Return None if no other server wrote more. After a failover that lost transactions, a server may reuse their
-    numbers, so that its GTIDs show nothing new. In this case the commit times show that the new server's transactions
-    are different.
+    None if no other server wrote more. After a failover that lost transactions, a server may reuse their numbers, so
+    that its GTIDs show nothing new. Then the commit times show that the new server's transactions are different.
     """
     here, end = files[at], None
     if reached is None or not is_some(reached) or here.is_anonymous:

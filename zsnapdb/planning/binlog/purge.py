@@ -156,7 +156,7 @@ class RetainedBackups:
     """The readable backups of a server, oldest first, and the ids of those that are retained.
 
     `kept` also contains the ids of unreadable retained backups. `order` contains the ids of all backups, oldest first,
-    except possibly those of unreadable backups.
+    but may lack those of unreadable backups.
     """
 
     points: Sequence[BackupPoint]

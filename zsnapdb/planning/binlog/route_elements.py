@@ -142,7 +142,7 @@ class ArchiveState:
     def lost_history_after(self, file: RouteFile) -> RouteEnd | None:
         """Return the end of a route at a file if a later incarnation is unreadable; otherwise None."""
         for place in self.unreadable:
-            # The id of an incarnation starts with the time in seconds.
+            # Ids start with the time in seconds.
             if place.name is None and place.incarnation.partition("-")[0] >= file.incarnation.partition("-")[0]:
                 reason = f"a later history of the archive cannot be read: {place.reason}"
                 return RouteEnd(EndKind.UNREADABLE, reason)

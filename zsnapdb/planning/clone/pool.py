@@ -42,10 +42,10 @@ class PoolMark(StrEnum):
 class PoolSlot:
     """A clone of the pool without a user.
 
-    `data_of` is the time of the clone's data (UTC). `memory` and `space` are in bytes. `key` is the identity of the
-    source data (empty if unknown), and `rules` is the digest of the rules that masked the clone (empty if unmasked).
-    `is_protected` is set if an operator protects the clone in order to examine it. `is_current` is set if the clone was
-    created from the current production datasets.
+    `data_of` is the time of the clone's data (UTC), `memory` and `space` are in bytes. `key` is the identity of the
+    source data (empty if unknown), `rules` the digest of the rules that masked the clone (empty if unmasked).
+    `is_protected`: an operator protects the clone in order to examine it. `is_current`: the clone was created from the
+    current production datasets.
     """
 
     name: str

@@ -40,7 +40,7 @@ class ProductionPoints:
     """The snapshots and bookmarks of production's datasets, which are in one pool.
 
     `guids` are the GUIDs of these, and of the datasets' origins. `oldest` is the lowest transaction group of a snapshot
-    or bookmark, or None if there is none.
+    or bookmark (None: there is none).
     """
 
     pool_guid: int

@@ -15,10 +15,9 @@ def due(
 ) -> tuple[str, ...]:
     """Return the backups to verify, the most urgent first.
 
-    `whole_since` maps the backups, oldest first, to the time of the last verification without damage. The time is None
-    if a backup was never verified or is damaged. Backups without a time come first, newest first. The others follow in
-    the order of their times, oldest time first. `older_than` excludes backups that were verified without damage within
-    that many seconds.
+    `whole_since` maps the backups, oldest first, to the time of the last verification without damage (None: never
+    verified, or damaged). Backups without a time come first, newest first. The others follow, the oldest time first.
+    `older_than` excludes backups that were verified without damage within that many seconds.
     """
     candidates = [
         name
