@@ -218,7 +218,7 @@ def _planned_job(name: JobName, words: tuple[str, ...], schedule: ScheduleSettin
 
 
 AGAIN = 60.0
-"""Seconds until a job starts again that found another run active, or that is continuous and ended."""
+"""Seconds after which a job starts again if it found another run active, or if it is continuous and ended."""
 MOST = 3600.0
 """Maximum number of seconds until a continuous job that keeps failing starts again."""
 _STEADY = 600.0

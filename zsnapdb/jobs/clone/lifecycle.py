@@ -322,7 +322,7 @@ def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 
 def heartbeat_while(settings: Settings, host: Host, name: str, process: int) -> CloneInfo:
-    """Send heartbeats for the clone until this process of this host has ended.
+    """Send heartbeats for the clone until the process `process` on this host has ended.
 
     Return the last observed state of the clone. The first heartbeat raises the errors of `beat`. After that, only the
     end of the clone is an error. Errors while reading the clone are ignored, because its holder did not cause them.

@@ -35,7 +35,7 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Checks, Depth
 
 _DRILLS = 10
-"""The maximum number of drills to read. Each drill is a separate object."""
+"""The maximum number of newest drills to read. Each drill is a separate object."""
 _NAMED = 5
 """The maximum number of rejected drills that a message lists."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -56,9 +56,10 @@ class HostRecord:
 
     @classmethod
     def of(cls, instance: Instance, repository: Repository) -> HostRecord | None:
-        """Return the record; None if the repository is not the instance's own. This host backs up only to its own.
+        """Return the record; None if the repository is not the instance's own.
 
-        A copy of a repository has the same id as the original, but its record has another path.
+        This host stores no backups in other repositories. A copy of a repository has the same id as the original, but
+        its record has another path.
         """
         if not instance.is_own_repository:
             return None

@@ -276,7 +276,7 @@ def _way(
     state: ArchiveState,
     names: Mapping[str, Collection[str]],
 ) -> int | _Fork:
-    """Return the index of the next file of every route through this file, or a fork where the GTIDs of a route decide.
+    """Return the next file's index in every route through this file, or a fork if the route's GTIDs decide.
 
     If the server was set back to the end of this file and then wrote another history, the route continues in the newer
     history. `names` are the identities of the server in each incarnation.

@@ -222,7 +222,7 @@ class UnitEnd:
 
 
 def unit_failure(end: UnitEnd, at: datetime) -> Occasion | None:
-    """Return the failure to report; None after a success, or if another run in progress was the reason for a refusal.
+    """Return the failure to report; None after success, or if the run was refused because another run was in progress.
 
     For a unit of zsnapdb, the subject is the job, as in the job's own notification, so that a target is notified of a
     failure only once.

@@ -13,7 +13,7 @@ from zsnapdb.planning.server_family import family, flavour_in
 
 
 def objection_to(flavour: Flavour, recorded: str, program: str) -> str | None:
-    """Return why a program of version `program` must not be started on files of version `recorded`, if it must not.
+    """Return why a program of version `program` must not be started on files of version `recorded`; None if it may.
 
     Crash recovery is safe only within a series, and no server starts on files of a newer series (refman 8.4,
     "Downgrading"; MariaDB manual, "Downgrading between Major Versions").
