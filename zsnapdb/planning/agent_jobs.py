@@ -30,7 +30,7 @@ _SOME = re.compile(r"([0-7]|[a-z]{3})(?:-([0-7]|[a-z]{3})(?:/([0-9]{1,3}))?)?")
 
 @dataclass(frozen=True)
 class CronDays:
-    """Days of the month and weekdays of a schedule. A day must match both. Weekdays are names or `*`."""
+    """Days of the month and weekdays of a schedule. A day must match both. Weekdays are given as names or `*`."""
 
     day: str
     weekday: str
@@ -49,7 +49,7 @@ class CronTimes:
 def cron_times(expression: str) -> CronTimes:
     """Return the times of a cron expression of five fields.
 
-    Raises ConfigError if the weekdays are invalid; the other fields are not checked.
+    Raises ConfigError if the weekdays are invalid. The other fields are not checked.
     """
     minute, hour, day, month, weekday = expression.split()
     try:
@@ -103,7 +103,7 @@ def _step(word: str | None) -> int:
 
 
 HOST = "_host"
-"""The value in place of the instance for a job of the host. No instance can have this name."""
+"""The value that replaces the instance in a job of the host. No instance can have this name."""
 
 
 class JobKind(StrEnum):
@@ -139,7 +139,7 @@ class JobName:
 
     @property
     def own_instance(self) -> str | None:
-        """The instance of the job (None: it is a job of the host)."""
+        """The instance of the job; None if it is a job of the host."""
         return None if self.instance == HOST else self.instance
 
     def __str__(self) -> str:
@@ -148,7 +148,7 @@ class JobName:
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """A job: the arguments of `zsnapdb`, and its schedule (None: it runs all the time)."""
+    """A job: the arguments of `zsnapdb`, and its schedule, which is None if the job runs all the time."""
 
     name: JobName
     words: tuple[str, ...]
@@ -218,7 +218,7 @@ def _planned_job(name: JobName, words: tuple[str, ...], schedule: ScheduleSettin
 
 
 AGAIN = 60.0
-"""Seconds until a job that found another run active, or a continuous job that ended, starts again."""
+"""Seconds after which a job starts again if it found another run active, or if it is continuous and ended."""
 MOST = 3600.0
 """Maximum number of seconds until a continuous job that keeps failing starts again."""
 _STEADY = 600.0
@@ -233,8 +233,8 @@ class RunRecord(_FrozenRecord):
     """The last run of a job. It covered every time of the schedule up to `scheduled` (UTC).
 
     `exit_code` is None while the job runs, and negative if a signal ended the job. After the end, None means that the
-    agent ended the job or died: the job runs again at once, and the run is no failure. `failures` is the number of
-    failed runs since the last good run.
+    agent ended the job or was killed. In this case the job runs again at once, and the run is not a failure. `failures`
+    is the number of failed runs since the last good run.
     """
 
     format: Literal[1] = 1
@@ -251,7 +251,7 @@ class RunRecord(_FrozenRecord):
 
     @classmethod
     def begin(cls, before: RunRecord | None, run_id: str, scheduled: datetime, started: datetime) -> RunRecord:
-        """Return the record of a run that starts now. `before` is the record of the previous run (None: unknown)."""
+        """Return the record of a run that starts now. `before` is the record of the previous run, if known."""
         failures, succeeded = (before.failures, before.succeeded) if before is not None else (0, None)
         return cls(run_id=run_id, scheduled=scheduled, started=started, failures=failures, succeeded=succeeded)
 
@@ -375,8 +375,8 @@ def starts_at(
 ) -> tuple[DueJob, ...]:
     """Return the jobs that start now: for each instance without a running job, the job that has been due longest.
 
-    `running` are the instances with a running job, `held` those whose jobs do not start. Jobs of the kinds ASIDE do not
-    wait for others.
+    `running` are the instances with a running job, and `held` are the instances whose jobs may not start. Jobs of the
+    kinds ASIDE do not wait for others.
     """
     due = [job for job in due if job.name.instance not in held]
     beside = tuple(job for job in due if job.name.kind in ASIDE and _may_begin(job, pauses, now))
@@ -395,14 +395,14 @@ def _may_begin(job: DueJob, pauses: Mapping[str, PauseRecord], now: datetime) ->
 
 @dataclass(frozen=True)
 class KnownRun:
-    """A job of the agent and its last run (None: unknown)."""
+    """A job of the agent and its last run, if known."""
 
     name: JobName
     last: RunRecord | None
 
 
 def not_ready(jobs: Sequence[KnownRun], stale: float, now: datetime) -> tuple[str, ...]:
-    """Return the problems; nothing if there are none.
+    """Return the problems of the agent's jobs; empty if there are none.
 
     There are no problems if the objectives were judged within `stale` seconds, none was broken, and no job's last run
     failed. An unknown state is a problem. An archiver that was restarted and has run long enough does not count as

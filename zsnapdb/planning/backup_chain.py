@@ -81,7 +81,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class ChainPolicy:
-    """The limits of a chain: the age of its full backup in seconds, and the number of its backups. None: no limit.
+    """The limits of a chain: the age of its full backup in seconds, and the number of its backups. None means no limit.
 
     The next backup is a full backup as soon as one limit is reached.
     """
@@ -95,7 +95,7 @@ _NEVER = ChainPolicy()
 
 @dataclass(frozen=True)
 class BasePlan(Generic[L]):
-    """The base of the next backup (None: a full backup), and the reasons. The last reason decided."""
+    """The base of the next backup, or None for a full backup, and the reasons. The last reason was decisive."""
 
     base: L | None
     reasons: tuple[Reason, ...]
@@ -194,7 +194,7 @@ def _known_damage(chain: Sequence[Link], damaged: Mapping[str, str]) -> Reason |
 
 def _full_is_due(chain: Sequence[Link], policy: ChainPolicy, now: datetime) -> Reason | None:
     first = chain[0].backup_id
-    # If the clock was set back, ages are negative: the full backup is due later, and the chain grows until then.
+    # If the clock was set back, ages are negative. So the full backup is due later, and the chain grows until then.
     age = (now - backup_time(first)).total_seconds()
     if policy.full_every is not None and age >= policy.full_every:
         text = (

@@ -1,15 +1,15 @@
-"""The time that expiry uses: the wall clock of this host, if its steady clock confirms it. Pure.
+"""The time by which things expire: the wall clock of this host, if its steady clock confirms it. Pure.
 
 A host records the last reading of its clocks. From then on the steady clock (CLOCK_BOOTTIME, which also runs while the
 host is suspended) proves a minimum of elapsed time. Removals use the earlier of the proven time and the wall clock. So
 a wall clock that jumps ahead or is behind never makes zsnapdb remove anything early.
 
 After a reboot the length of the downtime is unknown, and the wall clock may have been corrected. So a jump is accepted
-only after a person has confirmed it, or the wall clock has kept its rate: an hour after a reboot, otherwise a day.
+only if a person confirms it, or if the wall clock keeps its rate: for an hour after a reboot, otherwise for a day.
 
 Creation and use are recorded with the later of both times, so that nothing expires early because the wall clock was
-behind. If the wall clock was ahead, the recorded time is in the future. `RemovalTime.is_sure` detects such a time as
-soon as the clock is right.
+behind. If the wall clock was ahead, the recorded time is in the future. With `RemovalTime.is_sure`, such a time is
+detected as soon as the clock is right.
 
 After a reboot both times may be behind until the clock is set. When a clock is accepted, the record keeps a span. The
 span begins with the last reading before the jump or the first reading after a reboot, whichever is later. It ends with
@@ -30,11 +30,11 @@ from zsnapdb.base.patterns import Moment, Seconds, Words
 from zsnapdb.base.quantities import format_duration
 
 TOLERANCE = 300.0
-"""Seconds by which the proven time may be behind without a warning. Reboots and NTP steps take less."""
+"""Seconds by which the proven time may be behind without a warning. Reboots and NTP steps cause smaller differences."""
 STEP = 5.0
-"""Seconds. If the wall clock differs from the steady clock plus slew by more than this, it was set."""
+"""If the wall clock differs from the steady clock plus slew by more than these seconds, it was set."""
 _PRECISION = timedelta(seconds=1)
-"""Recorded times are truncated to seconds."""
+"""The resolution of recorded times, which are truncated to seconds."""
 SLEW = 0.001
 """The fraction by which the proven time may run faster than the steady clock, so that it follows the wall clock."""
 SETTLED_AFTER_REBOOT = 3600.0
@@ -47,8 +47,8 @@ because it is durable.
 FAR = timedelta(days=1)
 """The largest accepted difference between two clocks.
 
-Retention counts in hours or longer, and a time zone mistaken for UTC differs by at most 14 hours. A clock that is wrong
-by more than a day expires backups that retention would keep.
+Retention counts in hours or longer units, and a time zone that is mistaken for UTC differs by at most 14 hours. A clock
+that is wrong by more than a day expires backups that retention would keep.
 """
 
 MOST_SPANS = 64
@@ -59,7 +59,7 @@ CONFIRM = "check `date -u`; if the clock is right, run `zsnapdb reap --trust-clo
 
 
 class ClockJump(StrEnum):
-    """Why the wall clock no longer agrees with the steady clock. zsnapdb does not trust it until it is accepted."""
+    """Why the wall clock disagrees with the steady clock. The wall clock is not trusted until it is accepted."""
 
     REBOOT = "reboot"
     STEP = "step"
@@ -77,16 +77,16 @@ class ClockReading:
 class ClockRecord(BaseModel):
     """The last recorded reading of a host's clocks, with the proven time at that moment.
 
-    - `jump`: why the wall clock is not accepted (None: it is)
+    - `jump`: why the wall clock is not accepted; None if it is
     - `kept_rate`: seconds of the steady clock for which the wall clock has kept its rate since the jump
-    - `since`: the start of this record, if less than a day ago (None: the record is older, or a person confirmed the
-      clock)
-    - `jumped`: the earliest time that this host may have recorded since the first jump that was not accepted (None:
-      there is no such jump)
+    - `since`: the start of this record, if less than a day ago; None if the record is older, or if a person confirmed
+      the clock
+    - `jumped`: the earliest time that this host may have recorded since the first jump that was not accepted; None if
+      there is no such jump
     - `before`: the later time of both clocks before the latest jump that was not accepted
     - `rebooted`: whether the host was rebooted since the first such jump, so that the proven time is only a lower bound
     - `early`: the spans in which recorded times were too early, oldest first
-    - `behind_since`: the time to which the accepted clock was set back (None: it was not set back)
+    - `behind_since`: the time to which the accepted clock was set back; None if it was not set back
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -107,10 +107,10 @@ class ClockRecord(BaseModel):
 
 @dataclass(frozen=True)
 class RemovalTime:
-    """The wall clock (UTC), the proven time, and the reason to doubt the wall clock ("": none).
+    """The wall clock (UTC), the proven time, and the reason to doubt the wall clock, or "" without a doubt.
 
-    `is_new`: this host started to record its clocks less than a day ago. `jumped`, `before`, `rebooted` and `early` are
-    as in the record.
+    `is_new` is set if this host started to record its clocks less than a day ago. `jumped`, `before`, `rebooted` and
+    `early` are as in the record.
     """
 
     wall: datetime
@@ -134,7 +134,7 @@ class RemovalTime:
 
     @property
     def is_sure(self) -> bool:
-        """Whether a recorded time after `latest` must be wrong: the clock was ahead when it was recorded."""
+        """Whether a recorded time after `latest` must be wrong, because the clock was ahead when it was recorded."""
         return not self.doubt and not self.is_new
 
     def is_from_future(self, recorded: datetime) -> bool:
@@ -158,20 +158,21 @@ class RemovalTime:
     def is_age_unknown(self, recorded: datetime) -> bool:
         """Return whether the age of an object with this recorded time is unknown.
 
-        The time may have been recorded before a clock jump, or is in the future. Then the object may be older than it
-        seems.
+        The time may have been recorded before a clock jump, or it may be in the future. In both cases, the object may
+        be older than it seems.
         """
         slack = timedelta(seconds=RECORDED_EVERY)
         is_before_jump = bool(self.doubt) and self.before is not None and recorded <= self.before + slack
         return is_before_jump or recorded > self.latest + timedelta(seconds=TOLERANCE)
 
     def prune_doubt(self, store: datetime | None, backups: Sequence[datetime]) -> str:
-        """Return why a prune must not use this clock; "" if it may.
+        """Return why a prune must not use this clock; "" if the clock may be used.
 
-        `store` is the clock of the store (None: unknown). `backups` are the times of the backups, oldest first.
+        `store` is the time of the store's clock, or None if unknown. `backups` are the times of the backups, oldest
+        first.
 
-        Without a store clock, the newest backup may be a day older than twice the longest pause between two backups.
-        With fewer than two backups this check is skipped.
+        Without a store clock, the newest backup may be at most a day older than twice the longest pause between two
+        backups. With fewer than two backups, this check is skipped.
         """
         now, reasons = self.wall, list[str]()
         past = [time for time in backups if time <= now]
@@ -194,7 +195,7 @@ def _days(span: timedelta) -> str:
 
 
 def first_record(reading: ClockReading) -> ClockRecord:
-    """Return the first record of an accepted clock. A person confirmed the clock, or it kept its rate long enough."""
+    """Return the first record after the clock was accepted: a person confirmed it, or it kept its rate long enough."""
     return ClockRecord(wall=reading.wall, boot=reading.boot, steady=reading.steady, proven=reading.wall)
 
 
@@ -216,7 +217,7 @@ def accepted(record: ClockRecord, reading: ClockReading) -> ClockRecord:
             # If a clock is set forward soon after the boot, it was behind since the boot.
             starts.append(booted)
         spans.append((min(starts), was_set))
-    # A clock that was set back shows the times of earlier spans again.
+    # If a clock was set back, it shows the times of earlier spans again.
     early = [(first, min(last, was_set)) for first, last in spans if (was_set - first).total_seconds() > TOLERANCE]
     if abs(ahead) > TOLERANCE:
         behind_since = was_set if ahead < 0 else None
@@ -235,7 +236,7 @@ def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
     """Return the record of a new reading. A jump of the wall clock never moves the proven time forward."""
     if record is None:
         return first_record(reading).model_copy(update={"since": reading.wall})
-    # A steady clock that went back is a different clock, for example that of another container.
+    # If the steady clock went back, it is a different clock, for example that of another container.
     is_same_boot = record.boot == reading.boot and reading.steady >= record.steady
     passed = reading.steady - record.steady if is_same_boot else reading.steady
     proven = record.proven + timedelta(seconds=passed)
@@ -252,7 +253,7 @@ def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
     elif is_step(record, reading):
         # Setting the clock soon after a restart corrects for the downtime, so the jump stays a reboot.
         kept = 0.0
-    # No time recorded since a reboot is earlier than the later of both clocks at the reading.
+    # Since a reboot, no recorded time is earlier than the later of both clocks at the reading.
     latest = max(proven, reading.wall)
     jumped = min(record.jumped, latest) if record.jumped else record.proven if is_same_boot else latest
     before = record.before

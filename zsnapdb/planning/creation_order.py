@@ -1,15 +1,15 @@
-"""The order of snapshot sets, backups, drills, findings and binlog histories: oldest, latest, next, replaced. Pure.
+"""The order of creation of snapshot sets, backups, drills, findings and binlog histories. Pure.
 
 Clocks are not used. On a host, ZFS orders snapshot sets by `createtxg`, the transaction group of their pool. In a
-repository, each new document has a sequence number: the greatest number that its writer knew, plus one. For sets of one
-pool, `createtxg` is used in a repository too: a set may be stored late, and a consolidated backup contains old
-snapshots.
+repository, each new document has a sequence number: the greatest number that its writer knew, plus one. In a
+repository, `createtxg` also orders sets of one pool, because a set may be stored late, and a consolidated backup
+contains old snapshots.
 
-Documents that earlier versions wrote have no number. Such documents come before numbered ones, unless the order in
-their pool shows otherwise. Documents without numbers from different pools are ordered by their ids, which are times,
-because no better source exists.
+Documents that earlier versions wrote have no number. They come before numbered documents, unless the order in their
+pool shows otherwise. Documents without numbers from different pools are ordered by their ids, which are times, because
+no better source exists.
 
-Only this module compares ids or times to order something, which `tests/unit/test_order_law.py` checks.
+No other module compares ids or times to order something. `tests/unit/test_order_law.py` checks this.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from zsnapdb.planning.backup_chain import Link
 STEP = 2**24
 """The largest accepted gap between a stored number and the next smaller one.
 
-Even if a host makes a backup every minute and keeps only one of thirty years, the gap is smaller. An attacker who wants
-to use up the numbers in such steps needs 2**29 documents.
+Even if a host makes a backup every minute and keeps only one in thirty years, the gap is smaller. An attacker who wants
+to use up the numbers in steps of this size needs 2**29 documents.
 """
 
 
@@ -48,10 +48,10 @@ P = TypeVar("P", bound=PlacedLink)
 
 
 def greatest_reached(numbers: Iterable[int | None], known: int = 0, step: int = STEP) -> int:
-    """Return the greatest number that is reached from `known` by steps of at most `step`. Greater numbers are ignored.
+    """Return the greatest number that can be reached from `known` in steps of at most `step`; ignore greater ones.
 
-    An attacker can write any number. So a number that no honest writer can have reached neither uses up the remaining
-    numbers nor makes its document the latest.
+    An attacker can write any number. If no honest writer can have reached a number, that number must not use up the
+    remaining numbers or make its document the latest.
     """
     reached = known
     for number in sorted(one for one in numbers if one is not None):
@@ -64,8 +64,8 @@ def greatest_reached(numbers: Iterable[int | None], known: int = 0, step: int = 
 def next_number(given: int, stored: Iterable[int | None]) -> int:
     """Return the sequence number of a new document.
 
-    `given` is the greatest number that this host recorded as used (0: none). `stored` are the numbers of the documents
-    that this host accepts.
+    `given` is the greatest number that this host recorded as used, or 0 if there is none. `stored` are the numbers of
+    the documents that this host accepts.
     """
     return min(greatest_reached(stored, given) + 1, GREATEST_SEQUENCE)
 
@@ -114,7 +114,7 @@ def earliest(*times: datetime) -> datetime:
 def by_pool(items: Iterable[T], place: Callable[[T], tuple[int, int]], production: Collection[int]) -> list[T]:
     """Return the snapshot sets of several pools, oldest first.
 
-    `place` returns the pool GUID and the transaction group. Sets in `production` pools come last, as new sets are
+    `place` returns the pool GUID and the transaction group. Sets in `production` pools come last, because new sets are
     created there. The order of the other pools has no meaning.
     """
 
@@ -150,11 +150,11 @@ def in_order(
 
     Backups of one pool are ordered by transaction group, and an increment follows its base. Between pools the sequence
     numbers decide. A number or id is ignored if a younger backup of the same pool has a smaller one. `believed` are the
-    ids of trusted backups, whose order other backups cannot change (None: all are trusted).
+    ids of trusted backups, whose order other backups cannot change. If `believed` is None, all are trusted.
 
-    If a pool is replaced by an older copy of itself, it uses transaction groups again. `abandoned` maps each backup
-    that was created between the copy and the replacement to the group of the next backup. The abandoned backups come
-    before that next backup.
+    If a pool is replaced by an older copy of itself, it uses transaction groups again. `abandoned` contains each backup
+    that was created between the copy and the replacement. It maps such a backup to the group of the next backup, before
+    which the abandoned backups come.
     """
     by_pool: dict[int, list[P]] = {}
     links = list(stored)
@@ -185,7 +185,7 @@ def with_turn(abandoned: Mapping[str, int], of_pool: Mapping[str, int], createtx
 
 
 def _keys(of_pool: Sequence[PlacedLink], reached: int, believed: Collection[str] | None) -> list[tuple[int, str]]:
-    """Return the number and id by which each backup of a pool is ordered among backups of other pools, oldest first.
+    """Return, oldest first, the number and id by which each backup of a pool is ordered among backups of other pools.
 
     A backup's number and id are never greater than those of a younger backup. A backup without a number gets the number
     of the previous backup.
@@ -235,7 +235,7 @@ def _bases_first(ordered: Sequence[P]) -> list[P]:
 
 
 def _is_bases_first(ordered: Sequence[Link]) -> bool:
-    """Return whether every base precedes its increments. Return False also if a base is not stored."""
+    """Return whether every base precedes its increments. Also return False if a base is not stored."""
     seen: set[tuple[str, int]] = set()
     for link in ordered:
         first = link.volumes[0]
@@ -285,7 +285,7 @@ def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
 def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
     """Return the ids of `ordered`, with the unplaced ids inserted in the order of ids.
 
-    Only for lists that people read.
+    Use this only for lists that people read.
     """
     result = list(ordered)
     for name in sorted(unplaced):
@@ -296,7 +296,7 @@ def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
 def is_after(one: str, other: str, order: Sequence[str]) -> bool:
     """Return whether backup `one` is later than `other` by `order`, which is oldest first.
 
-    A backup outside the order is unreadable and only its id is known. Then the ids are compared.
+    A backup outside the order is unreadable, so only its id is known. In this case the ids are compared.
     """
     if one in order and other in order:
         return order.index(one) > order.index(other)

@@ -1,4 +1,4 @@
-"""Known damage of backups and archived binlogs: since when it is known, and the check that found it. Pure."""
+"""Known damage of backups and archived binlogs, the time of its discovery, and the check that found it. Pure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class DamageKind(StrEnum):
 class KnownDamage:
     """The damage of one backup (`name`: its id) or archived binlog (`<incarnation>/<file>`).
 
-    `since` is the time of the first finding (UTC), `by` the check that found it. `files` maps file paths, relative to
-    the root of the restored server, to the findings about damaged pages.
+    `since` is the time of the first finding (UTC), and `by` is the check that found the damage. `files` maps file
+    paths, relative to the root of the restored server, to the findings about damaged pages.
     """
 
     name: str
@@ -74,8 +74,8 @@ class DamageRegister:
         """Return the damage that affects a restore of the last backup of `chain`. The full backup comes first.
 
         Each backup needs the stored objects of all earlier ones. A damaged page also affects all later backups, because
-        they may still contain the page. This ends once a drill of one of these backups has completely read the page's
-        file, or all files.
+        they may still contain the page. If a drill of a backup has completely read the page's file, or all files,
+        earlier damage of the page no longer affects that backup and later ones.
         """
         met: list[KnownDamage] = []
         sound: set[str] = set()
@@ -119,7 +119,7 @@ _SHOWN = 3
 
 
 def sentences(damages: Sequence[KnownDamage]) -> tuple[str, ...]:
-    """Return a sentence for each of the first three damaged objects, and one for the rest."""
+    """Return a sentence for each of the first three damaged objects, and a sentence for all others."""
     shown = [damage.describe() for damage in damages[:_SHOWN]]
     more = len(damages) - len(shown)
     return (*shown, f"{more} more backups or archived binlogs are damaged") if more else tuple(shown)

@@ -1,4 +1,4 @@
-"""The class of every ZFS property: its value on a copy, and whether a replacement of production gets the property.
+"""The class of every ZFS property. It decides whether copies and replacements of production get the property.
 
 Pure.
 
@@ -22,7 +22,7 @@ DatasetKind = Literal["filesystem", "volume"]
 class PropertyClass(StrEnum):
     """The treatment of a property.
 
-    - DATA: with few exceptions, a copy gets the value that its source has set or inherited.
+    - DATA: with few exceptions, a copy gets the value that is set on its source or inherited by it.
     - EXPLICIT: a copy gets a fixed value, whatever the values of its parent datasets are.
     - PLACE: the property belongs to the location of a dataset, and only a replacement of production gets it.
     - FACT: ZFS reports the property or fixes it on creation; it cannot be set.
@@ -38,9 +38,9 @@ class PropertyClass(StrEnum):
 class ClassifiedProperty:
     """A property with its class and the reason.
 
-    `value` is the value on a copy. None: the copy gets the value of its source (DATA), or the job that creates the copy
-    chooses the value. `since` is the first OpenZFS release with the property; (2, 1) stands for all older releases.
-    `kinds` are the dataset types that have the property.
+    `value` is the value on a copy. If `value` is None, the copy gets the value of its source (DATA), or the job that
+    creates the copy chooses the value. `since` is the first OpenZFS release with the property; (2, 1) stands for all
+    older releases. `kinds` are the dataset types that have the property.
     """
 
     name: str
@@ -197,7 +197,7 @@ _USER_NAME = re.compile(r"(?=[^:]*:)[a-z0-9:+._-]{1,255}")
 SPACE = ("quota", "refquota", "snapshot_limit", "filesystem_limit", "refreservation", "reservation")
 """Space limits and reservations, in the order in which they are set. They depend on the space that a dataset uses."""
 GUARANTEES = ("reservation", "refreservation")
-"""Reservations. A pool may have too little space for the reservations of two datasets at the same time."""
+"""Reservations. A pool may not have space for the reservations of two datasets at the same time."""
 TEXTS = frozenset(
     {"mountpoint", "sharenfs", "sharesmb", "keylocation", "mlslabel", "context", "fscontext", "defcontext"}
     | {"rootcontext"}

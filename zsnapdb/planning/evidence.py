@@ -49,8 +49,8 @@ def findings(links: Sequence[StoredLink], remembered: RememberedLink | None = No
     """Return the problems of the chain by record number; none if the chain is complete.
 
     If a record in the middle is altered, the hash in the next record no longer matches. The last record is protected
-    only by its signature or by `remembered`. Without these, neither a change of the last record nor the removal of the
-    newest records is found.
+    only by its signature or by `remembered`. Without them, a change of the last record and a removal of the newest
+    records are not found.
     """
     return (*_of_chain(links), *_of_end(links, remembered))
 
@@ -92,7 +92,7 @@ _TIMES = ("within", "sweep_after")
 
 
 class PolicyChange(BaseModel):
-    """A line of the policy, or a key, with its old and new text. "": the line is missing."""
+    """A line of the policy, or a key, with its old and new text. The text is "" if the line is missing."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -105,9 +105,9 @@ class PolicyChange(BaseModel):
 class PolicyFacts:
     """The sources of a policy.
 
-    `keep` is the retention policy (None: backups are never removed). `identities` and `signing_keys` are the public
-    parts of this host's keys. `scripts` maps each file that masking runs to its SHA-256, or to the reason why the file
-    cannot be read.
+    `keep` is the retention policy. If `keep` is None, backups are never removed. `identities` and `signing_keys` are
+    the public parts of this host's keys. `scripts` maps each file that masking runs to its SHA-256, or to the reason
+    why the file cannot be read.
     """
 
     repository: RepositorySettings

@@ -1,4 +1,4 @@
-"""Snapshots of instance datasets that other programs or users created: creator, holds, clones, permission to destroy.
+"""Snapshots of instance datasets that other programs or users created, with their creators, holds and clones.
 
 Pure.
 """
@@ -14,7 +14,7 @@ from zsnapdb.base.errors import PreflightError
 NO_SNAPSHOTS = {"com.sun:auto-snapshot": "false", "syncoid:sync": "false"}
 """The properties that exclude a dataset and its children from snapshot programs.
 
-zfs-auto-snapshot and zfstools read the first property, syncoid the second. sanoid reads no property
+zfs-auto-snapshot and zfstools read the first property, and syncoid reads the second. sanoid reads no property
 (jimsalterjrs/sanoid, issue 591) and must be configured (docs/other-snapshots.md).
 """
 
@@ -47,7 +47,7 @@ class ForeignSnapshot:
 
     @property
     def is_needed(self) -> bool:
-        """Whether a hold or a clone keeps ZFS from destroying it (zfs-destroy(8))."""
+        """Whether a hold or a clone prevents ZFS from destroying the snapshot (zfs-destroy(8))."""
         return bool(self.holds or self.clones)
 
     def describe(self) -> str:
@@ -60,15 +60,16 @@ class ForeignSnapshot:
 
 
 def listing(snapshots: Sequence[ForeignSnapshot]) -> str:
-    """Return a description of the first three snapshots, and the number of further snapshots."""
+    """Return a description of the first three snapshots, and the number of the others."""
     more = f", and {len(snapshots) - _SHOWN} more" if len(snapshots) > _SHOWN else ""
     return ", ".join(snapshot.describe() for snapshot in snapshots[:_SHOWN]) + more
 
 
 def objection(what: str, snapshots: Sequence[ForeignSnapshot], *, may_go: bool) -> PreflightError | None:
-    """Return the error that protects `what` because of these snapshots; None if `what` may be destroyed.
+    """Return the error which says that `what` may not be destroyed because of these snapshots; None if it may.
 
-    `may_go`: the caller requested their destruction. A snapshot with a hold or a clone is protected even then.
+    `may_go` is set if the caller requested the destruction of the snapshots. Even then, a snapshot with a hold or a
+    clone is protected.
     """
     needed = [snapshot for snapshot in snapshots if snapshot.is_needed]
     if may_go and needed:

@@ -15,7 +15,7 @@ _DAY = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T")
 
 
 class RunState(StrEnum):
-    """The state of a run. begun: the run is active, was killed or failed. given-up: its results were removed."""
+    """The state of a run: `begun` if it is active, was killed or failed; `given-up` if its results were removed."""
 
     BEGUN = "begun"
     DONE = "done"
@@ -36,8 +36,8 @@ class RunVerdict(StrEnum):
 class Action:
     """The action of a command: its verb, its object (an instance, a clone), and the identity of that object.
 
-    `aim` are the GUIDs of the datasets that have the object's name now, because a name can be reused. If `aim` is
-    empty, only the name is compared.
+    `aim` are the GUIDs of the datasets that have the object's name now. They are compared because a name can be reused.
+    If `aim` is empty, only the name is compared.
     """
 
     verb: str
@@ -55,7 +55,7 @@ class RunDecision:
 
 
 def decide(run: str, action: Action, known: Action | None, state: RunState, now: datetime) -> RunDecision:
-    """Return the decision about the action of this run. `known` is the recorded action (None: nothing is recorded)."""
+    """Return the decision about the action of this run. `known` is the recorded action, if any."""
     another = "choose another id for another command"
     if known is None:
         if is_too_old(run, now):

@@ -23,8 +23,8 @@ Name = TypeVar("Name", str, int)
 class Histogram:
     """The number of requests in each bucket, with the bucket names of zpool-iostat(8).
 
-    The name of a latency bucket is its largest value (nanoseconds), the name of a size bucket its smallest value
-    (bytes).
+    A latency bucket is named after its largest value in nanoseconds, and a size bucket after its smallest value in
+    bytes.
     """
 
     counts: Mapping[int, int] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class Histogram:
         return sum(self.counts.values())
 
     def percentile(self, share: float) -> int | None:
-        """Return the name of the bucket that this share of the requests does not exceed; None if there were none."""
+        """Return the name of the bucket that this share of the requests does not exceed; None without requests."""
         if not self.total:
             return None
         left = share * self.total
@@ -63,7 +63,7 @@ class DiskRequests:
 
 @dataclass(frozen=True)
 class LoadSample:
-    """The counters at a moment. Unreadable parts are empty. `processor`: the busy ticks and all ticks."""
+    """The counters at a moment. Unreadable parts are empty. `processor` contains the busy ticks and all ticks."""
 
     server: Counters
     arc: Counters = field(default_factory=dict)

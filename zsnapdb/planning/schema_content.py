@@ -13,15 +13,15 @@ UNKNOWN = "unknown"
 
 
 class RowPlace(StrEnum):
-    """The location of a table's rows: files of the server, memory of the server, nowhere, or elsewhere."""
+    """The location of a table's rows: files or memory of the server, nowhere, or elsewhere."""
 
     FILES = "files"
     MEMORY = "memory"
     NOWHERE = "nowhere"
     OTHER_TABLES = "other tables"
-    """In the tables that the definition of the table lists (UNION)."""
+    """The rows are in the tables that the definition of the table lists (UNION)."""
     ELSEWHERE = "elsewhere"
-    """On another host, or in files that another program writes."""
+    """The rows are on another host, or in files that another program writes."""
 
 
 _PLACES = {
@@ -147,7 +147,7 @@ class SchemaContent:
     """The objects of a schema, sorted by name.
 
     `versioned_by_transaction` are the system-versioned tables whose history is based on transactions, not times. Names
-    in `routines` begin with the type ("procedure pay").
+    in `routines` begin with their type ("procedure pay").
     """
 
     name: str

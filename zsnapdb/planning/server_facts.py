@@ -19,7 +19,7 @@ from zsnapdb.planning.server_time_zone import ServerZone
 PluginName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_-]{0,63}$")]
 PluginKind = Annotated[str, Field(pattern=r"^[A-Z][A-Z ]{0,63}$")]
 LibraryName = Annotated[str, Field(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.+-]{0,127})?$")]
-"""The name of a file in the plugin folder, never a path. "": the plugin is built into the server program."""
+"""The name of a file in the plugin folder, never a path. It is "" if the plugin is built into the server program."""
 
 COMPONENT = "COMPONENT"
 FUNCTION = "LOADABLE FUNCTION"
@@ -36,7 +36,7 @@ class LoadedBy(StrEnum):
 class Plugin(BaseModel):
     """A plugin of a server. `kind` is its type as the server reports it, COMPONENT or FUNCTION.
 
-    A plugin without a library is built in and can be switched off. `is_active` False: the plugin was switched off.
+    A plugin without a library is built in and can be switched off. `is_active` is False if it was switched off.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -57,7 +57,7 @@ class Plugin(BaseModel):
 
 
 class ServerPlugins(BaseModel):
-    """The plugins of a server, its plugin folder, and the minimum maturity of plugins (empty: no limit)."""
+    """The plugins of a server, its plugin folder, and the minimum maturity of plugins (empty without a limit)."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -126,11 +126,11 @@ _LIBRARIES = {
     "unix_socket": "auth_socket.so",
     **{name.lower(): f"provider_{name.lower()}.so" for name in ("BZip2", "LZ4", "LZMA", "LZO", "Snappy")},
 }
-"""Plugin libraries whose names do not match the pattern of storage engines."""
+"""Plugin libraries whose names do not follow the pattern for storage engines."""
 
 
 def library_of(name: str) -> str:
-    """Return the plugin's library in the packages of MariaDB and MySQL; by default a name for engines, `ha_NAME.so`."""
+    """Return the plugin's library in the packages of MariaDB and MySQL, by default an engine's `ha_NAME.so`."""
     return name if ".so" in name else _LIBRARIES.get(name.lower(), f"ha_{name.lower()}.so")
 
 
@@ -174,10 +174,10 @@ class ServerFacts:
     - `variables`: the global variables by lower-case name
     - `engines`: the storage engines of user tables, with table counts
     - `lock_statements`: the statements for lock strategies that the parser accepts
-    - `prepared_xa`: the number of prepared external XA transactions (None: the account may not list them)
+    - `prepared_xa`: the number of prepared external XA transactions; None if the account may not list them
     - `row_versions`: the number of tables that INSTANT ADD or DROP COLUMN changed
-    - `plugins`, `zone`: the plugins, and the time zone of the server process (None: not queried)
-    - `origins`: the variables that do not have their compiled default, with their origin (None: unknown)
+    - `plugins`, `zone`: the plugins, and the time zone of the server process; None if not queried
+    - `origins`: the variables that do not have their compiled default, with their origin; None if unknown
     - `binlog_do`: the only schemas that are logged; `binlog_ignore`: the schemas that are not logged
     - `schemas`: the user schemas, if `binlog_do` is not empty
     """

@@ -21,7 +21,7 @@ class Family:
     server_programs: tuple[str, ...]
     client_programs: tuple[str, ...]
     local_client_options: tuple[str, ...]
-    """Client options for a server on the same host: use a socket, and do not check the certificate."""
+    """Client options for a server on the same host. They select a socket, and disable the check of the certificate."""
     dump_programs: tuple[str, ...]
     binlog_programs: tuple[str, ...]
     dump_options: tuple[str, ...]
@@ -37,7 +37,7 @@ class Family:
     has_uuid: bool
     """Whether the server has an identity in `server_uuid`."""
     names_connections: bool
-    """Replication statements contain a connection name. If False, they use FOR CHANNEL."""
+    """Replication statements contain a connection name. If False, they contain FOR CHANNEL."""
     finishes_ddl: bool
     """Crash recovery completes an interrupted DDL statement and writes it to the binlog."""
     upgrades_by_program: bool
@@ -58,9 +58,9 @@ class Family:
     """The series that no upgrade may skip. If there are none, a release can upgrade the files of every older release.
     """
     relay_logs_from: tuple[int, ...]
-    """The first release that can replay relay logs from another server (empty: no limit)."""
+    """The first release that can replay relay logs from another server; empty if every release can."""
     ddl_xids_from: tuple[int, ...] | None
-    """The first release whose query events have an XID if their DDL is atomic (None: they never have an XID)."""
+    """The first release whose query events have an XID if their DDL is atomic; None if they never have one."""
     gtids_are_sets: bool
     """Executed transactions are recorded as a set of intervals. If False, as the last GTID of each domain."""
     gtids_carry_server_id: bool
@@ -82,7 +82,7 @@ class Family:
     privileges_to_look: tuple[str, ...]
     """Global privileges for observing the server, and for flushing its tables and logs."""
     root_uses_socket: bool
-    """The account root authenticates the system user root by socket (MariaDB 10.4: unix_socket)."""
+    """The system user root can log in as the account root through the socket (MariaDB 10.4: unix_socket)."""
     option_folder: str
     """The folder of option files that only servers of this family read on Debian."""
     versions_tables: bool

@@ -1,7 +1,7 @@
 """The time zone of a server's process: the meaning of `SYSTEM`, which is the default of `time_zone`. Pure.
 
-The C library reads TZ from the environment of the process, else /etc/localtime (tzset(3)). So on a copy with another
-zone, local times differ from those on its source, and replayed statements write other rows.
+The C library reads TZ from the environment of the process, else /etc/localtime (tzset(3)). So if a copy has another
+zone than its source, its local times differ, and replayed statements write other rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ order.
 _FOLDERS = ("/usr/share/zoneinfo/", "/usr/lib/zoneinfo/", "/usr/share/lib/zoneinfo/", "/etc/zoneinfo/")
 _FILE = re.compile(r"[A-Za-z][A-Za-z0-9_+-]{0,31}(/[A-Za-z][A-Za-z0-9_+-]{0,31}){0,3}")
 _LOCAL = ("localtime", "posixrules", "Factory")
-"""Names of files whose zone differs between hosts."""
+"""Names of zone files whose content differs between hosts."""
 _TIME = r"[+-]?[0-9]{1,3}(:[0-9]{2}){0,2}"
 _ABBREVIATION = r"([A-Za-z]{3,16}|<[A-Za-z0-9+-]{3,16}>)"
 _DATE = rf"(M[0-9]{{1,2}}\.[0-9]\.[0-9]|J?[0-9]{{1,3}})(/{_TIME})?"
@@ -57,9 +57,10 @@ def _zone(text: str) -> str:
 
 
 class ServerZone(BaseModel):
-    """The zone of a server's process: its name (None: unknown), and its seconds east of UTC at each of `INSTANTS`.
+    """The zone of a server's process: its name, if known, and its seconds east of UTC at each of `INSTANTS`.
 
-    `is_default`: the global variable time_zone is SYSTEM, so sessions have this zone unless they set another one.
+    `is_default` is set if the global variable time_zone is SYSTEM. In this case sessions have this zone unless they set
+    another zone.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -75,14 +76,14 @@ class ServerZone(BaseModel):
 
 @dataclass(frozen=True)
 class HostZones:
-    """This host's offsets for the server's zone (None: unknown zone), and the offsets of the host's own zone."""
+    """This host's offsets for the server's zone (None for an unknown zone), and the offsets of its own zone."""
 
     named: tuple[int, ...] | None
     local: tuple[int, ...] | None
 
 
 def given_zone(zone: ServerZone | None, here: HostZones) -> str | None:
-    """Return the zone with which a server on a copy is started; None: the zone of this host."""
+    """Return the zone with which a server on a copy is started; None for the zone of this host."""
     return zone.name if zone is not None and here.named is not None else None
 
 
@@ -92,7 +93,7 @@ def expected_offsets(here: HostZones) -> tuple[int, ...]:
 
 
 def zone_objection(zone: ServerZone, here: HostZones) -> str | None:
-    """Return why a server on this host cannot use the zone; None if it can, or if the zone's name is unknown."""
+    """Return why a server on this host cannot use the zone; None if it can use it, or if the zone's name is unknown."""
     is_here = zone.name is None or here.named is not None or difference(zone.offsets, here.local or ()) is None
     if is_here or not zone.is_default:
         return None

@@ -32,7 +32,7 @@ _QUOTED = re.compile(r"(?:`((?:[^`]|``)+)`|([^.`]+))\.(?:`((?:[^`]|``)+)`|([^`]+
 
 @dataclass(frozen=True)
 class TableName:
-    """A table, or an entire schema (`table` None)."""
+    """A table, or an entire schema if `table` is None."""
 
     schema: str
     table: str | None
@@ -74,7 +74,7 @@ def refusal_of(statement: str) -> str:
 
 
 IDENTITY = ("server_uuid", "server_id", "datadir", "port", "socket", "pid_file", "hostname")
-"""Global variables whose combination is unique to a server. MariaDB has no server_uuid."""
+"""Global variables whose combination identifies a server. MariaDB has no server_uuid."""
 _REFUSAL = "another_server_answered"
 
 
@@ -99,7 +99,7 @@ def _equals(expression: str, value: str) -> str:
 
 
 def _sections(condition: str, settings: Sequence[str] = ()) -> str:
-    """Return option file sections that only the client reads, because the dump program and others lack this option."""
+    """Return option file sections that only the client reads, because the dump program and others lack the option."""
     check = f"sql_mode = IF({condition}, @@SESSION.sql_mode, '{_REFUSAL}')"
     statement = "SET " + ", ".join(f"SESSION {setting}" for setting in (check, *settings))
     return "".join(f"[{program}]\ninit-command={option_value(statement)}\n" for program in ("mysql", "mariadb"))

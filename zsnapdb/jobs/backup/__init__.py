@@ -1,1 +1,1 @@
-"""A backup: observe, lock, snapshot, unlock, prove, store. Also the cleanup after an interrupted backup."""
+"""The steps of a backup: observe, lock, snapshot, unlock, prove, store. Also the cleanup after an interruption."""

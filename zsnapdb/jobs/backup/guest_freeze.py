@@ -1,9 +1,9 @@
 """The freeze of a guest's file systems during a snapshot, and the thaw that always follows.
 
-Three parts end a freeze:
-- this process, in a `finally` block
-- the guard process (`vm/thaw_guard.py`), if this process dies or is late
-- the next run, which finds the mark, if both processes were killed
+A freeze is ended by one of these:
+- this process, in a `finally` block,
+- the guard process (`vm/thaw_guard.py`), if this process dies or is late,
+- the next run, which finds the mark file, if both processes were killed.
 
 The Linux guest agent has no time limit of its own.
 """
@@ -33,14 +33,14 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _THAW_SECONDS = 30.0
 _LISTING_SECONDS = 5.0
 _EARLIER_GUARD_SECONDS = 30.0
-"""The time in seconds that a run waits for the guard of a killed run.
+"""The time in seconds for which a run waits for the guard of a killed run.
 
-After its thaw the guard looks for a late freeze for 5 s.
+After its thaw, the guard checks for 5 s whether a late freeze took effect.
 """
 
 
 def _mark(instance: Instance) -> Path:
-    """Return the path of the file with the frozen domain's UUID, for the next run. A reboot removes the file."""
+    """Return the path of the mark file, from which the next run reads the frozen domain's UUID. A reboot removes it."""
     return instance.host.run / f"freeze-{instance.name}"
 
 
@@ -107,7 +107,7 @@ class GuestFreeze:
             self.problem = f"the guest agent does not answer: {error.message}"
 
     def begin(self) -> None:
-        """Freeze the file systems, unless there is a problem already.
+        """Freeze the file systems, unless `problem` is already set.
 
         Afterwards `count` file systems are frozen, or `problem` says why they may not be frozen.
         """
@@ -132,9 +132,9 @@ class GuestFreeze:
     def end(self) -> None:
         """Thaw the file systems that `begin` froze. A second call is harmless.
 
-        Set `problem` if the agent thawed fewer file systems than it had frozen, because the missing ones were thawed
-        earlier. A hook in the guest may thaw them at a deadline, Windows thaws them after 10 seconds, and an
-        administrator may thaw them at any time.
+        Set `problem` if the agent thawed fewer file systems than it had frozen, because the others were thawed earlier.
+        A hook in the guest may thaw them at a deadline, Windows thaws them after 10 seconds, and an administrator may
+        thaw them at any time.
 
         Raises:
             CommandTimeout: the agent does not confirm the thaw.
@@ -167,8 +167,8 @@ def prepared(
 ) -> Iterator[GuestFreeze]:
     """Yield a freeze that is ready to begin. Afterwards the guest is thawed, even if the block failed.
 
-    An obstacle is recorded in `problem`, and the block runs without a freeze. A guest that another program froze stays
-    frozen.
+    If the guest cannot be frozen, the reason is recorded in `problem`, and the block runs without a freeze. A guest
+    that another program froze stays frozen.
 
     Raises:
         CommandTimeout: the agent does not confirm the thaw after the block; the guard and the next run try again.

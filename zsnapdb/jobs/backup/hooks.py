@@ -34,7 +34,7 @@ class Hooked:
 
     @contextlib.contextmanager
     def around(self) -> Iterator[None]:
-        """Run the `before` hooks, the block, and then the `after` hooks. The `after` hooks run in any case.
+        """Run the `before` hooks, the block, and then the `after` hooks. The `after` hooks always run.
 
         All `after` hooks run even if one of them fails or is interrupted. If the block fails, its error is raised.
 
@@ -50,7 +50,7 @@ class Hooked:
             raise
         failures = self._run_all_after("ok")
         if failures:
-            # An interrupt is more important than the failure of a hook.
+            # Raise an interrupt rather than the failure of a hook.
             raise next((error for error in failures if not isinstance(error, HookError)), failures[0])
 
     def locked(self, lock: str, remaining: float) -> None:
@@ -115,7 +115,7 @@ class DoneHooks:
             raise
         failures = self._run(BackupEnd())
         if failures:
-            # An interrupt is more important than the failure of a hook.
+            # Raise an interrupt rather than the failure of a hook.
             first = next((error for error in failures if not isinstance(error, HookError)), failures[0])
             first.add_note(f"backup {self._backup_id} is in the repository")
             raise first
@@ -138,7 +138,7 @@ class DoneHooks:
 def _run_all(chosen: Iterable[Hook], run: Callable[[Hook], None]) -> list[BaseException]:
     """Run every hook and return the errors.
 
-    A hook that an interrupt ended early runs a second time, because it may be the hook that thaws an application.
+    If an interrupt ended a hook early, the hook runs again, because it may be the hook that thaws an application.
     """
     failures: list[BaseException] = []
     for hook in chosen:

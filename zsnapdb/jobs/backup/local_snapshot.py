@@ -1,7 +1,7 @@
 """`zsnapdb snapshot`: a consistent snapshot set that stays on this host. No repository is used.
 
-The phases are those of a backup. The set is not a backup: it expires by the rules of `[instance.NAME.local]`, and is
-lost with the pool.
+The phases are those of a backup. The set is not a backup, because it expires by the rules of `[instance.NAME.local]`
+and is lost with the pool.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
 
 
 def _next_number(instance: Instance) -> int:
-    """Return a number above the numbers of all backups of the instance in the readable records on this host.
+    """Return a sequence number above those of all the instance's backups in readable records on this host.
 
-    The number makes the set newer than backups from another pool. Within one pool, ZFS knows the order.
+    This number orders the set after backups from another pool. Within one pool, ZFS knows the order.
     """
     numbers: list[int] = []
     for file in (instance.host.records / instance.name).glob(f"*/{BACKUPS}"):
@@ -121,7 +121,7 @@ def keep(instance: Instance, manifest: Manifest) -> None:
 def _write(instance: Instance, manifest: Manifest) -> None:
     try:
         make_private(folder(instance))
-        # If the host dies during the write, the incomplete file is not a manifest, and no restore begins with its set.
+        # If the host crashes during the write, the incomplete file is not a valid manifest, so no restore uses its set.
         (folder(instance) / manifest.backup_id).write_bytes(manifest.encode())
     except (OSError, PreflightError) as error:
         instance.events.warn(
@@ -147,9 +147,9 @@ def names(instance: Instance) -> list[str]:
 def remove_stale(instance: Instance, known: Collection[str], here: Collection[str]) -> None:
     """Remove the manifests of sets whose snapshots no longer exist.
 
-    `known` is the result of `names` from before the snapshots were listed, because the list lacks the snapshots of
-    newer sets. `here` are the ids of the sets with a snapshot on the instance's volumes. A set may also have snapshots
-    on former volumes of the instance.
+    `known` is the result of `names` before the snapshots were listed. A newer result could contain sets whose snapshots
+    the list lacks. `here` are the ids of the sets with a snapshot on the instance's volumes. A set may also have
+    snapshots on former volumes of the instance.
     """
     for backup_id in known:
         if backup_id in here:
@@ -161,7 +161,7 @@ def remove_stale(instance: Instance, known: Collection[str], here: Collection[st
 
 
 def read(instance: Instance, backup_id: str) -> Manifest | None:
-    """Return the manifest of a local set; None if no readable manifest exists."""
+    """Return the manifest of a local set; None if it does not exist or cannot be read."""
     if not is_backup_id(backup_id):
         return None
     try:
@@ -173,7 +173,7 @@ def read(instance: Instance, backup_id: str) -> Manifest | None:
 
 
 def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
-    """Map the recorded names of datasets to their present names, if a dataset was renamed or its pool has a new name.
+    """Map the recorded names of renamed datasets, and of datasets whose pool was renamed, to their present names.
 
     Snapshots of a copied dataset have the same GUIDs as the originals, but only the originals were created in the
     recorded transaction group.
@@ -271,7 +271,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
         backup_id, state = marks[BACKUP_PROPERTY], marks[STATE_PROPERTY]
         if state not in states:
             continue
-        # The newest snapshot of a set decides the position of the set in the list.
+        # A set has the position of its newest snapshot in the list.
         members[backup_id] = {**members.pop(backup_id, {}), roles[marked.snapshot.dataset]: name}
         position = marks[POSITION_PROPERTY]
         before = facts[backup_id][1] if backup_id in facts else ""
@@ -297,7 +297,8 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
 def complete_sets(instance: Instance, *, opener: SourceOpener = open_source) -> list[LocalSet]:
     """Return the complete sets on this host that backups and `zsnapdb snapshot` created, oldest first.
 
-    If no volumes are configured, they come from the source, or from the newest backup if the source is down.
+    If no volumes are configured, the volumes of the source are used or, if the source is down, those of the newest
+    backup.
     """
     if instance.settings.volumes is None:
         try:
@@ -339,9 +340,10 @@ def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnap
 
 
 def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
-    """Return the set that the run with this id created earlier; None if it created none.
+    """Return the set that an earlier process of the run with this id created; None if there is none.
 
-    The duration in the result is 0 (unknown). A set of this run without a manifest was not proved, and is destroyed.
+    The duration in the result is 0 (unknown). If a set of this run has no manifest, its position was not proved, so the
+    set is destroyed.
     """
     run, proved = instance.host.run_id(), names(instance)
     columns = (RUN_PROPERTY, POSITION_PROPERTY)
@@ -400,13 +402,13 @@ def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = o
 
 
 _PER_SKIP = 200
-"""The number of listed sets for which one later run skips its search for expired sets.
+"""After a search that listed N sets, the next N / 200 runs skip the search for expired sets.
 
 ZFS takes about the same time for each listed snapshot. So for any number of sets, all searches together take less time
-than all snapshots. With N sets, an expired set stays for at most N / 200 more runs.
+than the creation of all snapshots. An expired set stays for at most N / 200 more runs.
 """
 _MOST_SKIPS = 1000
-"""The limit of the number of skipped runs in the file. zsnapdb writes only smaller numbers."""
+"""The limit of the number of runs to skip that is read from the file. zsnapdb writes only smaller numbers."""
 
 
 def _skips_file(instance: Instance) -> Path:

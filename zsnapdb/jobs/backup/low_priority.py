@@ -13,7 +13,7 @@ _THIS_THREAD = 0
 
 
 class LowPriority:
-    """The low, former and high priorities of a thread. If all three are equal, the priority is never changed."""
+    """The low, former and high priority of a thread. If all three are equal, the priority is never changed."""
 
     def __init__(self, before: int, low: int, high: int) -> None:
         self._before = before
@@ -22,7 +22,7 @@ class LowPriority:
 
     @contextlib.contextmanager
     def hurried(self) -> Iterator[None]:
-        """Run the block at a high priority if this account may set it, else at the former priority.
+        """Run the block at the high priority if this account may set that priority, else at the former priority.
 
         Use this while other processes wait for a lock that this thread holds. While this thread waits for a processor,
         those processes wait too.
@@ -38,7 +38,7 @@ class LowPriority:
 
 @contextlib.contextmanager
 def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
-    """Run the block at low priority: this thread, and the threads and processes that it starts.
+    """Run the block in this thread at low priority, with all threads and processes that it starts.
 
     See setpriority(2), "C library/kernel differences". Where the kernel schedules by session or control group, the
     priority only applies within the group of this process (sched(7)). Take a lock inside `hurried`, because other
@@ -62,7 +62,7 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
 def lower_permanently() -> None:
     """Run the rest of this thread, and everything that it starts, at low priority.
 
-    No process waits for this thread now.
+    Call this when no process waits for this thread any more.
     """
     _set(min(19, os.getpriority(os.PRIO_PROCESS, _THIS_THREAD) + _STEPS))
 

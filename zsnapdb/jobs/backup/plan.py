@@ -59,10 +59,10 @@ class _File:
 
 
 def zstd_effect(mountpoints: Iterable[Path], level: int) -> ZstdEffect | None:
-    """Return how well zstd with this level compresses 64 blocks of the files below the mount points.
+    """Return how well zstd at this level compresses 64 blocks from files below the mount points.
 
-    None if this account can read no nonzero bytes in the files. Files on other file systems are not read, and links are
-    not followed.
+    Return None if this account can read no nonzero bytes in the files. Files on other file systems are not read, and
+    links are not followed.
     """
     files = [file for mountpoint in mountpoints for file in _some_files(mountpoint)]
     blocks = list(_blocks(files))
@@ -189,7 +189,7 @@ class BackupPlan:
     sent_from: Mapping[str, str] = field(default_factory=dict)
     numbers: tuple[int | None, ...] = ()
     provenance: Provenance = field(default_factory=Provenance)
-    """The comparison of the stored backups with this host's record."""
+    """The result of comparing the stored backups with this host's record."""
 
     @property
     def server(self) -> Observed | None:
@@ -215,9 +215,9 @@ def plan(
 ) -> BackupPlan:
     """Return the plan of a backup from the repository and the local snapshots; change nothing.
 
-    `known` are the backups in the repository now; none if there is no repository yet. `before` is the transaction group
-    of an earlier set; the base must be older. `seen` are the snapshots of the instance's sets on this host, if the
-    caller has just read them.
+    `known` are the backups in the repository now; none if there is no repository yet. If `before` is given, the base
+    must be older than this transaction group of an earlier set. `seen` are the snapshots of the instance's sets on this
+    host, if the caller has just read them.
     """
     damage = known_damage(repository, instance.name) if repository is not None else DamageRegister()
     damaged = [
@@ -293,9 +293,9 @@ def refuse_clear(instance: Instance, observed: Observation) -> None:
 
 
 def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) -> dict[str, dict[int, str]]:
-    """Return the possible bases of each role, name by GUID: the snapshots of sets, then bookmarks.
+    """Return the possible bases of each role: the names of sets' snapshots and of bookmarks, by GUID.
 
-    Snapshots that belong to no set are not listed, so their number does not matter.
+    Snapshots that belong to no set are not listed, so any number of them costs no time.
     """
     places = set(instance.volumes.values())
     if seen is None:
@@ -308,6 +308,6 @@ def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) ->
 
 
 def _all_points(instance: Instance) -> dict[str, dict[int, str]]:
-    """Return every possible base of an increment, like `_points_of_sets`."""
+    """Return every possible base of an increment, in the form of `_points_of_sets`."""
     points = snapshots.send_points(instance.volumes.values())
     return {role: points[dataset].names for role, dataset in instance.volumes.items()}

@@ -1,4 +1,4 @@
-"""The checks of an instance before any change: its server, the location of its files, and obstacles to a backup."""
+"""Checks of an instance before any change: its server, the location of its files, and obstacles to a backup."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ _MARKS = (".dockerenv", "run/.containerenv")
 def is_container(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether this process runs in an application container.
 
-    The container's root file system is removed with it. The image sets the variable `container`
-    (systemd.io/CONTAINER_INTERFACE); Kubernetes sets another variable.
+    The root file system of a container is removed with the container. The image sets the variable `container`
+    (systemd.io/CONTAINER_INTERFACE). Kubernetes sets another variable.
     """
     named = environment.get("container", "") == "oci" or "KUBERNETES_SERVICE_HOST" in environment
     return named or any((root / mark).exists() for mark in _MARKS)
@@ -102,7 +102,7 @@ def judge_volumes_space(
 
 
 def _space(name: str, values: dict[str, Property]) -> DatasetSpace:
-    # If there is no limit, `zfs get -p` prints 0, or in some releases none.
+    # If there is no limit, `zfs get -p` prints `0`, or `none` in some releases.
     numbers = [int(values[key].value) if values[key].value.isdecimal() else 0 for key in NAMES]
     return DatasetSpace(name, *numbers)
 
@@ -124,7 +124,7 @@ class Observed:
     position: Position
     findings: tuple[FitnessFinding, ...]
     ciphers: Mapping[str, str] = field(default_factory=dict)
-    """The ciphers of the datasets that ZFS encrypts."""
+    """The ciphers of the datasets that ZFS encrypts, by dataset."""
     keys: BinlogKeys = NO_KEYS
     """The keys of the server's encrypted binlogs, as they were before the snapshot."""
     binlog_key: str | None = None
@@ -232,7 +232,7 @@ def _process_of(facts: ServerFacts, session: Session) -> int | None:
 def _objections_to_copies(
     instance: Instance, facts: ServerFacts, mounts: Sequence[MountedFilesystem], volumes: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return why no server can be started on a copy of this server's files.
+    """Return the reasons why no server can be started on a copy of this server's files.
 
     The plan of a restore shows the same texts.
     """
@@ -258,7 +258,7 @@ def _judge_applier(instance: Instance) -> list[FitnessFinding]:
 
 
 def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessFinding]:
-    """Return the lock that a backup needs, with a finding. If the lock is impossible, return an objection."""
+    """Return the lock that a backup needs, with a finding. If the lock is impossible, the finding is an objection."""
     try:
         choice = choose(facts, setting, locks.STRATEGIES)
         return choice, judge_lock(choice)
@@ -267,9 +267,9 @@ def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessF
 
 
 def _elsewhere(facts: ServerFacts, session: Session) -> list[FitnessFinding]:
-    """Return the finding that the server sees its files under a different path than this host.
+    """Return a finding if the server sees its files under other paths than this host.
 
-    `facts` are unchanged answers of the server.
+    `facts` are the server's answers, with paths as the server sees them.
     """
     view = dataset_use_checks.other_view(facts.variables, session.peer)
     return [] if view is None else [judge_view(view)]
@@ -354,7 +354,8 @@ def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFindi
     except ZsnapdbError as error:
         return [unfit("binlog", error.message, error.hint)], None
     except (OSError, IndexError):
-        # The server is rotating its binlog now. The position is later read from the snapshot.
+        # The server is rotating its binlog at this moment. This is harmless, because the position is later read from
+        # the snapshot.
         return [], None
     note = f"it is encrypted with {key}: backups need this key, also after it is rotated; keep each keyring"
     return [warning("keyring", note, "copy the keyring before each rotation")] if key is not None else [], key

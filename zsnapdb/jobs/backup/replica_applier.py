@@ -1,4 +1,4 @@
-"""The stop of a replica's applier during a snapshot, and the restart that always follows.
+"""Stops a replica's applier during a snapshot, and always starts it again.
 
 The applier stops at a position in the binlogs of the replication source.
 """
@@ -26,7 +26,8 @@ _START_ATTEMPTS = 3
 def _marker(instance: Instance) -> Path:
     """Return the path of the file with the names of the stopped channels.
 
-    If this run is killed, the next run starts these channels. A reboot removes the file, but also restarts the server.
+    If this run is killed, the next run starts these channels. A reboot removes the file, but then the server restarts
+    too.
     """
     return instance.host.run / f"applier-{instance.name}"
 
@@ -78,7 +79,7 @@ def stopped_applier(instance: Instance, session: Session, facts: ServerFacts) ->
 
 
 def _stop(instance: Instance, facts: ServerFacts, names: Sequence[str]) -> None:
-    """Stop the channels. The statement waits until the current transaction ends, at most for the read timeout."""
+    """Stop the channels. The statement waits for the end of the current transaction, at most for the read timeout."""
     with instance.session(read_timeout=_STOP_SECONDS) as session:
         statements.stop_applier(session, facts.flavour, facts.dialect, names)
 

@@ -1,4 +1,4 @@
-"""Decisions about interrupted backups of this host: continue, finish, abandon or leave them.
+"""Decisions about this host's interrupted backups: continue, finish, abandon or leave them.
 
 `sweep` removes the leftovers of other runs.
 """
@@ -74,8 +74,8 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
             journal = BackupJournal.read(file, instance.host.journal_disk or DISK)
             around = replace(_surroundings(instance, journal, repository, stored), damaged=damaged)
         except DamagedError as error:
-            # A backup with a journal may have a manifest. Objects that a manifest needs are never removed here, even if
-            # the manifest is unreadable.
+            # A backup with a journal may also have a manifest. Even if the manifest is unreadable, none of its objects
+            # is removed here.
             decision = ResumeDecision.GIVE_UP if journal is None else ResumeDecision.LEAVE
             judgement = ResumeJudgement(decision, Cause.UNREADABLE, error.message)
         else:
@@ -86,7 +86,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
 
 
 def _damaged_chains(instance: Instance, repository: Repository) -> Mapping[str, str]:
-    """Return the known damage of each backup whose chain cannot be restored because of that damage."""
+    """Map backups to the known damage of their chains, if the damage prevents a restore."""
     damage = known_damage(repository, instance.name)
     known, checked = host_backup_record.checked_backups(instance, repository)
     chains = damage.of_chains(checked.provenance.trusted(known.backups))
@@ -119,7 +119,7 @@ def _surroundings(
     started = journal.started
     sources: set[tuple[str, int]] = set()
     origins: set[tuple[str, int]] = set()
-    # A deleted dataset has no snapshots and no bookmarks. Other errors are raised.
+    # Ignore a deleted dataset, which has no snapshots and no bookmarks. Raise other errors.
     points_by_dataset = snapshots.send_points_there({volume.dataset for volume in started.volumes})
     for dataset, points in points_by_dataset.items():
         sources |= {(dataset, guid) for guid in points.snapshots}
@@ -127,8 +127,8 @@ def _surroundings(
     kept = None
     if started.backup_id in stored:
         manifest = repository.manifest(started.draft.instance, started.backup_id)
-        # Another host may have stored a manifest under this id. The earlier run assigned the sequence number when it
-        # stored its own manifest.
+        # Another host may have stored a manifest under this id. Compare the sequence number, which the earlier run
+        # assigned when it stored its own manifest.
         if manifest == journal.completed(started.draft.model_copy(update={"sequence": manifest.sequence})):
             kept = frozenset((volume.dataset, volume.guid) for volume in manifest.volumes)
     return Surroundings(
@@ -176,8 +176,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
     volumes = item.journal.started.volumes
     with _warning_on_error(instance, item.backup_id):
         _release_bases(volumes)
-    # Only the journal knows a bookmark whose snapshot no longer exists, so remove the bookmark even if other removals
-    # fail.
+    # Remove the bookmarks even if other removals fail, because only the journal knows a bookmark without a snapshot.
     for volume in volumes:
         with _warning_on_error(instance, item.backup_id), contextlib.suppress(NotFound):
             destruction.destroy_bookmark(f"{volume.dataset}#{volume.snapshot}", volume.guid)
@@ -209,13 +208,12 @@ def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
 def sweep(
     instance: Instance, repository: Repository, known: Summaries, but: Collection[str] = ()
 ) -> list[OwnedSnapshot]:
-    """Settle snapshot sets without a journal: a stored set becomes a base, a formerly local set becomes local again.
+    """Settle snapshot sets without a journal. A stored set becomes a base; a formerly local set becomes local again.
 
-    Other sets are removed. Return the snapshots of the instance's sets on this host, except local sets that an earlier
-    run recorded.
+    Other sets are removed. Return the snapshots of the instance's sets on this host, except recorded local sets.
 
-    `but` are snapshots that this run itself holds. The caller holds the lease of the instance, and listed the backups
-    `known` while it held the lease. A set with foreign holds or clones stays, with a warning. This host's marks of
+    `but` are snapshots that this run itself holds. The caller holds the lease of the instance, and has held it since
+    before it listed the backups `known`. A set with foreign holds or clones stays, with a warning. This host's marks of
     unfinished backups without a journal on this host are removed too.
     """
     stored = known.listed
@@ -243,7 +241,7 @@ def sweep(
             if backup_id in stored:
                 keep_as_base(names, repository)
             elif local_snapshot.read(instance, backup_id) is not None:
-                # The set was local, and no run has stored it in the repository.
+                # The set was a local set, and no run has stored it in the repository.
                 snapshots.set_on(names, {STATE_PROPERTY: LOCAL})
                 holds.release(names)
             else:

@@ -55,10 +55,9 @@ _PATIENCE = 10.0
 
 
 def backup_of_run(instance: Instance) -> Manifest | None:
-    """Return the stored backup that the run with this id began; None if it began none, or no repository exists yet.
+    """Return the stored backup of the run with this id; None if there is none, or if no repository exists yet.
 
-    A backup with a time in the future is ignored, because a clock was ahead when it took the id of a later scheduled
-    run.
+    A backup with a time in the future is ignored. A clock that was ahead gave it the id of a later scheduled run.
 
     Raises:
         RepositoryError: the store cannot be read.
@@ -85,7 +84,7 @@ def stored_if_known(instance: Instance) -> Manifest | None:
 
 @contextlib.contextmanager
 def hinting(instance: Instance) -> Iterator[None]:
-    """Run the block. If another run is in progress, the error's hint is to repeat the command with the same id."""
+    """Run the block. If another run is in progress, the error's hint says to repeat the command with the same id."""
     try:
         yield
     except BusyError as error:
@@ -99,8 +98,8 @@ def hinting(instance: Instance) -> Iterator[None]:
 class BackupResult:
     """A backup in the repository, and the durations of its snapshot and its transfer in seconds.
 
-    `continued` are the interrupted backups that this run finished first. `is_repeat`: this command made no backup,
-    because an earlier run with this id had begun the returned backup.
+    `continued` are the interrupted backups that this run finished first. If `is_repeat` is set, this command made no
+    backup, because an earlier run with this id had begun the returned one.
     """
 
     manifest: Manifest
@@ -115,7 +114,7 @@ class BackupResult:
 class _BackupRequest:
     """The request of one run: `full` makes a full backup, `fresh` abandons interrupted backups.
 
-    `once`: no backup is made if the run with this id already has one.
+    With `once`, no backup is made if the run with this id already has one.
     """
 
     instance: Instance
@@ -156,7 +155,7 @@ def backup(
     done = DoneHooks(instance.name, instance.hooks(), events)
     request = _BackupRequest(instance.with_events(events), events, full, fresh, once, opener, done)
     known = stored_if_known(instance) if once else None
-    # A run that was killed after it wrote the manifest left a journal. The journal is settled below, unless another run
+    # If a run was killed after it wrote the manifest, its journal still exists. It is settled below, unless another run
     # is in progress.
     if known is not None and (not interrupted.is_any(instance) or is_at_work(instance, "backup")):
         return BackupResult(known, 0.0, 0.0, (), is_repeat=True)
@@ -181,7 +180,7 @@ def backup_local_set(
     """Make a backup from a snapshot set that `zsnapdb snapshot` created.
 
     `requested` is its id, or `latest` for the newest set. The source is not read. After an error the set still exists.
-    Otherwise this is like `backup`.
+    Everything else is as in `backup`.
 
     Raises:
         NotFound: this host has no such set.
@@ -274,7 +273,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
                 taken = take(source, observed, instance.name, backup_id, request.events, run_id=run_id, bases=to_hold)
             snapshotted = time.monotonic()
 
-        # The source is released and closed. No process waits for this run now.
+        # The source is released and closed, so no process waits for this run now.
         with at_low_priority(may_stay_low=True):
             pool = pool_of(next(iter(taken.set.snapshots.values())).dataset)
             host_backup_record.note_turn(instance, repository, taken.set, version.pool_guid(pool))
@@ -334,7 +333,7 @@ def _finish_interrupted(request: _BackupRequest) -> tuple[Manifest, ...]:
     """Finish the unfinished backups of earlier runs. This does not need the server.
 
     A backup that fails again for its own reason is abandoned. Errors of the store and timeouts of commands are raised,
-    because the backup did not cause them. A later run continues the backup.
+    because the backup did not cause them, and a later run continues the backup.
     """
     instance = request.instance
     if not interrupted.is_any(instance):
@@ -423,8 +422,8 @@ def _store(
 ) -> Manifest:
     """Store a new snapshot set. `bases` maps roles to the held bases of the volumes.
 
-    On an error the set is kept only if a later run can continue from the journal. Otherwise `give_back` is called, or
-    the snapshots are removed.
+    If storing fails, the set is kept only if a later run can continue from the journal. Otherwise `give_back` is
+    called, or the snapshots are removed.
     """
     started = journal.started
     sender = Sender.of(instance, repository, journal, writer, is_new=True, bases=bases)

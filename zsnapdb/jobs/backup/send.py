@@ -1,10 +1,10 @@
-"""The storing of a backup that has a journal: send, store, confirm, commit, keep as a base.
+"""Stores a backup that has a journal, in these steps: send, store, confirm, commit, keep as a base.
 
 An interrupted run leaves one of these states, and the next run (`resume.py`) continues:
-- snapshots without a journal: the next run removes the snapshots.
-- a journal, with some or all chunks: the next run continues. It sends every stream again, compares each stored chunk,
-  and stores only the others.
-- a manifest: the next run finishes with `settle`.
+- Snapshots without a journal. The next run removes the snapshots.
+- A journal, with some or all chunks. The next run sends every stream again, compares each stored chunk, and stores only
+  the missing chunks.
+- A manifest. The next run finishes the backup with `settle`.
 """
 
 from __future__ import annotations
@@ -65,11 +65,11 @@ from zsnapdb.zfs.streams import SendStream, estimate
 
 
 def may_hold_base(instance: Instance, names: Sequence[str], of_sets: Collection[str] = ()) -> list[str]:
-    """Return the full names of the snapshots that this run may hold. The next run can find and release the holds.
+    """Return the full names of the snapshots that this run may hold: the next run can find and release these holds.
 
     The next run finds the snapshots `of_sets`, because it reads all sets of the instance. The names of other snapshots
-    are first written to a file; if that fails, these snapshots are left out. A snapshot with the name of a set may
-    belong to no set, because a restore receives snapshots with such names.
+    are first written to a file. If that fails, these snapshots are left out. The name does not show whether a snapshot
+    belongs to a set, because a restore receives snapshots with such names.
     """
     others = [name for name in names if name not in of_sets]
     try:
@@ -113,7 +113,7 @@ def _write(instance: Instance, names: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class LeasedChunks:
-    """The chunks of a volume. A chunk is written only while this run holds the lease."""
+    """The chunks of a volume. Each chunk is written only while this run holds the lease."""
 
     chunks: VolumeChunks
     lease: WriterLease
@@ -134,7 +134,7 @@ class LeasedChunks:
 
 @dataclass(frozen=True)
 class _JournalledChunks(LeasedChunks):
-    """The chunks of a volume. `put_chunk` checks the lease, and first removes the old chunk from the journal."""
+    """The chunks of a volume. `put_chunk` checks the lease, and removes the old chunk from the journal first."""
 
     journal: BackupJournal
 
@@ -149,7 +149,7 @@ class Sender:
     """One run that stores one backup.
 
     `present` maps the keys of chunks that were stored when the run began to their sizes in bytes. `bases` maps roles to
-    the bases of the volumes, if the caller knows and holds them (None: they are looked up).
+    the bases of the volumes, if the caller knows and holds them. If `bases` is None, they are looked up.
     """
 
     instance: Instance
@@ -183,7 +183,7 @@ class Sender:
     def finish(self) -> Manifest:
         """Store all volumes and commit the backup.
 
-        Afterwards the manifest was read back from the store, and the snapshots can be the base of the next backup.
+        Afterwards the manifest has been read back from the store, and the snapshots can be the base of the next backup.
 
         Raises:
             LeaseError: another run has taken over the lease; no manifest was written.
@@ -202,7 +202,7 @@ class Sender:
         return manifest
 
     def _committed(self) -> Manifest:
-        """Commit the backup. Afterwards the manifest was read back."""
+        """Commit the backup, and read the manifest back."""
         manifest = self.journal.completed(self._numbered(self.journal.started.draft))
         assert manifest is not None
         for volume in manifest.volumes:
@@ -263,9 +263,9 @@ class Sender:
         return part
 
     def _send(self, volume: StartedVolume, base: str | None, key: DataKey | None) -> VolumePart:
-        """Send one volume. `base` is the full name of a snapshot or bookmark (None: a full stream).
+        """Send one volume. `base` is the full name of a snapshot or bookmark, or None for a full stream.
 
-        Afterwards all its chunks are stored, the END record of the stream was read, and `zfs send` succeeded.
+        Afterwards all its chunks are stored, the END record of the stream has been read, and `zfs send` has succeeded.
         """
         started = self.journal.started
         chunks = self.repository.chunks(started.draft.instance, started.backup_id, volume.role)
@@ -338,8 +338,8 @@ def store_stream(
 ) -> Uploaded:
     """Send a volume's snapshot and store the stream. Afterwards all chunks are stored, and `zfs send` succeeded.
 
-    `base` is the snapshot or bookmark from which the stream is sent (None: a full stream). `known`, `on_stored` and
-    `memory` have the same meaning as in `upload`. `total` is the estimated size in bytes, if it is already known.
+    `base` is the snapshot or bookmark from which the stream is sent, or None for a full stream. `known`, `on_stored`
+    and `memory` have the same meaning as in `upload`. `total` is the estimated size in bytes, if it is already known.
 
     Raises:
         ConfigError: the stream would have too many chunks. No chunk is stored.
@@ -361,7 +361,7 @@ def store_stream(
                 memory=memory,
             )
         except DamagedError:
-            # The error of `zfs send` explains more than the error of the incomplete stream.
+            # The error of `zfs send` explains more than the error about the incomplete stream.
             stream.raise_its_own_error()
             raise
         stream.finish()
@@ -382,7 +382,8 @@ def _announce(instance: str, repository: Repository, journal: BackupJournal) -> 
 def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]) -> str | None:
     """Return the name of the base: its snapshot or, if that no longer exists, its bookmark. None for a full stream.
 
-    Snapshot and bookmark produce the same stream. A continued run compares every chunk, and would find a difference.
+    Snapshot and bookmark produce the same stream. If they did not, a continued run would notice, because it compares
+    every chunk.
     """
     if volume.from_guid is None:
         return None
@@ -399,7 +400,7 @@ def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]
 def _bases_held(
     instance: Instance, volumes: Sequence[StartedVolume], known: Mapping[str, str] | None
 ) -> Iterator[Mapping[str, str]]:
-    """Yield the base of each increment by role. Base snapshots are held; if the block fails, the holds are released.
+    """Yield the base of each increment by role. Hold the base snapshots; if the block fails, release the holds.
 
     `known` are the bases, if the caller already holds them. If this run is killed, the next run releases the holds.
     """
@@ -423,7 +424,7 @@ def _found_bases(volumes: Sequence[StartedVolume]) -> dict[str, str]:
 
 
 def settle(instance: str, repository: Repository, journal: BackupJournal) -> None:
-    """Finish a committed backup of an earlier run, after its manifest was read back. A second call is harmless.
+    """Finish a committed backup of an earlier run whose manifest was read back. A second call is harmless.
 
     Its snapshots become a base. The mark of an unfinished backup and the journal are removed.
     """
@@ -444,7 +445,7 @@ def _forget(instance: str, repository: Repository, journal: BackupJournal) -> No
 
 
 def protect(names: Sequence[str]) -> None:
-    """Bookmark each snapshot, so that the next increment is possible even if the snapshot is removed.
+    """Bookmark each snapshot, so that the next increment remains possible if the snapshot is removed.
 
     Call this before the first byte is sent.
     """
@@ -476,12 +477,12 @@ def started_backup(
     sequence: int,
     sent_from: Mapping[str, str],
 ) -> StartedBackup:
-    """Return all facts about the backup that a later run needs, before its streams are sent.
+    """Return all facts that a later run needs to continue the backup. Call this before its streams are sent.
 
     `sent_from` maps each role to the base's local snapshot or bookmark; empty for a full backup.
     """
     settings = instance.upload_settings()
-    # Blocks that the pool has compressed are not compressed again.
+    # A stream of blocks that the pool has compressed is not compressed again.
     codec = settings.codec if form is SendForm.PLAIN else Codec.NONE
     volumes = tuple(
         _sized(_volume(described.volumes[role], SEND_FLAGS[form], role, snapshot, base), sent_from.get(role))
@@ -507,7 +508,7 @@ def started_backup(
 def _sized(volume: StartedVolume, base: str | None) -> StartedVolume:
     """Return the volume with the estimated size of its stream.
 
-    Estimating a stream from a bookmark takes long, so `store_stream` does that.
+    If the base is a bookmark, the estimate takes long, so `store_stream` makes it later.
     """
     if volume.from_guid is not None and (base is None or "@" not in base):
         return volume

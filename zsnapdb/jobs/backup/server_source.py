@@ -1,10 +1,10 @@
-"""The source that is a database server on filesystems of this host.
+"""A source that is a database server on filesystems of this host.
 
 During the snapshot, hooks, a stopped applier and a lock prevent writes. The binlog in the snapshot proves the position.
 
 A change through mapped memory is in a snapshot only after the kernel has written it back. With myisam_use_mmap MyISAM
 changes rows in place in the mapped file. FLUSH TABLES unmaps the file without a sync (storage/myisam/mi_dynrec.c of
-both families). The changed pages are then in the page cache, which ZFS does not know.
+both families). The changed pages are then only in the page cache, which ZFS does not see.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ from zsnapdb.zfs.command import run
 
 _SWITCHES = ("myisam_use_mmap", "rocksdb_allow_mmap_writes")
 _AHEAD_SECONDS = 60.0
-"""The time limit in seconds of the first of two write-backs. The first runs without a lock and writes most pages."""
+"""The time limit in seconds of the first of two write-backs. This one runs without a lock and writes most pages."""
 _CATCH_UP_SECONDS = 30.0
 
 
@@ -91,11 +91,11 @@ def write_back(mountpoints: Iterable[str], seconds: float = _AHEAD_SECONDS) -> N
 
 
 def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
-    """Return the newest known tail of the server's newest binlog. Call this before the server is held.
+    """Return the newest known tail of the server's newest binlog. Call this before the server is locked.
 
     If the server has written little since the recorded tail, return the recorded tail. Otherwise read the server's own
-    files after the recorded tail. The proof uses a tail only if the binlog in the snapshot contains it too. Only a
-    proof records a tail. Errors are ignored, because the proof reports the same errors.
+    files after the recorded tail. The proof of the position uses a tail only if the binlog in the snapshot contains it
+    too, and only this proof records a tail. Errors are ignored, because the proof reports the same errors.
     """
     known = binlog_tail_record.read(instance, observed.facts.flavour)
     paths = binlog_paths(observed.facts.variables, "log_bin")
@@ -132,7 +132,7 @@ def prove_position(
         )
     position = found.position
     if isinstance(position.gtids, gtid.GtidSet):
-        # Transactions that are in no binlog (gtid_purged) are part of the data too (refman 8.4, "gtid_purged").
+        # The data also contains transactions that are in no binlog (refman 8.4, "gtid_purged").
         position = replace(position, gtids=position.gtids.union(facts.gtid_purged))
     if not _covers(position, before):
         raise ConsistencyError(
@@ -187,7 +187,7 @@ def in_snapshot(paths: Sequence[str], observed: Observed, instance: Instance, ba
 
 
 _AT_ONCE_SECONDS = 1.0
-"""The time in seconds to wait for a lock that has a fallback. lock_wait_timeout allows no smaller value."""
+"""The time in seconds to wait for a lock that has a fallback. It is the smallest value of lock_wait_timeout."""
 _POSITION_BYTES = 4096
 
 
@@ -196,7 +196,7 @@ class ServerHold:
     """The result of a hold: the lock, and the time in milliseconds for which it was held.
 
     `before` is the position that the server published just before the snapshot. `channels` are the replication channels
-    at that time. `known` is a tail of the newest binlog before the hold.
+    at that time. `known` is a tail of the newest binlog from before the hold.
     """
 
     choice: LockChoice
@@ -396,7 +396,8 @@ def _attempt(
         properties = {
             **marks,
             LOCK_PROPERTY: choice.name,
-            # A lower bound, so that even the set of a killed run has a position. The proof sets the exact one.
+            # Set a lower bound now, so that even the set of a killed run has a position. The proof sets the exact
+            # position.
             POSITION_PROPERTY: f"at least {before.short(_POSITION_BYTES)}",
         }
         pending = request.prepare(properties)
@@ -415,7 +416,7 @@ def _attempt(
         except LockError:
             if in_time or not pending.is_started:
                 raise
-            # The watchdog noticed the missed deadline before this thread did. The error is raised below.
+            # The watchdog noticed the missed deadline first. The error is raised below.
         finally:
             # The lock is released. The kernel still finishes the snapshots, and only finished snapshots can be removed.
             pending.finish()
@@ -434,7 +435,7 @@ def _attempt(
 def _low_priority_outside_lock(
     choice: LockChoice, hooked: Hooked
 ) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Run the block at low priority, and yield a context that runs the work under the lock at high priority.
+    """Run the block at low priority. Yield a context in which the work under the lock runs at high priority.
 
     If there are hooks, the block keeps its priority, because a hook may hold a resource for which other processes wait.
     Without a lock the yielded context changes nothing, because no process waits for this process.
@@ -447,7 +448,7 @@ def _low_priority_outside_lock(
 
 
 def _refuse_change(session: Session, observed: Observed, choice: LockChoice) -> None:
-    """Raise PreflightError if the server has changed since it was observed and is no longer fit for a backup."""
+    """Raise PreflightError if a change of the server since it was observed makes it unfit for a backup."""
     facts = refresh_facts(session, observed.facts, engines=choice.lock.needs_crash_safe)
     error = objection(judge_durability(facts))
     if error is not None:
@@ -463,7 +464,7 @@ def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: LockCh
     """Remove the snapshots and raise LockNotGranted if they contain an unfinished DDL statement.
 
     MariaDB's recovery would finish the statement and write it to its binlog. Then the recovered server would be one
-    transaction past the recorded position. Every lock excludes DDL, so this can happen only without a lock.
+    transaction past the recorded position. Every lock excludes DDL, so this can happen only if no lock is taken.
     """
     if choice.lock.holds_ddl or not family(observed.facts.flavour).finishes_ddl:
         return
@@ -485,7 +486,7 @@ def open_source(instance: Instance) -> AbstractContextManager[AnySource]:
         PreflightError: the source is a virtual machine and libvirt does not answer.
     """
     if instance.settings.vm is not None:
-        # The backup of a server does not need these modules.
+        # Import late, because the backup of a server does not need these modules.
         from zsnapdb.jobs.backup.vm_source import open_machine
 
         return open_machine(instance, instance.settings.vm)

@@ -3,7 +3,8 @@
 A source is a database server on filesystems of this host (`server_source.py`) or a virtual machine (`vm_source.py`).
 The engine holds the source during a snapshot, and the source proves its position.
 
-The engine calls the phases below in this order. It handles streams, chains and the repository itself.
+The engine calls the phases of `Source` in the order in which they are defined. It handles streams, chains and the
+repository itself.
 
 `take` creates one consistent snapshot set: hold the source, create all snapshots in one request, release the source,
 prove the set. A set that is not proved is removed.
@@ -37,7 +38,7 @@ from zsnapdb.zfs import destruction, holds, snapshots
 
 
 class Observation(Protocol):
-    """A source that is fit for a backup: all findings, and its volumes (role to dataset).
+    """The observation of a source that is fit for a backup: all findings, and the volumes (role to dataset).
 
     `ciphers` are the ciphers of the encrypted datasets.
     """
@@ -63,7 +64,7 @@ class Proof(Protocol):
 
 @dataclass(frozen=True)
 class SourceDescription:
-    """The manifest's description of the source, and of each volume (by role)."""
+    """The manifest's descriptions of the source and, by role, of each volume."""
 
     source: SourcePart
     volumes: Mapping[str, VolumeType]
@@ -71,7 +72,7 @@ class SourceDescription:
 
 @dataclass(frozen=True)
 class SnapshotRequest:
-    """A single request that creates the snapshots of all volumes, and records `state` and the run on them."""
+    """A single request that creates the snapshots of all volumes, and records `state` and the run's id on them."""
 
     instance: str
     backup_id: str
@@ -123,7 +124,7 @@ class Source(Protocol[O, H, P]):
     """
 
     def recover(self) -> str | None:
-        """Undo the changes of a killed run to the source. Return the text of a warning; None if there were none."""
+        """Undo the changes of a killed run to the source. Return the text of a warning; None without changes."""
 
     def observe(self) -> O:
         """Check the source; change nothing.
@@ -136,8 +137,9 @@ class Source(Protocol[O, H, P]):
         """Hold the source, start the request, and release the source. Afterwards the snapshots exist.
 
         Prepare the request before the hold, and start it during the hold. The source decides on the kind of hold, its
-        time limit, the hooks, and further tries. If snapshots were created, it calls `request.withdraw` before the next
-        try. The source is always released, even after an error. On an error the engine withdraws the request.
+        time limit, the hooks, and retries. If a failed try created snapshots, the source calls `request.withdraw`
+        before the next try. The source is always released, even after an error. On an error the engine withdraws the
+        request.
         """
 
     def prove(self, observed: O, hold: H, made: SnapshotSet) -> P:
@@ -162,7 +164,7 @@ Raises ServerError, or another typed error, if the source cannot be reached.
 
 @dataclass(frozen=True)
 class ProvedSet(Generic[P]):
-    """A snapshot set, and its source's proof. `holds_bases`: the base snapshots are held."""
+    """A snapshot set, and its source's proof. If `holds_bases` is set, the base snapshots are held."""
 
     set: SnapshotSet
     proof: P
@@ -183,9 +185,9 @@ def take(
     """Create the snapshot set `backup_id` of the source of an instance, and prove the set.
 
     The request marks the snapshots with `state`. Afterwards the snapshots of a backup are held and bookmarked, so that
-    the next increment is possible even if the snapshots are removed. The snapshots `bases`, from which the backup is
-    sent, are held too. Sets that are not backups need no hold, because ZFS destroys no snapshot that has clones. After
-    an error the new snapshots are removed. Errors of the source are raised too.
+    the next increment remains possible if the snapshots are removed. The snapshots `bases`, from which the backup is
+    sent, are held too. Snapshots of other sets need no hold, because ZFS destroys no snapshot that has clones. After an
+    error the new snapshots are removed. Errors of the source are raised too.
 
     Raises:
         ConsistencyError: the snapshots are not in one transaction group.

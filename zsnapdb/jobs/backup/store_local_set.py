@@ -1,6 +1,6 @@
-"""The later storing of local snapshot sets in the repository.
+"""Stores existing local snapshot sets in the repository.
 
-This happens after an outage of the store, or with `zsnapdb backup --set`, for which the server may be down.
+This happens after an outage of the store, or with `zsnapdb backup --set`, which works even if the server is down.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class OutageSnapshot:
     def becomes_backup(self) -> None:
         """Turn the set into a backup's set that is not stored yet. The caller writes the journal next.
 
-        Until then the manifest of the local set stays. By this manifest the next run knows that a set without a journal
-        was local.
+        Until then the manifest of the local set stays. If this run is killed, the manifest tells the next run that the
+        set was local.
         """
         with instance_snapshots.changing_sets(self.instance, self.instance.volumes.values()):
             holds.ensure_held(self.names, holds.HOLD_TAG)
@@ -67,7 +67,7 @@ class OutageSnapshot:
             holds.release(self.names, BASE_TAG)
 
     def stays_local(self) -> None:
-        """Turn the set back into a local set, so that it stays although its backup failed."""
+        """Turn the set back into a local set, so that it is kept although its backup failed."""
         snapshots.set_on(self.names, {STATE_PROPERTY: LOCAL})
         local_snapshot.write(self.instance, self.described, self.set, self.created)
         holds.release(self.names)
@@ -88,7 +88,7 @@ def snapshot_during_outage(
     """Create the snapshot set of a backup whose store is unreachable.
 
     Raises:
-        UnreachableError: the error `outage`, because no set on this host is stored yet and the address may be wrong.
+        UnreachableError: no set on this host is stored yet, so the store's address may be wrong. The error is `outage`.
     """
     with opener(instance) as source:
         with lock_server_work(instance):
@@ -120,7 +120,7 @@ def snapshot_during_outage(
 
 @contextlib.contextmanager
 def kept_on_error(early: OutageSnapshot) -> Iterator[None]:
-    """Run the block. If it fails before the set belongs to a backup, a note on the error says where the set is."""
+    """Run the block. If it fails before the set belongs to a backup, a note on the error names the set."""
     try:
         yield
     except BaseException as error:
@@ -134,7 +134,7 @@ def kept_on_error(early: OutageSnapshot) -> Iterator[None]:
 
 
 def wait_for_store(instance: Instance, events: KeptWarnings, early: OutageSnapshot, outage: UnreachableError) -> None:
-    """Return when the store can be reached.
+    """Wait until the store can be reached.
 
     Raises:
         UnreachableError: the store is still unreachable after the repository's `patience`.
@@ -156,7 +156,7 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class _RecordedSource:
-    """The source of an earlier set. The source was checked when the set was created, and is not checked again."""
+    """The source of an existing set. The source was checked when the set was created, and is not checked again."""
 
     volumes: Mapping[str, str]
     ciphers: Mapping[str, str]

@@ -1,4 +1,4 @@
-"""The source that is a virtual machine. Its disks are zvols of this host, and no server in it proves a position.
+"""A source that is a virtual machine. Its disks are zvols of this host. No server in the machine proves a position.
 
 `planning/vm/consistency_level.py` defines the grade: the consistency of a snapshot.
 """
@@ -62,10 +62,9 @@ class ObservedInside:
 
 @dataclass
 class LockedGuestServer:
-    """The server while it is locked, for at most `remaining()` seconds.
+    """The server while it is locked. The lock lasts for at most `remaining()` more seconds.
 
-    After the release of the lock, `after` is the position that the server had published at the release. `lock`
-    describes the lock.
+    `after` is set when the lock is released. It is the position that the server had published then.
     """
 
     facts: ServerFacts
@@ -159,7 +158,7 @@ def _prove_inside(host: str, addresses: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def locked(instance: Instance, observed: ObservedInside) -> Iterator[LockedGuestServer]:
-    """Hold the server's lock during the block, at most for `lock.deadline`. All slow work is done before the lock.
+    """Hold the server's lock during the block, for at most `lock.deadline`. All slow work is done before the lock.
 
     Raises:
         LockNotGranted: the lock could not be acquired; the block did not run.
@@ -214,7 +213,7 @@ class MachineHold:
 
 @dataclass(frozen=True)
 class MachineProof:
-    """The grade of a set, and the type of each volume by role."""
+    """The grade of a set and, by role, the type of each volume."""
 
     hold: MachineHold
     volumes: Mapping[str, ZvolType]
@@ -296,8 +295,8 @@ class MachineSource:
 
         Raises:
             HookError: a hook aborts the backup.
-            LockError: the grade is below the minimum; no byte was sent.
-            ConsistencyError: the grade is below the minimum; no byte was sent.
+            LockError: the grade is below the minimum. No byte was sent.
+            ConsistencyError: the grade is below the minimum. No byte was sent.
             CommandTimeout: the agent does not confirm the thaw of the guest.
         """
         hooked = Hooked(self.instance.name, self.instance.hooks(), request.backup_id, request.names, events)
@@ -329,8 +328,8 @@ class MachineSource:
     ) -> tuple[Freeze, LockedGuestServer | None]:
         """Create the snapshots while the guest is frozen, and under the lock of the server in the machine, if any.
 
-        All slow work is done before the lock and the freeze. If the snapshots are late, the kernel finishes them after
-        the thaw.
+        All slow work is done before the lock and the freeze. If the creation of the snapshots is slow, the kernel
+        completes it after the thaw.
         """
         uuid, deadline, server = observed.known.domain.uuid, self.settings.freeze_deadline, None
         pending = _prepared(request)
@@ -380,7 +379,7 @@ class MachineSource:
         """Freeze, create the snapshots, thaw.
 
         Raises:
-            ConsistencyError: the guest must be frozen and is not; no snapshot was requested.
+            ConsistencyError: the guest must be frozen but is not. No snapshot was requested.
         """
         freeze.begin()
         consistency_level.refuse_below(
@@ -438,7 +437,7 @@ class MachineSource:
 
 
 def _prepared(request: SnapshotRequest) -> snapshots.PendingSnapshots:
-    # This value is a lower bound, so that even the set of a killed run has a grade. The proof sets the reached grade.
+    # Set a lower bound now, so that even the set of a killed run has a grade. The proof sets the reached grade.
     return request.prepare({GRADE_PROPERTY: Grade.CRASH.value})
 
 

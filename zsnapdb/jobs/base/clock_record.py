@@ -19,8 +19,8 @@ from zsnapdb.planning.clock_guard import ClockRecord, RemovalTime
 def removal_time(host: Host) -> RemovalTime:
     """Return the time by which things expire, and record the present reading of the clocks.
 
-    If the record cannot be written, the next command uses the previous record. Without a steady clock the wall clock is
-    trusted, because it cannot be compared.
+    If the record cannot be written, the next command uses the previous record. Without a steady clock, the wall clock
+    is trusted, because there is no clock to compare it with.
     """
     if (reading := host.reading()) is None:
         at = host.now()

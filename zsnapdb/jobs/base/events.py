@@ -80,11 +80,12 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
-    """Run the block to its end. Ctrl-C, SIGTERM and the end of the session take effect after the block.
+    """Run the block to its end. Ctrl-C, SIGTERM and the end of the login session take effect after the block.
 
-    `tell` gets one line when a signal arrives. The signals are handled, not ignored, because a program started in the
-    block would inherit an ignored signal (signal(7)). Programs that must not get Ctrl-C need their own process group.
-    In a thread other than the main thread the block runs unprotected, because such a thread gets no signals.
+    When a signal arrives, `tell` gets one line. The signals are handled and not ignored, because a program that is
+    started in the block would inherit an ignored signal (signal(7)). Programs that must not get Ctrl-C need their own
+    process group. In a thread other than the main thread the block runs unprotected, because such a thread gets no
+    signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -109,6 +110,6 @@ def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
     finally:
         for number, handler in kept.items():
             signal.signal(number, handler)
-    # This line is not reached after an error of the block, which ends the command for its own reason.
+    # This line is not reached after an error of the block, because that error ends the command.
     if came:
         signal.raise_signal(came[0])

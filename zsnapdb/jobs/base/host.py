@@ -36,7 +36,7 @@ def system_now() -> datetime:
 def system_steady() -> tuple[str, float] | None:
     """Return the boot id and the seconds of the steady clock; None if the kernel does not provide them.
 
-    The steady clock also runs while the host is suspended, and nobody can set it (clock_gettime(2), CLOCK_BOOTTIME).
+    The steady clock also runs while the host is suspended, and it cannot be set (clock_gettime(2), CLOCK_BOOTTIME).
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -46,26 +46,26 @@ def system_steady() -> tuple[str, float] | None:
 
 
 def backup_id_at(moment: datetime) -> str:
-    """Return a new backup id for a backup at this time."""
+    """Return a new id for a backup at this time."""
     return new_backup_id(moment, secrets.randbits(16))
 
 
 OpenStore: TypeAlias = "Callable[[RepositorySettings, Callable[[str], None] | None], tuple[Store, str]]"
 """Function that opens the store of a repository, and returns the store and the key prefix.
 
-The callback receives retries.
+The callback receives messages about retries.
 """
 
 
 def _open_store(settings: RepositorySettings, tell: Callable[[str], None] | None) -> tuple[Store, str]:
-    # Most commands open no store, and loading its modules would take longer than the command.
+    # Import late, because most commands open no store, and loading its modules would take longer than the command.
     from zsnapdb.store.layers import open_store
 
     return open_store(settings, tell)
 
 
 def _who() -> AuthorPart:
-    """Return the user of this process according to the kernel, to sudo, and to a service that acts for a user.
+    """Return the user of this process, according to the kernel, sudo, and a service that acts for a user.
 
     Sources: proc(5), loginuid; sudo(8).
     """
@@ -110,7 +110,7 @@ class Host:
     """Locks and marks that a reboot clears."""
 
     cache: Path = Path("/var/cache/zsnapdb")
-    """Copies of content of the repository. The folder may be removed at any time."""
+    """Copies of the repository's content. The folder may be removed at any time."""
 
     journals: Path = Path("/var/lib/zsnapdb/journal")
     """Journals of interrupted backups for the next run, a folder per instance."""
@@ -125,7 +125,7 @@ class Host:
 
     @property
     def bases(self) -> Path:
-        """Base snapshots that running backups hold and that belong to no set, a file per instance (`send.py`)."""
+        """Base snapshots that running backups hold and that belong to no set, in a file per instance (`send.py`)."""
         return self.records.with_name("bases")
 
     @property
@@ -172,13 +172,13 @@ class Host:
     """The time in UTC."""
 
     steady: Callable[[], tuple[str, float] | None] | None = None
-    """Returns the boot id and the seconds of a clock that cannot be set.
+    """Function that returns the boot id and the seconds of a clock that cannot be set.
 
-    None: the kernel's clock, if `now` is the wall clock.
+    None stands for the kernel's clock if `now` is the wall clock.
     """
 
     def reading(self) -> ClockReading | None:
-        """Return the present reading of both clocks; None if the wall clock has no matching steady clock."""
+        """Return the present readings of both clocks; None if no steady clock belongs to the wall clock."""
         from zsnapdb.planning.clock_guard import ClockReading
 
         steady = self.steady or (system_steady if self.now is system_now else None)
@@ -186,13 +186,13 @@ class Host:
         return ClockReading(self.now(), *said) if said is not None else None
 
     id_at: Callable[[datetime], str] = backup_id_at
-    """An id for an object that starts at that time."""
+    """Function that returns a new id for an object that starts at that time."""
 
     def latest(self) -> datetime:
         """Return the wall-clock time or the proven time, whichever is later.
 
-        Creation and use of objects are recorded with this time. So an object that was created while the wall clock was
-        behind does not expire early.
+        Creation and use of objects are recorded with this time. So an object does not expire early if it was created
+        while the wall clock was behind.
         """
         from zsnapdb.jobs.base.clock_record import removal_time
 
@@ -203,15 +203,15 @@ class Host:
         return self.id_at(self.latest())
 
     run_id: Callable[[], str] = run_context.run_id
-    """The id of the run to which this job belongs."""
+    """Function that returns the id of the run to which this job belongs."""
 
     who: Callable[[], AuthorPart] = _who
-    """The user of the job: the accounts of this process, or the user for whom a service runs the job."""
+    """The user of the job: the accounts of this process, or the user for whom a service runs it."""
 
     open_store: OpenStore = _open_store
 
     journal_disk: JournalDisk | None = None
-    """The writer of the journals (None: a writer to the disk of this host)."""
+    """The writer of the journals. If it is None, journals are written to the disk of this host."""
 
     has_ended: Callable[[Holder], bool] = _has_ended
     """Function that returns whether the holder of a lease has certainly ended."""

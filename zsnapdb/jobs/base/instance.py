@@ -60,13 +60,13 @@ class Instance:
     wait: float = 0.0
     """The time in seconds for which a run waits for another run on the instance."""
     replicas_will_be_rebuilt: bool = False
-    """The user confirmed that every replica will be rebuilt after a restore replaces its source's data."""
+    """Whether the user confirmed that every replica will be rebuilt after a restore replaces its source's data."""
 
     @classmethod
     def of(cls, settings: Settings, name: str | None, events: Events = SILENT) -> Instance:
-        """Return the instance with this name (None: the only instance).
+        """Return the instance with this name, or the only instance if the name is None.
 
-        Raises ConfigError if the instance is not configured, or has an unknown lock strategy.
+        Raises ConfigError if the instance is not configured or has an unknown lock strategy.
         """
         instance_name, instance = settings.one_instance(name)
         if instance.lock.strategy != AUTO:
@@ -88,7 +88,7 @@ class Instance:
 
     @classmethod
     def at(cls, settings: Settings, name: str | None, repository: str | None, events: Events = SILENT) -> Instance:
-        """Return the instance with the repository of this name (None: its own repository).
+        """Return the instance with the repository of this name, or with its own repository if the name is None.
 
         Retention policy and objectives of another repository have precedence over those of the instance. Objectives for
         copies apply only to the instance's own repository. Raises UsageError if the repository is not configured.
@@ -138,7 +138,7 @@ class Instance:
         )
 
     def impatient(self, seconds: float) -> Instance:
-        """Return the instance with a limit in seconds for the retries of all its repositories."""
+        """Return the instance with `seconds` as the limit for the retries of all its repositories."""
 
         def limited(settings: RepositorySettings) -> RepositorySettings:
             return settings.model_copy(update={"patience": min(settings.patience, seconds)})
@@ -147,7 +147,7 @@ class Instance:
         return replace(self, repository=limited(self.repository), copies=copies)
 
     def retention_policy(self) -> KeepSettings:
-        """Return the retention policy of the instance, else the policy of its repository.
+        """Return the retention policy of the instance. If it has none, return the policy of its repository.
 
         Raises ConfigError if neither is configured.
         """
@@ -183,7 +183,7 @@ class Instance:
         return replace(self, wait=seconds)
 
     def logging_in_as(self, user: str, password_file: Path | None) -> Instance:
-        """Return the instance with another account for its sessions (`password_file` None: no password).
+        """Return the instance with another account for its sessions. If `password_file` is None, it has no password.
 
         The address of the server does not change.
         """
@@ -243,7 +243,7 @@ class Instance:
 
     @property
     def tls(self) -> Tls:
-        """The TLS settings for TCP connections to the instance's server, and from that server to others."""
+        """The TLS settings for TCP connections to the instance's server, and from this server to other servers."""
         from zsnapdb.mysql.tls import Tls, TlsMode
 
         s = self.settings
@@ -261,7 +261,7 @@ class Instance:
 
         Raises PreflightError if the instance is a virtual machine.
         """
-        # Commands that only use the repository load no database client.
+        # Import late, so that commands that only use the repository load no database client.
         from zsnapdb.mysql.session import Session
 
         return Session.open(self.address, self.settings.password(), read_timeout=read_timeout)
@@ -281,10 +281,11 @@ class Instance:
     def open_repository(self) -> Repository:
         """Open the instance's repository.
 
-        If the marker is lost, the manifests of the instance are used instead. Raises NotFound with the address if no
-        repository is found there.
+        If the repository's marker is lost, the manifests of the instance are used instead. Raises NotFound with the
+        address if no repository is found there.
         """
-        # Most commands need no repository, and loading its modules would take longer than the command.
+        # Import late, because most commands need no repository, and loading its modules would take longer than the
+        # command.
         from zsnapdb.repository.repository import Repository
 
         try:
@@ -296,7 +297,7 @@ class Instance:
         return repository
 
     def open_or_create_repository(self) -> Repository:
-        """Open the instance's repository. Create the marker if the repository has none yet."""
+        """Open the instance's repository. If it has no marker yet, create the marker."""
         from zsnapdb.repository.repository import Repository
 
         store, prefix = self.open_store()
@@ -342,7 +343,7 @@ class Instance:
         stream = self.repository.stream
         level, adaptive = (FIRST_LEVEL, True) if stream.level == "auto" else (stream.level, False)
         codec = Codec.NONE if level == 0 else Codec.ZSTD
-        # With a bandwidth limit, more connections would only wait.
+        # With a bandwidth limit, additional connections would only wait.
         widens = self.repository.bandwidth is None
         first = min(FIRST_CHUNK, stream.chunk_size)
         return UploadSettings(stream.chunk_size, codec, level, stream.concurrency, adaptive, widens, first)

@@ -1,6 +1,6 @@
-"""Reading of an instance's snapshots on this host.
+"""Functions that read an instance's snapshots on this host.
 
-Each command reads only the snapshots that it needs, with the help of a cache.
+With the help of a cache, each command reads only the snapshots that it needs.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 _GENERATION_FILE = ".generation"
 _CHANGING = "changing"
-"""The content of the generation file while a run changes a set, and after a run was killed during such a change."""
+"""The content of the generation file while a run changes a set. It stays there if the run is killed."""
 _PATIENCE = 10.0
 
 HOLDS = "userrefs"
-"""The number of holds of a snapshot (zfsprops(7)). It must be read before the snapshot is recorded."""
+"""The number of holds of a snapshot (zfsprops(7)). It must be read if the snapshot is to be recorded."""
 
 
 def _folder(instance: Instance) -> Path:
@@ -72,7 +72,7 @@ def recorded_snapshots(instance: Instance, place: str, names: SnapshotNames) -> 
 def read_generation(instance: Instance) -> str:
     """Return the present id of the cache, which `changing_sets` replaces.
 
-    Read the id before the snapshots, for `note`.
+    Call this before the snapshots are read. `note_snapshots` needs the id.
     """
     try:
         return (_folder(instance) / _GENERATION_FILE).read_text()
@@ -91,7 +91,8 @@ def note_snapshots(
     with contextlib.suppress(BusyError, OSError, PreflightError), _alone(instance, 0.0):
         current = read_generation(instance)
         if current == _CHANGING:
-            # These results may be older than the change of a killed run. A new generation makes later results valid.
+            # These results may be older than the change that a killed run made. With a new generation, later results
+            # are valid.
             _begin(instance, secrets.token_hex(16))
         elif current == generation_before:
             _note(instance, names, seen)
@@ -115,7 +116,7 @@ def _note(instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable
 def changing_sets(instance: Instance, places: Collection[str]) -> Iterator[None]:
     """Let the block change local sets. Until the block ends, snapshots of these datasets are not recorded.
 
-    Snapshots that were read before the end of the block are not recorded later either. Raises PreflightError if a
+    Snapshots that were read before the end of the block are not recorded afterwards either. Raises PreflightError if a
     record cannot be removed.
     """
     with _alone(instance, _PATIENCE):
@@ -145,7 +146,7 @@ def _line(name: str, number: int) -> str:
 
 
 _MOST_BY_NAME = 1000
-"""The maximum number of snapshots queried by name. For more snapshots, a listing of all snapshots takes no longer."""
+"""The maximum number of snapshots to query by name. If there are more, listing all snapshots takes no longer."""
 
 
 @dataclass(frozen=True)
@@ -175,9 +176,9 @@ class SetsHere:
             note_snapshots(self.instance, self.listed, seen, self.generation)
 
     def read(self, more: Sequence[str] = (), states: Collection[str] | None = None) -> list[OwnedSnapshot]:
-        """Return the snapshots of the instance's sets in one of the states (None: any), oldest first.
+        """Return the snapshots of the instance's sets in one of the states, oldest first. None stands for any state.
 
-        The result includes the properties `MARKS` and `more`. Raises NotFound if a dataset does not exist.
+        The result includes the properties in `MARKS` and `more`. Raises NotFound if a dataset does not exist.
         """
         if states is not None and LOCAL not in states:
             return [one for one in self.all_but_noted(more) if _is_in(one, states)]
@@ -212,8 +213,8 @@ class SetsHere:
     def torn_after(self, group: int, states: Collection[str], volumes: int) -> list[OwnedSnapshot]:
         """Return the snapshots of incomplete sets in one of the states that were created after the transaction group.
 
-        `volumes` is the number of snapshots of a complete set. zsnapdb creates all snapshots of a set at once. So
-        another program renamed or destroyed the missing snapshot, or renamed its dataset.
+        `volumes` is the number of snapshots of a complete set. zsnapdb creates all snapshots of a set at once. So if
+        one is missing, another program renamed or destroyed it, or renamed its dataset.
         """
         if self.listed is None:
             known = {one.snapshot.full_name: one for one in self.read((), states)}
@@ -237,7 +238,7 @@ class SetsHere:
     def _oldest_first(self) -> list[str]:
         """Return the names of sets that exist on all datasets, in ZFS's order of creation.
 
-        The times in them may be wrong.
+        The names are not compared, because the times in them may be wrong.
         """
         if not self.listed:
             return []
@@ -267,7 +268,7 @@ def own_snapshots(
 ) -> list[OwnedSnapshot]:
     """List the snapshots, and return the result of `SetsHere.read`.
 
-    With `only`, only the snapshots of the set with this id are read, so the number of snapshots does not matter.
+    With `only`, only the snapshots of the set with this id are read. This is fast for any number of snapshots.
     """
     if only is None:
         return SetsHere.look(instance, places).read(more, states)
@@ -281,8 +282,8 @@ def _is_in(one: OwnedSnapshot, states: Collection[str] | None) -> bool:
 
 
 def _of_sets(instance: str, marked: Iterable[OwnedSnapshot]) -> list[OwnedSnapshot]:
-    # The properties alone prove nothing, because snapshots inherit them from their dataset, and a restored dataset has
-    # some. So the name must match too.
+    # The properties alone prove nothing, because snapshots inherit properties from their dataset, and a restored
+    # dataset may have these. So the name must match too.
     return [
         one
         for one in marked

@@ -1,4 +1,4 @@
-"""The digests of documents that this host stored or adopted, in files below the folder `Host.records`.
+"""Digests of the documents that this host stored or adopted, in files below the folder `Host.records`.
 
 `documents.json` contains the digests of an instance's small documents in all repositories, because each document names
 its repository. The backup and binlog records in the same folder contain the digests of manifests and of rotated
@@ -41,9 +41,9 @@ _LOCK_SECONDS = 30.0
 
 @dataclass
 class _Read:
-    """The content of the files in this `state`. `knows_any`: this host stored or adopted backups.
+    """The content of the files in the given `state`. `knows_any` is set if this host stored or adopted backups.
 
-    Digests are bytes, which take half the memory of their text and keep none of the parsed files in memory.
+    Digests are stored as bytes. They need half the memory of their text, and keep no parsed file in memory.
     """
 
     state: tuple[tuple[str, int, int], ...] = ()
@@ -64,7 +64,7 @@ class OwnDocumentFiles:
     _reading: Lock = field(default_factory=Lock)
 
     def knows(self, digest: str) -> bool:
-        """Return whether this host stored or adopted a document with this SHA-256."""
+        """Return whether this host stored or adopted a document with this SHA-256 digest."""
         packed = bytes.fromhex(digest)
         with self._reading:
             if self._read is None or (packed not in self._read.digests and self._read.state != self._state()):
@@ -79,8 +79,8 @@ class OwnDocumentFiles:
     def tells_apart(self) -> bool:
         """Whether the records of this host distinguish its own documents from foreign ones.
 
-        False on a host that stored and adopted no backups. After an upgrade from a version without records, also False
-        until the first backup, archive run or drill.
+        They do not on a host that stored and adopted no backups. After an upgrade from a version without records, they
+        do not until the first backup, archive run or drill.
         """
         if not self.has_begun:
             return False
@@ -92,8 +92,8 @@ class OwnDocumentFiles:
         if not self.has_begun:
             self.knows("")
             if self._read is not None and self._read.knows_any:
-                # An earlier version stored other documents too, so `inherit_documents` creates the record with all of
-                # them.
+                # An earlier version may have stored other documents, so `inherit_documents` creates the record with all
+                # of them.
                 return
         with self._warning():
             self.change(lambda own: own.with_digests(place, (digest,)))
@@ -101,7 +101,7 @@ class OwnDocumentFiles:
             self._read.digests.add(bytes.fromhex(digest))
 
     def forget(self, place: str) -> None:
-        """Remove the documents of a deleted place from the record. Warn if the record cannot be written."""
+        """Remove the documents at a deleted place from the record. Warn if the record cannot be written."""
         if self.has_begun:
             with self._warning():
                 self.change(lambda own: own.without(place))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from zsnapdb.repository.repository import Repository
 
 _HOLDER = re.compile(r"([0-9]{1,20}) ([^\n]{1,200})\n")
-"""The content of a lock file: the process that holds the lock, and the current action of that process."""
+"""The content of a lock file: the process that holds the lock, and the process's current action."""
 _LONGEST = 1000
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
@@ -38,16 +38,17 @@ def exclusive(
 ) -> Iterator[None]:
     """Run the block as the only holder of the lock `name` on this host.
 
-    `folder` contains the lock files (None: the folder of this host). If this run has to wait, `tell` receives a line.
-    Afterwards the lock file is removed. Raises BusyError if another run still holds the lock after `patience` seconds,
-    PreflightError if the lock file cannot be created.
+    `folder` contains the lock files. If `folder` is None, the folder of this host is used. If this run has to wait,
+    `tell` receives a line. Afterwards the lock file is removed. Raises BusyError if another run still holds the lock
+    after `patience` seconds, PreflightError if the lock file cannot be created.
     """
     folder = folder or THIS_HOST.run
     with exclusive_with_child(name, doing=doing, patience=patience, folder=folder, tell=tell) as opened:
         try:
             yield
         finally:
-            # Many locks are named after a clone or a snapshot set, so their files would accumulate.
+            # Remove the lock file. Many locks are named after a clone or a snapshot set, so their files would
+            # accumulate.
             with contextlib.suppress(OSError):
                 path = lock_file(folder, _file_name(name))
                 # If the file was removed in the meantime, another run may hold a lock on a new file with that name.
@@ -92,7 +93,7 @@ def exclusive_with_child(
 ) -> Iterator[int]:
     """Take the lock like `exclusive`, and yield its descriptor.
 
-    A child process that inherits the descriptor also holds the lock until the child ends, even if this process dies
+    A child process that inherits the descriptor holds the lock until the child ends, even if this process dies first
     (flock(2)). So this function does not remove the lock file.
     """
     deadline, is_told = time.monotonic() + patience, False
@@ -137,8 +138,8 @@ def if_free(name: str, folder: Path | None = None) -> Iterator[bool]:
 def is_held(name: str, folder: Path | None = None) -> bool:
     """Return whether a run of this host holds the lock now, according to the kernel. The lock is not taken.
 
-    False if the kernel does not list locks. /proc/locks lists each lock with its process and inode (proc_locks(5)). Its
-    device number differs from the device number of stat(2), so only the inode is compared.
+    Return False if the kernel does not list locks. /proc/locks lists each lock with its process and inode
+    (proc_locks(5)). The device number in this list differs from that of stat(2), so only the inode is compared.
     """
     path = lock_file(folder or THIS_HOST.run, _file_name(name))
     try:
@@ -146,7 +147,7 @@ def is_held(name: str, folder: Path | None = None) -> bool:
         taken = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
     except OSError:
         return False
-    # 1: FLOCK  ADVISORY  WRITE 708 08:02:1050 0 EOF
+    # A line is `1: FLOCK ADVISORY WRITE 708 08:02:1050 0 EOF`.
     return holder is not None and any(
         words[1:2] == ["FLOCK"] and words[4:5] == [holder[1]] and words[5].rpartition(":")[2] == str(inode)
         for words in taken
@@ -158,7 +159,7 @@ def _file_name(name: str) -> str:
 
 
 def _holder(file: TextIO) -> str:
-    """Return the holder that the lock file names. Another holder may not have written the file yet."""
+    """Return the holder that the lock file names. The present holder may not have written the file yet."""
     file.seek(0)
     match = _HOLDER.fullmatch(file.read(_LONGEST))
     return f"process {match[1]} is {match[2]}" if match else "an unknown process"
@@ -167,7 +168,7 @@ def _holder(file: TextIO) -> str:
 def lock_server_work(instance: Instance) -> contextlib.AbstractContextManager[None]:
     """Exclude other runs of this host that lock the instance's server or clean up after a killed run.
 
-    These runs end within lock.budget, so other runs wait for them.
+    These runs end within `lock.budget`, so this run waits for them.
     """
     return exclusive(
         f"source-{instance.name}",

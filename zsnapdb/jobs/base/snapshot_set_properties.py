@@ -20,7 +20,7 @@ LOCK_PROPERTY = f"{PROPERTY}:lock"
 
 
 GRADE_PROPERTY = f"{PROPERTY}:grade"
-"""The consistency of a virtual machine's snapshot set: crash, frozen or quiesced."""
+"""The consistency level of a virtual machine's snapshot set: crash, frozen or quiesced."""
 
 
 VERSION_PROPERTY = f"{PROPERTY}:version"

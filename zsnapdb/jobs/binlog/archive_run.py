@@ -61,7 +61,7 @@ def start_command(command: Sequence[str]) -> Running:
 class NewHistoryWatch:
     """A watch for new binlog histories from which no backup can be rolled forward yet.
 
-    It warns once about each history, and starts a backup if `backup_on_new_history` is set.
+    It warns once about each history, and starts a backup if `backup_on_new_history` is configured.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class NewHistoryWatch:
         self._again_at = 0.0
 
     def after(self, result: Round) -> None:
-        """Warn or start a backup if the result of a round requires it.
+        """If the result of a round requires it, warn or start a backup.
 
         Raises:
             RepositoryError: the repository cannot be read.
@@ -124,11 +124,11 @@ class NewHistoryWatch:
 
 
 _SHORTEST_PAUSE = 0.2
-"""The shortest pause between the starts of two rounds, in seconds."""
+"""The shortest time in seconds between the starts of two rounds."""
 
 
 def open_archive(instance: Instance) -> BinlogArchive:
-    """Open the archive for writing. Create the repository if there is none yet."""
+    """Open the archive for writing. Create the repository if it does not exist yet."""
     return BinlogArchive(instance.open_or_create_repository(), instance.name)
 
 
@@ -153,7 +153,7 @@ def archive_once(instance: Instance) -> Round:
     """Archive the present content of the server's binlogs.
 
     Raises:
-        PreflightError: the newest binlog cannot be archived; the other binlogs were archived.
+        PreflightError: the newest binlog cannot be archived. The other binlogs were archived.
     """
     with lock_instance(instance, "binlog", "archiving the binlogs of"):
         recorder = CompletenessRecorder(instance.events, record_interval(instance.settings.objectives))
@@ -178,10 +178,10 @@ def archive_once(instance: Instance) -> Round:
 
 
 def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[[], Running]) -> Round:
-    """Archive in rounds until `stop` is set, then for one more round.
+    """Archive in rounds until `stop` is set, and then for one last round.
 
-    If no backup can be rolled forward with the newly archived binlogs, warn, and call `start_backup` if
-    `backup_on_new_history` is set. While the repository is reachable, every transaction is stored within
+    If no backup can be rolled forward with the newly archived binlogs, warn. Also call `start_backup` if
+    `backup_on_new_history` is configured. While the repository is reachable, every transaction is stored within
     `binlog.interval` after its commit. Errors of server and repository are reported, and archiving continues.
     """
     with lock_instance(instance, "binlog", "archiving the binlogs of"):
@@ -226,7 +226,7 @@ def _current(
 ) -> tuple[BinlogSource, Archiver, CommitHorizon | None]:
     """Return the source as the server describes it now, an archiver for it, and the commit horizon.
 
-    If the server does not answer, source and archiver stay the same, and the horizon is None.
+    If the server does not answer, return the given source and archiver, and None as the horizon.
     """
     try:
         with instance.session(read_timeout=5.0) as session:
@@ -240,7 +240,7 @@ def _current(
 
 
 def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Archiver:
-    """Return a new archiver that reads the archive again. After an error, the effect of the last request is unknown.
+    """Return a new archiver that reads the archive again, because the effect of a failed request is unknown.
 
     If the archive cannot be read, return the old archiver.
     """
@@ -251,7 +251,7 @@ def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Ar
 
 
 class Notes:
-    """Reports events. A repeated problem is reported once, not in every round."""
+    """Reports events. A problem that lasts for several rounds is reported only once."""
 
     def __init__(self, events: Events) -> None:
         self._events = events

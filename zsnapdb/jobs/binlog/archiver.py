@@ -1,8 +1,8 @@
 """The archiver of one server's binlogs. It stores rotated binlogs as complete files, and the active binlog in segments.
 
-It archives no bytes that the server could still lose, and reports every gap. A segment is archived only after the
-binlog file was synced, because bytes that a reader sees may not be on disk yet. A server that loses transactions in a
-power failure assigns their GTIDs to other transactions. The archive is read again at every start. The decisions are in
+It archives no bytes that the server could still lose, and reports every gap. A segment is archived only after a sync of
+the binlog file, because bytes that can be read may not be on disk yet. If a server loses transactions in a power
+failure, it assigns their GTIDs to other transactions. The archive is read again at every start. The decisions are in
 `planning/binlog/archive.py`. No binlog records the engine of a table that was created without ENGINE. So the archiver
 queries the server for the tables in its newest statements.
 """
@@ -78,8 +78,8 @@ def made_parts(
 ) -> tuple[CreatedTablePart, ...]:
     """Return the server's answers about the tables whose engine is unchanged since their creation.
 
-    Attributes that a later ALTER TABLE may have changed are left out. The result is empty if the server does not answer
-    or has been replaced. A restore then lists the tables whose engine is not recorded.
+    Attributes of a table that a later ALTER TABLE may have changed are left out. The result is empty if the server does
+    not answer or has been replaced. A restore then lists the tables whose engine is not recorded.
     """
     as_made = [table for table in tables if table.table and not table.is_touched][:MOST_MADE]
     if not as_made:
@@ -116,7 +116,7 @@ def _word(value: object) -> str | None:
 class Round:
     """The result of one round over the server's binlogs.
 
-    Sizes are in bytes, times in microseconds UTC. `end` is the present end of the archive, in the history
+    Sizes are in bytes, and times in microseconds UTC. `end` is the present end of the archive in the history
     `incarnation`.
     """
 
@@ -133,14 +133,14 @@ class Round:
     last_commit: int | None = None
     incarnation: str | None = None
     complete_until: int | None = None
-    """The time up to which the archive is complete, if this time was recorded after this round."""
+    """The time up to which the archive is complete; None if no such time was recorded after this round."""
     unprotected: RouteEnd | None = None
     """The reason why no backup can be rolled forward with the new binlogs.
 
     Set if this round began a history or found a gap.
     """
     repeated: tuple[RepeatedGtids, ...] = ()
-    """GTIDs that the server assigns a second time. Set if this round began a history or found a gap."""
+    """GTIDs that the server assigned a second time. Set if this round began a history or found a gap."""
 
 
 _SECOND = 1_000_000
@@ -163,14 +163,14 @@ class CompletenessRecorder:
     def before(self, session: Session) -> CommitHorizon | None:
         """Return the horizon of the server's commits; None if no record is due, or the server does not answer.
 
-        After the repository has refused a record, no other record is due for `interval` seconds.
+        If the repository refuses a record, the next record is due only after `interval` seconds.
         """
         if self._refused is not None and self._steady() - self._refused < self._interval:
             return None
         try:
             if not is_worth_recording(self._last(), round(clock(session)) * _SECOND, self._interval, None):
                 return None
-            # The dialect of the server is queried once, because each query is a statement in its logs.
+            # Query the server's dialect only once, because the server logs each query.
             self._forms = self._forms or dialect(session)
             return commit_horizon(session, self._forms)
         except ServerError as error:
@@ -182,10 +182,10 @@ class CompletenessRecorder:
     def after(self, result: Round, horizon: CommitHorizon | None, archive: BinlogArchive) -> Round:
         """Record the horizon if the round archived all commits up to it. Return the round with the recorded time.
 
-        If the repository refuses the record, only warn, because the archive itself was written.
+        If the repository refuses the record, only warn, because the binlogs were archived.
         """
         if result.new_incarnation:
-            # The old record does not apply to the new incarnation, so the next round records again.
+            # The old record does not apply to a new incarnation, so the next round makes a new record.
             self._recorded = None
         # The commits up to the horizon may be in a binlog that could not be archived.
         is_whole = result.blocked is None and not result.problems
@@ -257,7 +257,7 @@ class Archiver:
         newest = self._kept[-1] if self._kept else None
         seen = last_seen(newest, contents.state.complete) if newest is not None else None
         self._last_look = None if seen is None else ArchiverObservation(seen)
-        """The last observation of the binlogs of which all bytes were archived."""
+        """The last observation of the binlogs after which all bytes were archived."""
         self._look = self._look_now()
         rotated = [file for file in self._kept if file.is_rotated]
         if rotated:
@@ -275,9 +275,10 @@ class Archiver:
     def look(self, ask: Callable[[], BinlogSource | None] | None = None) -> Round:
         """Archive all bytes that the server has written to its binlogs since the last round.
 
-        After an error, none of these bytes is treated as archived. `ask` queries the server's identity again (None: no
-        answer). A restore first replaces the files, and then starts the restored server with another identity. So a new
-        incarnation begins only if the server still reports the known identity; else the round does nothing.
+        After an error, none of these bytes is treated as archived. `ask` queries the server's identity again, and
+        returns None without an answer. A restore first replaces the files, and then starts the restored server with
+        another identity. So a new incarnation begins only if the server still reports the known identity. Otherwise the
+        round does nothing.
         """
         self._look = self._look_now()
         local = self._files.list()
@@ -346,8 +347,8 @@ class Archiver:
             return
         number = next_sequence(self._instance, self._archive.repository, self._numbers)
         self._numbers.append(number)
-        # Only the id of an unreadable incarnation is known, so the times in the ids should also be in order, if
-        # possible.
+        # Only the id of an unreadable incarnation is known. So if possible, the times in the ids should be in order
+        # too.
         began = self._host.now()
         if self._newest_began is not None and self._newest_began < _END_OF_TIME:
             began = max(began, self._newest_began + timedelta(seconds=1))
@@ -452,7 +453,7 @@ class Archiver:
             self._kept.append(file)
 
     def _merge(self, file: BinaryIO, name: str) -> None:
-        """Merge the last segments into one segment if there are many.
+        """If there are many segments, merge the last of them into one segment.
 
         The merged segment is read back before the others are removed.
         """
@@ -528,7 +529,7 @@ class Archiver:
             keys=(key.part,) if key else (),
             seen=None if self._last_look is None else self._last_look.wall,
         )
-        # The chunks may be old by now. Without a description, a sweep may have removed them.
+        # The chunks may be old by now, and no description refers to them yet. So a sweep may have removed them.
         self._archive.confirm(self._id(), step.name, attempt, chunks)
         # Write the record first: if the run is killed before the commit, the next run archives and records the file
         # again.
@@ -546,7 +547,7 @@ class Archiver:
     def _put_chunks(self, file: BinaryIO, name: str, attempt: str, end: int, key: DataKey | None) -> tuple[Chunk, ...]:
         """Store the bytes of the file up to `end` in chunks, read each chunk back, and return the chunk descriptions.
 
-        This needs as much memory as the storing of a volume's stream.
+        This needs as much memory as storing a volume's stream.
         """
         cipher = ChunkCipher(key.secret, key.part.id) if key else None
         starts = range(0, end, self._settings.chunk_size)

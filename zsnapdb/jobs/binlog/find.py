@@ -37,7 +37,7 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class FindRequest:
-    """The search that the command line requests. A period is two times, each with a time zone."""
+    """The search that the command line requests. A period consists of two times, each with a time zone."""
 
     table: str | None = None
     kinds: str | None = None
@@ -82,7 +82,7 @@ def _period(times: tuple[str, str] | None) -> Period | None:
 
 @dataclass(frozen=True)
 class ReadBinlog:
-    """A binlog that was read: its name, its history in the archive (None: it was read on the server), and its bytes."""
+    """A binlog that was read: its name, its history, and its bytes. The history is None for a binlog on the server."""
 
     name: str
     history: str | None
@@ -93,8 +93,9 @@ class ReadBinlog:
 class Search:
     """The transactions that a search selects, in the order of the report.
 
-    `matched` is the number of selected transactions before the limit. `asks_archive`: the archive was searched for
-    binlogs that the server no longer has. `problems` are the binlogs that could not be read, with reasons.
+    `matched` is the number of selected transactions before the limit was applied. `asks_archive` is set if the archive
+    was searched for binlogs that the server no longer has. `problems` are the binlogs that could not be read, with
+    reasons.
     """
 
     transactions: tuple[ListedTransaction, ...]
@@ -109,7 +110,7 @@ class _LiveBinlog:
     name: str
     path: Path
     created: int
-    """Microseconds UTC."""
+    """The time in microseconds UTC."""
     fingerprint: str
 
 
@@ -157,7 +158,7 @@ def search(
 ) -> Search:
     """Return the result of `find` for these binlogs of the server.
 
-    `files` is None if the server does not answer; `problems` then contains the reason.
+    If the server does not answer, `files` is None and `problems` contains the reason.
     """
     conditions = request.filter()
     selected = TransactionList(request.limit, by_size=request.largest)
@@ -190,7 +191,7 @@ def _begins_before(conditions: ChangeFilter, moment: int) -> bool:
 
 
 def _live(files: LocalFiles, problems: list[ZsnapdbError]) -> list[_LiveBinlog]:
-    """Return the readable binlogs of the server, oldest first. The unreadable binlogs are added to the problems."""
+    """Return the readable binlogs of the server, oldest first. Add the unreadable binlogs to `problems`."""
     live: list[_LiveBinlog] = []
     for binlog in files.list():
         if binlog.problem:
@@ -254,7 +255,7 @@ class _Place:
 def follow(instance: Instance, request: FindRequest, stop: Stop, report: Report) -> None:
     """Report each selected transaction that the server commits from now on, until `stop` is set.
 
-    The binlogs are read in place; the archive is not read. The server may be restarted or reset meanwhile.
+    The binlogs are read in place, and the archive is not read. The server may be restarted or reset meanwhile.
 
     Raises:
         UsageError: the request has a period or an order.
@@ -285,7 +286,7 @@ def follow_files(files: LocalFiles, conditions: ChangeFilter, stop: Stop, report
 
 
 def _present(files: LocalFiles) -> _Place | None:
-    """Return the end of the last transaction in the newest binlog now; None if the server has no binlog yet."""
+    """Return the present end of the last transaction in the newest binlog; None if the server has no binlog yet."""
     names = [binlog.name for binlog in files.list() if not binlog.problem]
     if not names:
         return None

@@ -1,11 +1,11 @@
 """`zsnapdb binlog purge`: removes archived binlogs from the server in small batches, with the server's own statement.
 
-A binlog is removed only if the repository contains a good copy:
+A binlog is removed only if the repository contains a good copy, which requires:
 
 - All objects of its archived copy are listed with their sizes.
 - No check found damage in the copy.
-- The purge reads the copy completely.
-- The server's own file has the same bytes.
+- The purge read the copy completely.
+- The server's own file has the same bytes as the copy.
 
 With `binlog.read_within`, a recently checked copy is not read again, if the host trusts the signature of the check.
 """
@@ -63,7 +63,7 @@ def purge(instance: Instance) -> PurgePlan:
                 time.sleep(_PAUSE)
             _read(instance, archived, [name for name in batch if name in planned.unread])
             _compare(instance, archived, batch)
-            # PURGE removes the binlogs before the one in the statement.
+            # PURGE removes the binlogs before the binlog in the statement.
             names = binlog_files.names(session)
             following = names[names.index(batch[-1]) + 1]
             instance.events.tell(f"removing {batch[0]} to {batch[-1]}" if len(batch) > 1 else f"removing {batch[0]}")
@@ -118,7 +118,7 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
 def _refuse_short(instance: Instance, repository: Repository, archive: Archive) -> None:
     """Raise DamagedError if the archive lacks binlogs that this host archived.
 
-    The server's files may then be the only copies.
+    In that case the server's files may be the only copies.
     """
     _, checked = host_backup_record.checked_backups(instance, repository, archive)
     for finding in checked.findings:
@@ -127,7 +127,7 @@ def _refuse_short(instance: Instance, repository: Repository, archive: Archive) 
 
 
 def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> dict[str, str]:
-    """Return the damage of these binlogs' archived copies, from the listing of objects and from earlier checks."""
+    """Return the damage of these binlogs' archived copies that the listing of objects or earlier checks show."""
     files = [archived.files[name] for name in names]
     sizes = stored_sizes(archived.archive, files)
     known = known_damage(archived.archive.repository, instance.name)
@@ -145,7 +145,7 @@ def _unread(instance: Instance, archived: _Archived, names: Sequence[str]) -> tu
 
     With `binlog.read_within`, copies that were checked within that time are left out.
 
-    An account that can write to the bucket can replace a copy after its check.
+    The risk is that an account that can write to the bucket could replace a copy after its check.
     """
     within = instance.settings.binlog.read_within
     if within is None or not archived.archive.repository.keyring.trusted:
@@ -166,7 +166,7 @@ def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None
     """Read the archived copies completely, and record the findings.
 
     Raises:
-        DamagedError: a copy is damaged; the message names the first one.
+        DamagedError: a copy is damaged. The message names the first damaged copy.
     """
     if not names:
         return

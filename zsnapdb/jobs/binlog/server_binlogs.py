@@ -114,7 +114,7 @@ class Opening:
 
 
 _FileState = tuple[int, int, int]
-"""Inode, size and time of the last change of a file. All three stay the same once the server has closed the file."""
+"""Inode, size and change time of a file. They no longer change when the server has closed the file."""
 
 
 class LocalFiles:
@@ -136,7 +136,7 @@ class LocalFiles:
         binlogs = []
         paths = {}
         for entry in index_entries(self.source.index):
-            # Like the server's own paths, the path of the folder may contain links. The file itself must not be a link.
+            # The path of the folder may contain links, like the server's own paths. The file itself must not be a link.
             named = self.source.datadir / entry
             if not is_archivable(named.name):
                 raise PreflightError(
@@ -152,7 +152,10 @@ class LocalFiles:
         return binlogs
 
     def _outside(self, named: Path) -> ServerBinlog:
-        """Return an entry for a binlog that is not read, because a forged index could name any file of the host."""
+        """Return an entry for a binlog outside the folder.
+
+        The binlog is not read, because a forged index could name any file of the host.
+        """
         problem = (
             f"the index names {named}, which is not in {self.source.folder}, the folder that log_bin_basename names"
         )
@@ -163,7 +166,7 @@ class LocalFiles:
         return self._paths[name]
 
     def open(self, name: str) -> BinaryIO:
-        """Return a binlog in the list, opened for reading its decrypted bytes."""
+        """Return a binlog of the list, opened for reading its decrypted bytes."""
         return open_binlog(self._paths[name], self.source.keys)
 
     def opening(self, name: str) -> Opening:
@@ -231,8 +234,9 @@ def cuts(
 ) -> Iterator[SegmentCut]:
     """Yield the segments from byte `start` to the end of the last complete transaction within `size` bytes of the file.
 
-    `complete` is the end of the last complete transaction (or of the head) in the archived part. A segment has at most
-    `limit` bytes, and ends at the end of a transaction. Only a transaction longer than `limit` is split.
+    `complete` is the end of the last complete transaction in the archived part, or of the head if there is none. A
+    segment has at most `limit` bytes, and ends at the end of a transaction. Only a transaction longer than `limit` is
+    split.
     """
     first = 0 if start == 0 else complete
     builder = SpanBuilder(first, complete, witness)
@@ -272,7 +276,7 @@ def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> 
     """Return the archived part of the server's binlogs, in its newest incarnation.
 
     This is the newest incarnation with the server's name. A newer incarnation with any server_id has precedence if the
-    server's own binlogs contain it completely. Then the server certainly continues that incarnation.
+    server's own binlogs contain it completely, because then the server certainly continues it.
 
     Raises:
         PreflightError: the server's binlogs are needed for this decision and cannot be read.
@@ -308,7 +312,7 @@ def contains_last(files: LocalFiles, file: ArchivedFile) -> bool:
 
 
 def last_seen(newest: ArchivedFile, complete: Sequence[CompleteUntil]) -> int | None:
-    """Return a time before all commits that follow the newest archived file (microseconds UTC); None if unknown."""
+    """Return a time (microseconds UTC) before all commits that follow the newest archived file; None if unknown."""
     place = (newest.incarnation, newest.name)
     times = [one.until for one in complete if (one.incarnation, one.name) == place and one.end == newest.end]
     return max((time for time in (newest.seen, *times) if time is not None), default=None)

@@ -1,9 +1,9 @@
 """`zsnapdb undo`: shows the changes of a transaction, and writes a script that undoes it.
 
-The server is not changed. `jobs/clone/undo_trial.py` proves the script on clones, and `apply` runs it on the server.
-The binlogs of the server are read in place, earlier binlogs in the archive. The values are decoded with the present
-table definitions, after a proof that the definitions are the same as at the transaction. The tables also show whether
-the rows were changed after the transaction.
+Only `apply` changes the server: it runs the script there. `jobs/clone/undo_trial.py` tests the script on clones first.
+Binlogs of the server are read in place, and earlier binlogs in the archive. The values are decoded with the present
+table definitions, after a proof that these are the definitions at the time of the transaction. The tables also show
+whether the rows were changed after the transaction.
 """
 
 from __future__ import annotations
@@ -45,7 +45,10 @@ class LoggedTransaction:
 
     @property
     def began(self) -> int:
-        """The start of the transaction in seconds since 1970: the earlier of its first statement and its commit."""
+        """The start of the transaction in seconds since 1970.
+
+        It is the time of the first statement, or of the commit if that is earlier.
+        """
         return min(self.transaction.began, self.transaction.committed) // 1_000_000
 
 
@@ -129,7 +132,7 @@ def _check_rows(transaction: TransactionChanges, gtid: str) -> None:
 class Conflict:
     """A row that was changed after the transaction.
 
-    `is_new`: the transaction deleted the row, and a row with its key exists again.
+    `is_new` is set if the transaction deleted the row, and a row with its key exists again.
     """
 
     change: RowChange
@@ -140,9 +143,9 @@ class Conflict:
 class Undo:
     """A transaction that may be undone: its changes in the order of the binlog, and the rows that prevent the undo now.
 
-    After the proof (`is_tried`) each changed row occurs once, and no change is missing. The proof also showed that the
-    undo returns a clone to the state before the transaction. `file` is the written script; None: not written.
-    `is_applied`: the undo ran on the server too.
+    After the test on clones (`is_tried`), each changed row occurs once, and no change is missing. The test also showed
+    that the undo returns a clone to the state before the transaction. `file` is the written script, or None if none was
+    written. `is_applied` is set if the undo ran on the server too.
     """
 
     instance: str
@@ -156,7 +159,7 @@ class Undo:
 
     @property
     def changed_since(self) -> str:
-        """The text about the number of rows that were changed since the transaction."""
+        """A text that says how many rows were changed since the transaction."""
         rows = len(planning.expectations(self.changes))
         return f"{len(self.conflicts)} of {rows} rows were changed since"
 
@@ -172,7 +175,7 @@ def undo(instance: Instance, gtid: str) -> Undo:
 
     Raises:
         NotFound: the transaction is neither in the server's binlogs nor in the archive.
-        PreflightError: the transaction cannot be undone; the message contains the reason.
+        PreflightError: the transaction cannot be undone. The message contains the reason.
     """
     with instance.session() as session:
         logged = find_transaction(instance, LocalFiles(find_source(session)), gtid)
@@ -191,7 +194,7 @@ def undo(instance: Instance, gtid: str) -> Undo:
 def who_sees_triggers(own: Instance, other: Instance, *, is_named: bool) -> Instance:
     """Return `own` if its account can see triggers, else `other`.
 
-    If the user did not name the other account, it is used only if the server accepts its login.
+    If the user did not name the account `other`, it is returned only if the server accepts its login.
     """
     with own.session() as session:
         if _sees_triggers(session):
@@ -215,7 +218,7 @@ def refuse_conflicts(undone: Undo) -> None:
 
 
 def write(instance: Instance, undone: Undo, into: Path) -> Undo:
-    """Write the script of a proved undo into a new file.
+    """Write the script of a tested undo into a new file.
 
     Raises:
         ExistsError: the file exists.
@@ -286,14 +289,14 @@ def check(instance: Instance) -> None:
 
 
 def apply(instance: Instance, undone: Undo, before: StateBefore) -> Undo:
-    """Undo the transaction on the server in one transaction: all its rows, or none.
+    """Undo the transaction on the server. A single transaction undoes all its rows or none.
 
     The account must be able to change these rows. Before the commit, every table must have the same definition as in
-    the clone. Every row must equal the row that the clone had directly before the transaction.
+    the clone, and every row must equal the row that the clone had directly before the transaction.
 
     Raises:
         PreflightError: nothing was undone.
-        ConsistencyError: a row differed; the undo was rolled back.
+        ConsistencyError: a row differed, so the undo was rolled back.
     """
     try:
         with instance.session(read_timeout=_LONGEST_SECONDS) as session:
@@ -304,7 +307,7 @@ def apply(instance: Instance, undone: Undo, before: StateBefore) -> Undo:
                 f"nothing was undone: {error.message}",
                 hint="a row was changed since, the account may not change it, or another session kept it locked",
             ) from error
-        # The connection was lost after the commit.
+        # Ignore the error: the connection was lost after the commit.
     return replace(undone, is_applied=True)
 
 

@@ -1,4 +1,4 @@
-"""Branches of a clone: named lines of its commits, the switch to another branch, and the comparison of commits."""
+"""Branches of a clone, which are named lines of its commits. Also the switch of branches and comparison of commits."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def resolve(seen: CloneBranches, text: str) -> Commit:
 
 
 def log(seen: CloneBranches, state: str | None = None) -> Sequence[str]:
-    """Return the commits that lead to a branch or commit (None: the current branch of the clone), newest first."""
+    """Return the commits that lead to a branch or commit, newest first. None stands for the clone's current branch."""
     head = resolve(seen, state).set.backup_id if state is not None else seen.branches.head
     return planning.line_of(head, seen.commits)
 
@@ -107,7 +107,7 @@ def log(seen: CloneBranches, state: str | None = None) -> Sequence[str]:
 def create(
     settings: Settings, host: Host, name: str, branch: str, start: str | None = None
 ) -> CloneVerb[Intention, CloneBranches]:
-    """Create a branch of the clone that begins at the branch or commit `start`.
+    """Create a branch of the clone. It begins at the branch or commit `start`.
 
     Without `start`, the present state of the clone is committed first, and the branch begins there. The clone stays on
     its current branch. Raises the errors of `planning.refuse_new`, `resolve` and `commit`.
@@ -162,7 +162,7 @@ def _usable(info: CloneInfo) -> CloneInfo:
     """Return the clone.
 
     Raises:
-        PreflightError: the clone belongs to a set of clones, or was never started and its data is not a commit.
+        PreflightError: the clone belongs to a set of clones, or it was never started and its data is not a commit.
     """
     if info.set_name:
         raise PreflightError(
@@ -170,7 +170,8 @@ def _usable(info: CloneInfo) -> CloneInfo:
             hint="use a clone that is not part of a set",
             about=(info.owner,),
         )
-    # A clone with new data from an interrupted reset was never started either. That data is not the head of the branch.
+    # A clone whose reset was interrupted was not started on its new data either. That data is not the head of the
+    # branch.
     if info.phase is CopyPhase.NEW and read_branches(info).head != info.backup_id:
         raise PreflightError(
             f"the server of clone {info.label} was never started",
@@ -212,7 +213,7 @@ def switch(
             info.process.stop(timeout=patience)
             stopped, now, is_new = replace(info, pid=None), known, False
             with undone_on_error(lambda: _start_again(settings, host, info)):
-                # A user may have written data after the observation and before the server stopped.
+                # A user may have written data between the observation and the stop of the server.
                 if not is_kept or not _ended_there(settings, stopped, end):
                     made = commit_locked(host, stopped, f"branch {known.current}, when it was left")
                     now, is_new = known.with_head(made.set.backup_id), True
@@ -235,7 +236,7 @@ def switch(
 def _locked_clone(settings: Settings, host: Host, name: str, events: Events) -> Iterator[CloneInfo]:
     """Yield the clone under its lock.
 
-    If a change was interrupted before it activated the new data, the clone still has the old data.
+    A change that was interrupted before it activated the new data is reverted.
     """
     with locked_clone(settings, host, name) as info:
         if info.phase is CopyPhase.CHANGING:
@@ -266,7 +267,7 @@ def _start_again(settings: Settings, host: Host, before: CloneInfo) -> None:
 
 
 def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
-    """Return the end of the running server's binlog at the time when its data was the head; None if unknown.
+    """Return where the running server's binlog ended when its data was equal to the head; None if unknown.
 
     A reset that undoes rows writes nothing to the binlog, and records the end of the binlog. So a commit that recorded
     the same end is older than the reset.
@@ -293,7 +294,7 @@ def _is_unwritten(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bo
 
 
 def _ended_there(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bool:
-    """Return whether the stopped server wrote nothing after `end` (None: it was never started)."""
+    """Return whether the stopped server wrote nothing after `end`. `end` is None if the server was never started."""
     if end is None:
         return True
     with contextlib.suppress(ZsnapdbError, OSError):
@@ -306,11 +307,11 @@ _LONG_SECONDS = 6 * 3600.0
 
 @dataclass(frozen=True)
 class ComparedTable:
-    """A table in two states: the row counts (None: the table does not exist) and the differences.
+    """A table in two states: the row counts, and the differences. A count is None if the table does not exist.
 
     `added`, `removed` and `changed` count rows by primary key. `changes` contains the first changed rows, and `shape`
-    describes the columns of the rows. If rows cannot be compared by key, `reason` says why, and `is_same` says whether
-    the number and checksum of the rows are equal.
+    describes their columns. If rows cannot be compared by key, `reason` says why, and `is_same` says whether number and
+    checksum of the rows are equal.
     """
 
     name: TableName
@@ -339,9 +340,9 @@ class ComparedTable:
 
 @dataclass(frozen=True)
 class BranchDifference:
-    """The differences between two commits: in all definitions, in the format of diff(1), and in every table.
+    """The differences between two commits: the definitions, in the format of diff(1), and the rows of every table.
 
-    `is_whole`: the result contains every difference.
+    `is_whole` is set if the result contains every difference.
     """
 
     info: CloneInfo
@@ -369,7 +370,7 @@ class _Side:
 def compare(
     settings: Settings, host: Host, name: str, first: str, second: str, most: ShownDifference, events: Events
 ) -> BranchDifference:
-    """Compare two branches or commits of the clone. `most` limits the number of differences that are kept.
+    """Compare two branches or commits of the clone. The result contains at most `most` differences.
 
     Rows are matched by primary key. A table without a primary key, or with different keys in the two states, is
     compared by the number and checksum of its rows. Sequences are compared by their definitions. Memory use does not

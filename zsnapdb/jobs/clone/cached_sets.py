@@ -1,9 +1,9 @@
 """Snapshot sets that this host keeps so that later clones start fast: received and prepared sets.
 
-A received set comes from the repository, or from a replay up to a point. A prepared set was recovered once, masked if
-clones of the instance are masked, and shut down cleanly. Each set has an anchor: a dataset without files, whose local
-properties contain all records. The copy is the dataset `c` below the anchor. An anchor in phase `making` is a leftover
-if the process that created it no longer runs.
+A received set comes from the repository, or from a replay up to a point. A prepared set is a copy that was recovered
+once, masked if clones of the instance are masked, and shut down cleanly. Each set has an anchor: a dataset without
+files, whose local properties contain all records. The copy is the dataset `c` below the anchor. An anchor in phase
+`making` is a leftover if its creating process no longer runs.
 """
 
 from __future__ import annotations
@@ -67,9 +67,10 @@ class SetRecord:
     """The record on the anchor of a received or prepared set.
 
     `name` is the name of the anchor. `set_id` is the id of the set whose data was copied. `rules` is the digest of the
-    rules that masked the data ("": not masked). `used` is the time when the set was last cloned. `point` is the
-    identity of a point that a replay reached, else `-`. `key` is the identity of the data from which a prepared set was
-    created ("": not recorded). `caused_by` is the subject for whom the set was received ("": an administrator).
+    rules that masked the data, or "" if it is not masked. `used` is the time when the set was last cloned. `point` is
+    the identity of a point that a replay reached, else `-`. `key` is the identity of the data from which a prepared set
+    was created, or "" if it is not recorded. `caused_by` is the subject for whom the set was received, or "" for an
+    administrator.
     """
 
     name: str
@@ -111,7 +112,7 @@ class ReusableSet(SetRecord):
 
     @property
     def lock(self) -> str:
-        """The name of the lock for making or removing the set."""
+        """The name of the lock for creating or removing the set."""
         return locks.name_of_reusable_set(self.kind, self.name)
 
 
@@ -126,15 +127,15 @@ def anchor_of(home: str, kind: str, name: str) -> str:
 
 
 def name_of(source: CloneSource, rules: str) -> str:
-    """Return the name of the prepared set of a source, masked by the rules with this digest (empty: unmasked).
+    """Return the name of a source's prepared set that was masked by the rules with this digest (empty if unmasked).
 
-    Sets of two instances or of two moments can have the same id; the source's key in the name distinguishes them.
+    Sets of two instances or two moments can have the same id. So the name contains the key of the source.
     """
     return "-".join((source.set.backup_id, source.key[:8], *([rules[:8]] if rules else [])))
 
 
 def received_name(set_id: str, guids: Mapping[str, int]) -> str:
-    """Return the name of the received set of a backup, whose snapshots have these GUIDs by role.
+    """Return the name of the received set of a backup. `guids` are the GUIDs of its snapshots by role.
 
     Backups of two instances can have the same id, so the name depends on the GUIDs too.
     """
@@ -221,24 +222,24 @@ def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSour
 
 
 def find_ready_point(home: str, set_id: str) -> CloneSource | None:
-    """Return the complete set of a reached point with this id, below this home of clones; None if there is none.
+    """Return the complete set of a reached point with this id in this home of clones; None if there is none.
 
-    The home may not exist yet.
+    The home need not exist.
     """
     stored = find(home, RECEIVED, set_id)
     return _point([stored] if stored is not None else [], lambda _: True)
 
 
 def find_point(settings: Settings, instance: str, set_id: str) -> CloneSource | None:
-    """Return the set with this id that a replay reached for a clone; None if there is none.
+    """Return the set with this id that a replay created for a clone; None if there is none.
 
-    No repository contains the id.
+    Such an id is in no repository.
     """
     return _point(known_sets(settings, RECEIVED).copies, lambda one: (one.instance, one.set_id) == (instance, set_id))
 
 
 def find_reached(settings: Settings, instance: str, identity: str) -> CloneSource | None:
-    """Return the set that a replay to exactly this point (`RestorePlan.point_identity`) reached earlier, or None."""
+    """Return the set that an earlier replay to exactly this point (`RestorePlan.point_identity`) created, or None."""
     return _point(known_sets(settings, RECEIVED).copies, lambda one: (one.instance, one.point) == (instance, identity))
 
 
@@ -249,9 +250,9 @@ def _point(sets: Iterable[ReusableSet], is_wanted: Callable[[ReusableSet], bool]
 
 
 def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
-    """Return the prepared set of the source that was masked by the rules with this digest (empty: not masked).
+    """Return the source's prepared set that was masked by the rules with this digest (empty if unmasked).
 
-    If no such set exists, return the unmasked prepared set; if that does not exist either, return the source itself. A
+    If it does not exist, return the unmasked prepared set or, if that does not exist either, the source itself. A
     prepared set with the same name but other data is not used.
     """
     for wanted in dict.fromkeys((rules, "")):
@@ -264,13 +265,13 @@ def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
 def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) -> None:
     """Record that a clone of the set was created at `at`. The reaper then keeps the set longer.
 
-    Clones of subjects keep the set for at most `clones.max_age` after its creation, because the set prevents the
-    removal of production's snapshots.
+    Subjects' clones keep the set for at most `clones.max_age` after its creation, because the set prevents the removal
+    of production's snapshots.
     """
     set_id = source.set.backup_id
     received = anchor_of(home, RECEIVED, f"{set_id}-{source.key[:8]}")
     if not datasets.exists(received):
-        # The set is a point, or was received by an earlier version.
+        # The set is a reached point, or an earlier version received it.
         received = anchor_of(home, RECEIVED, set_id)
     for anchor in (received, anchor_of(home, PREPARED, name_of(source, source.rules))):
         if datasets.exists(anchor):
@@ -293,7 +294,7 @@ def facts_of(
 ) -> dict[str, str]:
     """Return the record for the anchor of a set whose creation begins at `begun`.
 
-    `name`, `rules` and `key` are only for a prepared set.
+    `name`, `rules` and `key` are set only for a prepared set.
     """
     new = SetRecord(
         name=name or set_id,
@@ -348,8 +349,8 @@ def remove_if_exists(home: str, kind: str, name: str) -> None:
 def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) -> None:
     """Remove the instance's sets that were received for subjects and whose clones were all destroyed.
 
-    The caller has removed a clone whose source had the kind `was_source`. Only sources of some kinds use such a set. If
-    another process is about to clone a set, or a set cannot be removed, it stays until the next sweep.
+    The caller has removed a clone whose source had the kind `was_source`. Some kinds of source use no such set. If
+    another process is about to clone a set, or a set cannot be removed, the set stays until the next sweep.
     """
     if was_source not in (SourceKind.REPOSITORY, SourceKind.POINT, SourceKind.COMMIT):
         return
@@ -380,7 +381,7 @@ T = TypeVar("T")
 
 
 def _recorded(instance: Instance, pool: int) -> Mapping[str, int]:
-    # Import late: sets of this host alone can be ordered without modules of repositories.
+    # Import late, because sets that are only on this host can be ordered without modules of repositories.
     from zsnapdb.jobs.record.host_backup_record import recorded_groups
 
     return recorded_groups(instance, pool)
@@ -392,7 +393,8 @@ def oldest_first(
     """Return the items in the order of their sets' ages, oldest first.
 
     If production no longer has a set, this host's record gives its age. A set of unknown age is treated as the oldest,
-    because nothing proves that it is newer than another. The same applies to a set in another pool than production's.
+    because nothing proves that it is newer than another set. The same applies to a set in another pool than
+    production's.
     """
     listed = list(items)
     names: dict[str, set[str]] = {}
@@ -419,7 +421,7 @@ def oldest_first(
 
 
 def kept_since(source: object, known: Iterable[CloneClaim], host: Host) -> str:
-    """Return the time since which this source's data is kept for subjects, if a clone is created from it now.
+    """Return the time since which subjects keep this source's data, if a clone is created from it now.
 
     `known` are the other clones. Clones of root are ignored.
     """
@@ -440,7 +442,7 @@ def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSo
     others = [one for one in catalogue.claims(settings).copies if one.name != info.name]
     found = kept_since(source, others, host)
     if source.kind is SourceKind.COMMIT or source.key == info.key or commits(info.current):
-        # A part of the old data stays.
+        # A part of the old data stays on the clone.
         found = min(found, before, key=read_stamp)
     if read_stamp(found) < read_stamp(before):
         require(settings, info.lease, None, found)
@@ -448,7 +450,7 @@ def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSo
 
 
 def settled(info: CloneInfo, time: RemovalTime) -> CloneInfo:
-    """Return the clone with corrected times. After a wrong clock, the lease and the age of the data count from now."""
+    """Return the clone with corrected times. If the clock was wrong, the lease and the data's age count from now."""
     lease = leases.settled(info.lease, read_stamp(info.created), time)
     is_wrong = info.begun and read_stamp(info.begun) != FOREVER and time.is_wrong(read_stamp(info.begun))
     return replace(info, lease=lease, begun=stamp(time.latest) if is_wrong else info.begun)
@@ -464,7 +466,7 @@ def require(settings: Settings, lease: CloneLease, before: CloneLease | None, si
     """Return the lease.
 
     Raises:
-        PreflightError: a subject requests the lease, and the data would exceed its maximum age before the lease ends.
+        PreflightError: a subject requests the lease, and its data would exceed the maximum age before the lease ends.
     """
     if not expected_clone.current_causer():
         return lease

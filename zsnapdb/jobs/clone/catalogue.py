@@ -1,7 +1,6 @@
 """The catalogue of the clones on this host, read from the properties of their datasets.
 
-Three changing facts come from other sources: the last heartbeat of a holder, the server process, and the routes of
-HAProxy.
+Three changing facts are read elsewhere: the last heartbeat of a holder, the server process, and the routes of HAProxy.
 """
 
 from __future__ import annotations
@@ -46,10 +45,11 @@ _NOTE = re.compile(r"([0-9]{1,19}) ([0-9]{1,19})")
 
 @contextlib.contextmanager
 def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
-    """Raise the quotas of these revisions by `most` bytes during the block, so that they can take over commits.
+    """During the block, increase the quotas of these revisions by `most` bytes, so that they can take over commits.
 
     ZFS refuses `zfs promote` if the quota has no space for the snapshots that are taken over. After the block, each
-    clone may write as much as before. A revision without a quota gets none. The caller holds the locks of the clones.
+    clone may write as much as before. A revision without a quota stays without one. The caller holds the locks of the
+    clones.
     """
     begun = []
     for revision in revisions:
@@ -85,8 +85,8 @@ def settle_adopted_commits(revision: str) -> None:
 def _bytes_of_commits(revision: str) -> int:
     """Return the sum of the bytes by which each commit of the revision exceeds the snapshot before it.
 
-    A takeover of a snapshot adds these bytes to the dataset. Later writes do not change them (`written` of a snapshot,
-    zfsprops(7)).
+    The takeover of a commit adds these bytes to the dataset. Later writes do not change this number (`written` of a
+    snapshot, zfsprops(7)).
     """
     seen = snapshots.below(revision, (COMMIT_PROPERTY, "written"))
     return sum(
@@ -97,12 +97,12 @@ def _bytes_of_commits(revision: str) -> int:
 
 
 CloneVerb = Verb[CloneInfo, P, R]
-"""A verb on a clone, with its plan and its result."""
+"""A command on a clone, with the types of its plan and result."""
 
 
 @dataclass(frozen=True)
 class Intention:
-    """The steps of a change, one line each; empty if nothing would change.
+    """The steps of a change, one line each. There are no steps if nothing would change.
 
     `clone` is None if the change affects no clone.
     """
@@ -140,7 +140,7 @@ def homes(settings: Settings) -> list[str]:
 
 def known_clones(settings: Settings, host: Host) -> KnownCopies[CloneInfo]:
     """Return the clones on this host, oldest first, including clones of instances that are no longer configured."""
-    # The processes of this host are listed once, for all clones with stopped servers.
+    # List this host's processes only once for all clones with stopped servers.
     read = partial(_info, host, _routes(settings), users=server.OptionFileUsers())
     seen = copies.known_copies("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, read)
     ordered = sorted(seen.copies, key=lambda info: (info.created, info.name))
@@ -229,7 +229,7 @@ def _takes_over(revision: Properties) -> bool:
 
 
 def _masked(volumes: Iterable[Properties]) -> str | None:
-    """Return the time when the last of these volumes was masked; None if one of them is not masked."""
+    """Return the time when the last of these volumes was masked; None if a volume is not masked."""
     marks = [volume[clone_properties.MASKED_PROPERTY] for volume in volumes]
     is_masked = all(mark.is_local and mark.value != clone_properties.NOT_MASKED for mark in marks) and bool(marks)
     return max(mark.value for mark in marks) if is_masked else None
@@ -252,7 +252,7 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
     one = _of_dataset(settings, host, name)
     if one is not None and one.is_called(name):
         return one
-    # The name of a clone differs from its dataset's name after a rename, a handout from the pool, or a swap.
+    # After a rename, a handout from the pool or a swap, the name of a clone differs from its dataset's name.
     everything = known_clones(settings, host)
     called = next((info for info in everything.copies if info.is_called(name)), None)
     if called is None:
@@ -263,7 +263,7 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 
 def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone whose dataset has that name, whatever its label is. Raises the errors of `find`."""
+    """Return the clone whose dataset has that name, independent of its label. Raises the errors of `find`."""
     one = _of_dataset(settings, host, name)
     if one is None:
         raise no_such_clone(name)
@@ -273,7 +273,7 @@ def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:
 def reread_clone(settings: Settings, host: Host, name: str) -> CloneInfo | None:
     """Return the present state of the clone whose dataset has that name.
 
-    None if the clone no longer exists or its properties can no longer be read.
+    Return None if the clone no longer exists or its properties cannot be read.
     """
     with contextlib.suppress(DamagedError):
         return _of_dataset(settings, host, name)
@@ -311,7 +311,7 @@ def refuse_other_data(first: CloneInfo, other: CloneInfo) -> None:
 
 
 def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
-    """Raise ExistsError if one of these clones, its set or its dataset already has that name."""
+    """Raise ExistsError if one of these clones, or its set or dataset, already has that name."""
     other = next((one for one in others if one.is_called(label) or label in (one.name, one.set_name)), None)
     if other is not None:
         raise ExistsError(
@@ -335,15 +335,15 @@ def locked_clone(settings: Settings, host: Host, name: str) -> Iterator[CloneInf
             if info is not None and info.is_called(name):
                 yield _settled(settings, host, _refuse_unusable(info, name))
                 return
-        # The clone was renamed, got another dataset by a reset, or this dataset is not a clone. Take the lock of the
-        # new dataset.
+        # The clone was renamed, a reset gave it another dataset, or this dataset is not a clone. Take the lock of the
+        # clone's present dataset.
         dataset = find(settings, host, name).name
 
 
 def verb(
     settings: Settings, host: Host, name: str, decide: Callable[[CloneInfo], tuple[P, Callable[[], R]]]
 ) -> CloneVerb[P, R]:
-    """Return the verb on the clone with that label or name. Before `decide`, raise the errors of `ready`."""
+    """Return the command on the clone with that label or name. Before `decide`, raise the errors of `ready`."""
     return Verb(
         lambda: contextlib.nullcontext(ready(settings, host, name)), lambda: locked_clone(settings, host, name), decide
     )
@@ -374,7 +374,7 @@ def ready(settings: Settings, host: Host, name: str) -> CloneInfo:
     """Return the clone with that name.
 
     Raises:
-        PreflightError: the clone is not complete, is being destroyed, or has no user yet.
+        PreflightError: the clone is incomplete, is being destroyed, or has no user yet.
         UnknownNameError: no clone has the name, or another clone has it now (`expected_clone.require`).
     """
     return _refuse_unusable(find(settings, host, name), name)
@@ -400,13 +400,14 @@ def _refuse_unusable(info: CloneInfo, name: str) -> CloneInfo:
 
 
 ROOT = "root"
-"""The account that may use all clones."""
+"""The name of the account that may use all clones."""
 
 
 def require_owner(settings: Settings, host: Host, name: str, account: str) -> None:
     """Raise UnknownNameError unless the account owns the clone with that name, or all clones of the set with that name.
 
-    If another account owns the clone, answer and effort are the same as for a missing clone. Root may use all clones.
+    If another account owns the clone, the error and the response time are the same as for a missing clone. Root may use
+    all clones.
     """
     if account == ROOT:
         return

@@ -58,7 +58,7 @@ from zsnapdb.zfs.destruction import Mark
 def heartbeat_file(host: Host, name: str) -> Path:
     """Return the file of the clone's newest heartbeat.
 
-    It contains the boot id and the steady clock; its modification time is the wall clock.
+    It contains the boot id and the time of the monotonic clock. Its modification time is the wall clock's time.
     """
     return host.run / "heartbeats" / name
 
@@ -76,7 +76,7 @@ def beat(host: Host, name: str) -> None:
         try:
             reading = host.reading()
             text = f"{reading.boot} {reading.steady:018.6f}\n" if reading is not None else ""
-            # A single write of constant length: no reader sees an incomplete record.
+            # A single write of constant length, so that no reader sees an incomplete record.
             os.pwrite(opened, text.encode(), 0)
             os.ftruncate(opened, len(text.encode()))
         finally:
@@ -90,7 +90,7 @@ def beat(host: Host, name: str) -> None:
 
 
 def heartbeat(host: Host, name: str, every: int, created: datetime) -> Heartbeat:
-    """Return the heartbeat of a clone that was created at `created` and expects one every `every` seconds."""
+    """Return the heartbeat of a clone that was created at `created`, and expects one every `every` seconds."""
     last, silence = created, None
     with contextlib.suppress(OSError, OverflowError):
         opened = os.open(heartbeat_file(host, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -117,7 +117,7 @@ def forget_heartbeat(host: Host, name: str) -> None:
 
 CLONE_PROPERTY = f"{PROPERTY}:clone"
 LABEL_PROPERTY = f"{PROPERTY}:label"
-"""On the anchor: the clone's name for users. If not set, the name of the dataset, which never changes."""
+"""On the anchor: the clone's name for users. If not set, the name of the dataset is used, which never changes."""
 ROLE_PROPERTY = f"{PROPERTY}:role"
 REVISION_PROPERTY = f"{PROPERTY}:revision"
 SOURCE_PROPERTY = f"{PROPERTY}:source"
@@ -139,17 +139,17 @@ KEPT_PROPERTY = f"{PROPERTY}:kept"
 BEGUN_PROPERTY = f"{PROPERTY}:begun"
 """On the anchor: the time when the data was first cloned from an instance. Clones of commits inherit this time."""
 CAUSER_PROPERTY = f"{PROPERTY}:caused-by"
-"""On the anchor of a received set: the subject for whom the set was received. Not set: an administrator."""
+"""On the anchor of a received set: the subject for whom it was received. It is not set for an administrator."""
 
 FOLLOWS_PROPERTY = f"{PROPERTY}:follows"
 """On the anchor of a replica in a set: the port of its replication source, which is a clone too."""
 SET_PROPERTY = f"{PROPERTY}:set"
-"""On the anchor of a clone in a set: the name of the set, and the clone's role there (source, replica, member)."""
+"""On the anchor of a clone in a set: the name of the set, and the clone's role in the set (source, replica, member)."""
 SOURCE_PART = "source"
 POINT_PROPERTY = f"{PROPERTY}:point"
 """On the anchor of a received set that was reached by replay: the identity of the point (`point_identity`)."""
 MASKED_PROPERTY = f"{PROPERTY}:masked"
-"""On every volume of a masked clone: the time when masking was complete. On a commit: this time, or `no`."""
+"""On every volume of a masked clone: the time when masking was complete. On a commit: this time, else `no`."""
 NOT_MASKED = "no"
 KEY_PROPERTY = f"{PROPERTY}:key"
 """The identity of data (`CloneSource.key`).
@@ -160,7 +160,7 @@ the clone's present data.
 HISTORY_PROPERTY = f"{PROPERTY}:history"
 """On the anchor of a clone that waits in a pool: production's state at the clone's creation (`production_history`)."""
 MASKED_BY_PROPERTY = f"{PROPERTY}:masked-by"
-"""On the volumes of a masked clone and on its commits: the digest of the rules that masked the data."""
+"""On a masked clone's volumes and commits: the digest of the rules that masked the data."""
 RULES_PROPERTY = f"{PROPERTY}:rules"
 """On a masked prepared set and on its snapshots: the digest of the rules that masked the data (`masking.digest`).
 
@@ -181,11 +181,11 @@ POOL_PROPERTY = f"{PROPERTY}:pool"
 """On the anchor of a clone that was created for a pool: the clone's state in the pool (`PoolMark`)."""
 
 OF_DATA = (ROLE_PROPERTY, MASKED_PROPERTY, MASKED_BY_PROPERTY, GROWN_PROPERTY, TAKES_OVER_PROPERTY)
-"""On the datasets of a revision. A handout and a swap keep these properties. A reset removes them with the datasets."""
+"""Properties on the datasets of a revision. A handout and a swap keep them. A reset removes them with the datasets."""
 OF_COMMITS = (COMMIT_PROPERTY, MESSAGE_PROPERTY, PARENT_PROPERTY, LOG_END_PROPERTY)
-"""On the snapshots of a commit, where they stay. A clone with commits is neither handed out nor swapped."""
+"""Properties on a commit's snapshots. They stay, because a clone with commits is neither handed out nor swapped."""
 OF_SETS = (KEPT_PROPERTY, CAUSER_PROPERTY, POINT_PROPERTY)
-"""On received and prepared sets, which are not clones."""
+"""Properties on received and prepared sets, which are not clones."""
 
 _REQUESTED_CHARACTERS = 1000
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
@@ -203,7 +203,7 @@ def refuse_name(text: str) -> None:
 
 
 def clone_mark(name: str) -> Mark:
-    """Return the mark of every dataset and snapshot of the clone."""
+    """Return the mark that every dataset and snapshot of the clone has."""
     return Mark(CLONE_PROPERTY, name)
 
 
@@ -256,7 +256,7 @@ def _mount(found: CopyDatasets) -> Path:
 def _lease(found: CopyDatasets) -> CloneLease:
     """Return the lease.
 
-    Its last heartbeat is the clone's creation, because properties do not record later heartbeats.
+    The creation of the clone counts as its last heartbeat, because properties record no later heartbeats.
     """
     recorded = found.facts[_HEARTBEAT]
     if not recorded.is_local or recorded.value == _NONE:
@@ -287,7 +287,7 @@ _BRANCHES = Form(
 
 @dataclass(frozen=True, kw_only=True)
 class CloneClaim:
-    """The exclusive properties of a clone, and its owner. They are all on the anchor, `top`.
+    """The properties of a clone that no other clone may share, and its owner. All are on the anchor, `top`.
 
     `name` is the name of the dataset, `label` the present name for users. `id` never changes, even if a swap moves the
     clone to another dataset. Labels and ids are unique.
@@ -299,14 +299,14 @@ class CloneClaim:
     id: str = field(default="", metadata=_of(_called(f"{PROPERTY}:id"), _STAYS, _EXCHANGED, _STAYS))
     port: int = field(metadata=_of(number(f"{PROPERTY}:port", _LAST_PORT), _STAYS, _STAYS, _STAYS))
     kept_port: int | None = field(default=None, metadata=_of(_PORT, _TAKEN, _EXCHANGED, _STAYS))
-    """The port at which HAProxy listens for this clone. It stays the same when the port of the server changes."""
+    """The port at which HAProxy listens for this clone. It stays the same if the port of the server changes."""
     owner: str = field(metadata=_of(OWNER, _TAKEN, _EXCHANGED, _STAYS))
     set_words: str = field(default="", metadata=_of(text(SET_PROPERTY), _STAYS, _STAYS, _STAYS))
-    """The name of the clone's set, and the clone's role there (source, replica, member); "" outside a set."""
+    """The name of the clone's set, and the clone's role in it (source, replica, member); "" outside a set."""
     key: str = field(default="", metadata=_of(own_text(KEY_PROPERTY), _STAYS, _STAYS, _TAKEN))
     """The identity of the present data (`CloneSource.key`); "" if an older version created the clone."""
     begun: str = field(default="", metadata=_of(own_text(BEGUN_PROPERTY), _STAYS, _STAYS, _TAKEN))
-    """The time when the data was first cloned from an instance ("": at `created`).
+    """The time when the data was first cloned from an instance; "" if that was at `created`.
 
     Clones of commits inherit this time.
     """
@@ -331,26 +331,27 @@ class CloneClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class CloneRecord(CloneClaim):
-    """All properties on the anchor of a clone. The fields have defaults for missing properties.
+    """All properties on the anchor of a clone. A field has its default if the property is missing.
 
     Each field defines how these three operations change its property:
     - `hand_out`: a pool hands out the clone.
     - `swap`: the clone replaces another clone.
-    - `reset`: the data of the clone is replaced. The first start on the new data then records position and use.
+    - `reset`: the data of the clone is replaced. The first start on the new data then records its position and the time
+      of use.
     """
 
     instance: str = field(metadata=_of(text(INSTANCE_PROPERTY), _STAYS, _STAYS, _STAYS))
     guid: str = field(default="", metadata=_of(_OWN_GUID, _STAYS, _EXCHANGED, _STAYS))
-    """The GUID of the clone's first anchor. It stays after a swap, and no other clone with the same name has it."""
+    """The GUID of the clone's first anchor. A swap does not change it, and no other clone with the same name has it."""
     backup_id: str = field(metadata=_of(text(BACKUP_PROPERTY), _STAYS, _STAYS, _TAKEN))
     source: str = field(metadata=_of(text(SOURCE_PROPERTY), _STAYS, _STAYS, _TAKEN))
     """The kind of source of the data."""
     requested: str = field(metadata=_of(text(f"{PROPERTY}:requested"), _STAYS, _TAKEN, _TAKEN))
-    """The source or point of the data, as the user named it."""
+    """The source or point of the data, as the user wrote it."""
     original_words: str = field(metadata=_of(text(f"{PROPERTY}:original"), _STAYS, _TAKEN, _STAYS))
-    """The set from which the clone was created, in the notation of `--from`, and the source that the user named."""
+    """The set from which the clone was created, in the notation of `--from`, and the source as the user wrote it."""
     original_key: str = field(default="", metadata=_of(own_text(f"{PROPERTY}:original-key"), _STAYS, _TAKEN, _STAYS))
-    """The identity of the data from which the clone was created; later renames do not change it."""
+    """The identity of the data from which the clone was created. Later renames do not change this identity."""
     flavour: Flavour = field(metadata=_of(choice(f"{PROPERTY}:flavour", Flavour), _STAYS, _STAYS, _STAYS))
     bind_address: str = field(metadata=_of(text(f"{PROPERTY}:bind"), _STAYS, _STAYS, _STAYS))
     server_id: int = field(metadata=_of(number(f"{PROPERTY}:server-id"), _STAYS, _STAYS, _STAYS))
@@ -373,13 +374,13 @@ class CloneRecord(CloneClaim):
     follows: int | None = field(default=None, metadata=_of(_FOLLOWS, _STAYS, _STAYS, _STAYS))
     """The port of the clone that is its replication source."""
     pool: PoolMark | None = field(default=None, metadata=_of(_POOL, _TAKEN, _EXCHANGED, _STAYS))
-    """The state of a clone that was created for the pool of its instance; None if it was not."""
+    """The state in the pool; None if the clone was not created for the pool of its instance."""
     rules: str = field(default="", metadata=_of(own_text(RULES_PROPERTY), _STAYS, _STAYS, _STAYS))
     """The digest of the rules that masked the clone, if it was created for a pool."""
     history: str | None = field(default=None, metadata=_of(_HISTORY, _STAYS, _STAYS, _STAYS))
     """The value of `sources.production_history` when the clone was created for a pool.
 
-    None: an older version created the clone.
+    It is None if an older version created the clone.
     """
     asks_for_masking: bool = field(metadata=_of(flag(f"{PROPERTY}:mask"), _TAKEN, _TAKEN, _STAYS))
     """Whether masking was requested. The clone is then masked at each first start on new files."""
@@ -405,7 +406,7 @@ class CloneRecord(CloneClaim):
 
     @property
     def original_request(self) -> str:
-        """The source that the user named when the clone was created."""
+        """The source that the user wrote when the clone was created."""
         return self.original_words.partition(" ")[2]
 
 
@@ -416,8 +417,8 @@ class CloneInfo(CloneRecord):
     `datasets` are the anchor and all datasets below it that have the clone's name, outer datasets first. `volumes` (by
     role) are the datasets of the current revision. `origins` (by role) are the snapshots from which the volumes were
     cloned ("-" or "" if the volume depends on no snapshot). `leftovers` are the datasets of other revisions. `masked`
-    is the time when masking was complete (None: not masked). `own_bytes` is the space in bytes that only the clone
-    occupies, including its snapshots. `quota` is the limit of that space in bytes (0: no limit).
+    is the time when masking was complete, or None if the clone is not masked. `own_bytes` is the space in bytes that
+    only the clone occupies, including its snapshots. `quota` is the limit of that space in bytes, or 0 for no limit.
     """
 
     masked: str | None
@@ -432,7 +433,7 @@ class CloneInfo(CloneRecord):
     is_led_to: bool = False
     """Whether HAProxy forwards the kept port to the clone's server."""
     kept_bytes: int = 0
-    """The part of `own_bytes` that belongs to earlier data. The commits keep that data."""
+    """The part of `own_bytes` that belongs to earlier data, which the commits keep."""
     takes_over: tuple[str, ...] = ()
     """Revisions for which a takeover was interrupted (`catalogue.settle_adopted_commits`)."""
     grown: int = 0
@@ -441,7 +442,7 @@ class CloneInfo(CloneRecord):
     A reset to new data removes this part.
     """
     elsewhere: str = ""
-    """The location, as text, of a server whose process is not visible on this host; "": unknown (`isolation_check`)."""
+    """The location, as text, of a server whose process this host cannot see; "" if unknown (`isolation_check`)."""
 
     @property
     def waits(self) -> bool:
@@ -450,7 +451,7 @@ class CloneInfo(CloneRecord):
 
     @property
     def is_of_nobody(self) -> bool:
-        """Whether the clone is in the pool of its instance, in any state. No user has its login then."""
+        """Whether the clone is in the pool of its instance, in any state. If so, no user has its login."""
         return self.pool is not None and self.pool.is_of_nobody
 
     @property
@@ -465,7 +466,7 @@ class CloneInfo(CloneRecord):
 
     @property
     def written_quota(self) -> int:
-        """The limit in bytes for changes by users to the present data (0: no limit)."""
+        """The limit in bytes for changes by users to the present data; 0 for no limit."""
         others = self.kept_bytes + self.grown
         return max(LEAST, self.quota - others) if self.quota and others else self.quota
 

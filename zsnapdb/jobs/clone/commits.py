@@ -1,7 +1,7 @@
-"""Commits of a clone: a snapshot set of its volumes at one moment, while nothing writes.
+"""Commits of a clone. Each is a snapshot set of the clone's volumes, created while nothing writes.
 
-The head of the current branch is the newest commit of the present data in ZFS, else the head that the anchor records.
-So the creation of a commit's snapshots alone already moves the head.
+The head of the current branch is the newest commit of the present data in ZFS. If there is none, it is the head that
+the anchor records. So the creation of a commit's snapshots moves the head without another step.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from zsnapdb.zfs import datasets, destruction
 _LOCK_SECONDS = 10.0
 """The time in seconds for which a commit waits for its lock.
 
-If a statement has already run for longer, the lock is not requested.
+If a statement has already been running for longer, the lock is not requested.
 """
 _DEADLINE_SECONDS = 30.0
-"""The maximum time in seconds from the first statement of the lock to its release.
+"""The maximum time in seconds from the first statement of a commit's lock to its release.
 
-It includes the creation of the snapshot.
+This includes the creation of the snapshots.
 """
 _PATIENCE_SECONDS = 60.0
 """The time in seconds during which a commit retries its lock, like the default of `lock.budget`."""
@@ -70,13 +70,13 @@ def message_text(message: str) -> str:
 
 
 def commit(settings: Settings, host: Host, name: str, message: str) -> CloneVerb[Intention, Committed]:
-    """Snapshot all volumes of the clone at one moment, whether its server runs or not.
+    """Snapshot all volumes of the clone at one moment. Its server may be running or stopped.
 
     The new snapshot set can be cloned like a backup. Writers of the clone wait during the snapshot (FLUSH TABLES WITH
     READ LOCK), so that the tables of all engines are consistent.
 
     Raises:
-        PreflightError: the server of the clone was never started, so its files are not separate from the source yet.
+        PreflightError: the server of the clone was never started, so the files still have the identity of the source.
     """
     text = message_text(message)
 
@@ -169,7 +169,7 @@ def newest_commit(info: CloneInfo, made: Sequence[Commit] | None = None) -> Comm
     """Return the newest commit of the clone's present data; None if there is none.
 
     The commit from which the data was cloned is ignored, even if a takeover moved it to this clone. `made` are the
-    commits of the present data, oldest first (None: they are read here).
+    commits of the present data, oldest first. If `made` is None, they are read here.
     """
     made = commits(info.current) if made is None else made
     last = made[-1] if made else None
@@ -177,7 +177,7 @@ def newest_commit(info: CloneInfo, made: Sequence[Commit] | None = None) -> Comm
 
 
 def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Branches:
-    """Return the present branches of the clone. `made`: see `newest_commit`.
+    """Return the present branches of the clone. For `made` see `newest_commit`.
 
     Raises:
         DamagedError: the anchor's property with the branches is unreadable.
@@ -205,9 +205,9 @@ def parent_of(info: CloneInfo) -> str:
 
 
 def branches_to_keep(info: CloneInfo, made: Sequence[Commit] | None = None) -> str:
-    """Return the branches that the anchor must record before the clone gets other data (empty: no change).
+    """Return the branches that the anchor must record before the clone gets other data; empty if nothing changes.
 
-    A reset changes the data but no branch. A detach changes neither data nor branches. `made`: see `newest_commit`.
+    A reset changes the data but no branch, and a detach changes neither. For `made` see `newest_commit`.
     """
     with contextlib.suppress(DamagedError):
         known = read_branches(info, made)

@@ -1,4 +1,4 @@
-"""Creation of a clone: clone its datasets, start its server and check it."""
+"""Creation of a clone: clone the datasets, start the server and check it."""
 
 from __future__ import annotations
 
@@ -80,11 +80,11 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                 )
                 locked.enter_context(locks.using_received(instance.name))
                 if isinstance(chosen.source, CloneSource):
-                    # The last clone of the set may have been destroyed meanwhile, and the set with it.
+                    # The last clone of the set may have been destroyed meanwhile, together with the set.
                     chosen = planned_source(settings, instance, request)
             prepares = chosen.masking.way is MaskingWay.PREPARES
             if prepares or not isinstance(chosen.source, CloneSource):
-                # Check everything that may refuse the clone before a set is created, received or prepared.
+                # Refuse an impossible clone before a set is created, received or prepared.
                 plan_for(settings, instance, request, chosen)
         source = _obtain(settings, instance, chosen.source, locked)
         prepared = _prepare(settings, instance, source, rules) if prepares else None
@@ -102,7 +102,8 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                 separated = _start(settings, instance, planned, rules, password)
                 facts = _facts_of(configured, planned, separated.position, rules, source.origin)
                 if planned.lease.heartbeat is not None:
-                    # The holder could not send heartbeats while the clone was being created.
+                    # Count the first interval from now, because the holder could not send heartbeats during the
+                    # creation.
                     clone_info.beat(instance.host, planned.name)
                 datasets.set_properties(planned.top, facts)
     used = instance.host.latest()
@@ -153,9 +154,9 @@ def _seconds(report: MaskingReport | None) -> float:
 
 
 def _prepare(settings: Settings, instance: Instance, source: CloneSource, rules: str) -> PreparedSet | None:
-    """Mask the set once for all its clones.
+    """Mask the set once, so that its clones need no masking.
 
-    If that is impossible now, warn and return None. Each clone is then masked separately.
+    If that is impossible now, warn and return None. In this case each clone is masked separately.
     """
     try:
         with at_low_priority():
@@ -171,7 +172,7 @@ def _obtain(
     planned: CloneSource | RemoteBackup | RestorePlan | None,
     locked: contextlib.ExitStack,
 ) -> CloneSource:
-    """Return the snapshots to clone: the planned ones, or snapshots that are created, received or replayed now.
+    """Return the snapshots to clone. If they do not exist yet, create or receive them, or replay to the point.
 
     A new live set stays locked until the context `locked` ends, so that no sweep removes the set as a leftover.
     """
@@ -189,7 +190,7 @@ def _obtain(
 def _make_datasets(
     settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource, masking: MaskingChoice
 ) -> ClonePlan:
-    """Create the anchor, which reserves name and port. Then clone every volume below the anchor. Return the plan.
+    """Create the anchor, which reserves name and port, and clone every volume below it. Return the plan.
 
     After an error nothing of the clone is left.
     """
@@ -212,12 +213,12 @@ def _make_datasets(
 
 
 OWNER = "zsnapdb"
-"""The owner of ephemeral clones. If the command is killed, the reaper removes its clone."""
+"""The owner of ephemeral clones. If the creating command is killed, the reaper removes its clone."""
 
 
 @dataclass(frozen=True)
 class RunningClone:
-    """A clone with a started server, the login of its users, and the password of the internal account."""
+    """A clone whose server is running, with the login of its users and the password of the internal account."""
 
     info: CloneInfo
     login: Login

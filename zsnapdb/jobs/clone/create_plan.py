@@ -51,10 +51,10 @@ from zsnapdb.zfs import datasets
 class PlannedSource:
     """The source of a planned clone.
 
-    `source` is a snapshot set on this host, a backup that must be received, or the plan of a point in time. None means
-    that a snapshot set is created now. `snapshots` (by role) are the existing snapshots. `receives` are the backups to
-    receive first, oldest first. `replays` is the number of batches of archived binlogs to replay first. `rules` is the
-    digest of the rules that masked the source ("": not masked). `masking` says how the clone is masked.
+    `source` is a snapshot set on this host, a backup that must be received, or the plan of a point in time. If `source`
+    is None, a snapshot set is created now. `snapshots` (by role) are the existing snapshots. `receives` are the backups
+    to receive first, oldest first. `replays` is the number of batches of archived binlogs to replay first. `rules` is
+    the digest of the rules that masked the source, or "" if it is not masked. `masking` says how the clone is masked.
     """
 
     kind: SourceKind
@@ -76,7 +76,7 @@ class PlannedSource:
 
 @dataclass(frozen=True, kw_only=True)
 class ClonePlan(CloneRecord):
-    """The actions of `create` for a request with this source, and the first record on the anchor.
+    """The actions of `create` for a request with this source, and the record that is first written to the anchor.
 
     `home` is the state of the clones' home at planning time.
     """
@@ -102,8 +102,7 @@ def plan(settings: Settings, instance: Instance, request: CloneRequest) -> Clone
     """Return the plan of `create`; change nothing.
 
     Raises:
-        PreflightError: the clone is impossible because of a quota, the lease, the ports, the server program or the
-            account.
+        PreflightError: a quota, the lease, the ports, the server program or the account does not allow the clone.
         ExistsError: the name or the folder is in use.
     """
     instance = with_volumes(instance)
@@ -289,10 +288,10 @@ def _admitted(
 ) -> tuple[CloneLease, int, int | None]:
     """Return the lease of a new clone, the port of its server, and its kept port.
 
-    `free` is the free space of the pool in bytes, `known` the other clones.
+    `free` is the free space of the pool in bytes, and `known` are the other clones.
 
     Raises:
-        PreflightError: the clone is impossible because of a quota, the lease or the ports.
+        PreflightError: a quota, the lease or the ports do not allow the clone.
         ExistsError: another clone has the name.
     """
     limits, clones = settings.clones, known.copies
@@ -315,10 +314,10 @@ _MAKE_ACCOUNT = "useradd --system --user-group --no-create-home --shell /usr/sbi
 
 
 def check_account(source: ServerSettings, clones: CloneSettings) -> None:
-    """Raise PreflightError unless servers of clones can run under their account.
+    """Raise PreflightError unless the account for clones' servers can be used.
 
-    A configured account must exist, and file permissions must deny it the source's files. So it must be neither root
-    nor the account of the source's server, and must not share a group with either.
+    A configured account must exist, and file permissions must prevent it from reading the source's files. So it must be
+    neither root nor the account of the source's server, and must not share a group with either.
     """
     name = clones.server_user
     if name is None:

@@ -24,7 +24,7 @@ CLIENT_HOME = Path(__file__).parent / "client_home"
 """The folder of the my.cnf file with the account name that all clones use.
 
 Clients take host, port, socket and password from environment variables, but not the account (refman 8.4, "Environment
-Variables"). They read my.cnf in the folder MYSQL_HOME (seen with MySQL 9.7, MariaDB 10.11 and 11.8).
+Variables"). They read my.cnf in the folder MYSQL_HOME (observed with MySQL 9.7, MariaDB 10.11 and 11.8).
 """
 INTERNAL_FILE = "internal.cnf"
 """The name of the file that contains the internal account's password, in the private folder of a clone."""
@@ -53,14 +53,14 @@ class Login:
 
     @property
     def dsn(self) -> str:
-        """A URL that contains the password. Show it only to the person who requests it; never log it."""
+        """A URL that contains the password. Show it only to the user who requests it, and never log it."""
         return f"mysql://{self.user}:{quote(self.password.get_secret_value(), safe='')}@{self.host}:{self.port}/"
 
     @property
     def option_file(self) -> str:
         """The text of an option file for clients.
 
-        With this file, a client of the same family connects to no other server.
+        With this file, a client of the server's family connects to no other server.
         """
         return text(self.password, self.host, self.port) + only_below(str(_mount_of(self.socket)))
 
@@ -96,7 +96,7 @@ def address_of(bind_address: str, port: int) -> str:
 def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> None:
     """Write the credentials file, which only the server's account `user` can read.
 
-    With this file, a client of the same family connects only to clones.
+    With this file, a client of the clone's server family connects only to clones.
     """
     server.write_private(file, text(password, host, port) + only_below(str(_mount_of(file).parent)), user)
 

@@ -42,8 +42,9 @@ from zsnapdb.zfs import datasets, snapshots
 class ResetPlan:
     """The plan of a reset: the clone, and for each role the snapshot with the new data.
 
-    `snapshots` is empty if the snapshots must be created or received first. `is_original`: the clone was created from
-    this data. `drops` is the live set that is removed with the old data, unless another clone uses it ("": none).
+    `snapshots` is empty if the snapshots must be created or received first. `is_original` is set if the clone was
+    created from this data. `drops` is the live set that is removed with the old data unless another clone uses it, or
+    "" if there is none.
     """
 
     info: CloneInfo
@@ -80,9 +81,9 @@ def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None,
 
 
 def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | RemoteBackup:
-    """Return the snapshot set from which the clone was created, even if the clone has other data now.
+    """Return the snapshot set from which the clone was created, even if the clone now has other data.
 
-    If the clone must be masked, return the copy of the set that was masked by the current rules, if there is one.
+    If the clone must be masked, prefer the copy of that set that was masked by the current rules.
 
     Raises:
         PreflightError: the set is neither on this host nor in the repository.
@@ -110,12 +111,13 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
 
 
 def _require_same_source(info: CloneInfo, found: CloneSource | RemoteBackup) -> CloneSource | RemoteBackup:
-    """Return the source that has the name of the clone's snapshot set.
+    """Return `found`, the source with the name of the clone's snapshot set, if it is that set.
 
-    Another program may have renamed its snapshots and reused the name. Older versions recorded no identity.
+    Another program may have renamed the set's snapshots and reused the name. Older versions recorded no identity of the
+    set.
 
     Raises:
-        PreflightError: it is not certain that the source is that set.
+        PreflightError: the source may be another set.
     """
     if info.original_key != found.key and (info.original_key or info.original.startswith("@")):
         raise PreflightError(
@@ -127,7 +129,7 @@ def _require_same_source(info: CloneInfo, found: CloneSource | RemoteBackup) -> 
 
 
 def _here(info: CloneInfo) -> CloneSource | None:
-    """Return the origin of the clone's datasets, if the origin is the set from which the clone was created."""
+    """Return the origin of the clone's datasets if it is the set from which the clone was created, else None."""
     names = info.origins
     if not names or not all("@" in name for name in names.values()):
         return None
@@ -143,7 +145,7 @@ def _here(info: CloneInfo) -> CloneSource | None:
 
 
 def _prepared_of(names: Iterable[str]) -> str:
-    """Return the identity of the unmasked source of these prepared snapshots; "" if it is not recorded."""
+    """Return the identity of the unmasked source from which these snapshots were prepared; "" if not recorded."""
     seen = datasets.properties_of(list(names), [clone_info.KEY_PROPERTY])
     keys = {values[clone_info.KEY_PROPERTY] for values in seen.values()}
     recorded = keys.pop()
@@ -204,7 +206,8 @@ def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource, made
 def quota_beside(settings: Settings, info: CloneInfo, *, is_committed: bool = False) -> int:
     """Return the quota in bytes for new data of the clone.
 
-    `is_committed`: the present data will be committed first. Raises the errors of `space_limits.of_other_data`.
+    `is_committed` is set if the present data will be committed first. Raises the errors of
+    `space_limits.of_other_data`.
     """
     return space_limits.of_other_data(settings, info, keeps_data=is_committed or bool(commits(info.current)))
 

@@ -50,8 +50,8 @@ class CloneRemoval:
     """The plan to destroy a clone.
 
     `prepared` are prepared sets of the clone's commits, which are destroyed first. `obstacles` prevent the removal.
-    `has_detaching`: an interrupted detach left snapshots on the clone. `foreign` datasets depend on the clone, such as
-    production after `zfs promote` of the clone.
+    `has_detaching` is set if an interrupted detach left snapshots on the clone. `foreign` are other datasets that
+    depend on the clone, such as production after `zfs promote` of the clone.
     """
 
     steps: Removal
@@ -69,7 +69,7 @@ class CloneRemoval:
 def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> CloneRemoval:
     """Return the plan to destroy the clone; change nothing.
 
-    `seen` are all snapshots below the anchor, with `foreign.COLUMNS` (None: read them here).
+    `seen` are all snapshots below the anchor, with `foreign.COLUMNS`. If `seen` is None, they are read here.
 
     Raises:
         NotOursError: a dataset below the anchor does not have the mark of the clone.
@@ -117,7 +117,7 @@ def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
 
 
 def refuse_obstacles(name: str, planned: CloneRemoval) -> None:
-    """Raise PreflightError if a dataset that cannot take over its origin depends on the clone."""
+    """Raise PreflightError if a dataset that depends on the clone cannot take over its origin."""
     if not planned.obstacles:
         return
     hints = [f"`zfs promote {dataset}` gives this dataset the snapshots that it needs" for dataset in planned.foreign]
@@ -130,8 +130,8 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
     """Stop the clone's server, destroy the anchor and all datasets below it, and remove the mount folders.
 
     First, each dataset is checked for the clone's mark. If another clone depends on a commit, the commit is handed over
-    to that clone. The caller holds the clone's lock. `planned` is the plan that the caller made under the lock (None:
-    make it here).
+    to that clone. The caller holds the clone's lock. `planned` is the plan that the caller made under the lock. If
+    `planned` is None, the plan is made here.
 
     Raises:
         PreflightError: another dataset depends on the clone; nothing was changed.
@@ -171,7 +171,7 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
 
 
 def _revision_of(anchor: str, dataset: str) -> str:
-    """Return the dataset of the revision to which this volume of another clone in the same home belongs."""
+    """Return the dataset of the revision that contains `dataset`, a volume of another clone in the same home."""
     return "/".join(dataset.split("/")[: anchor.count("/") + 2])
 
 
@@ -186,7 +186,7 @@ class DestroyPlan:
     """The plan of `destroy`: the clone, its commits, and the plan of their removal or handover.
 
     `foreign` are snapshots that other programs created on the clone's datasets. `elsewhere` are mounts of these
-    datasets in other mount namespaces; the destroy removes these mounts too.
+    datasets in other mount namespaces. `destroy` removes these mounts too.
     """
 
     info: CloneInfo
@@ -203,10 +203,11 @@ class DestroyPlan:
 def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = ()) -> tuple[DestroyPlan, ...]:
     """Return the plan of `destroy` for each clone with that name; change nothing.
 
-    The name belongs to a clone or a set of clones. Replicas of a set come first. The result is empty if neither exists.
+    The name belongs to a clone or a set of clones. Replicas of a set come first. If neither exists, the result is
+    empty.
 
     Raises:
-        PreflightError: a dataset that cannot take over its origin depends on a clone, or a clone has foreign snapshots
+        PreflightError: a dataset that depends on a clone cannot take over its origin, or a clone has foreign snapshots
             whose removal `also` does not allow.
     """
     found = find_clones(settings, host, name)
@@ -233,7 +234,7 @@ def _plan_one(info: CloneInfo, also: Collection[ExtraRemoval]) -> DestroyPlan:
         mount
         for mount in mounts.mounted_elsewhere(frozenset(info.datasets))
         # Mounts in the server's sandbox end with the server. Mounts that receive unmount events from this namespace end
-        # with its mounts.
+        # with this namespace's mounts.
         if not mount.follows and mounts.namespace_of(mount.pid) != own
     ]
     return DestroyPlan(info, tuple(commits_among(seen)), planned, tuple(going), tuple(elsewhere))
@@ -249,7 +250,7 @@ def destroy(settings: Settings, host: Host, name: str, also: Collection[ExtraRem
         UnknownNameError: another clone has the name now (`expected_clone.require`).
     """
     if is_dataset(settings, name):
-        # The clone's properties are read under its lock. The name of the dataset suffices to take the lock.
+        # Only the name of the dataset is needed to take the lock. The clone's properties are read under the lock.
         with locks.lock_clone(name):
             gone = destroy_locked(settings, host, name, also, called=name)
         if gone:
@@ -273,7 +274,7 @@ def destroy_locked(
 ) -> list[DestroyPlan]:
     """Destroy the clone whose dataset has this name, if it exists. The caller holds the clone's lock.
 
-    `called`: destroy the clone only if it or its set has this name (None: whatever its name is).
+    If `called` is not None, the clone is destroyed only if it or its set has this name.
     """
     try:
         found = of_dataset(settings, host, name)
@@ -289,9 +290,9 @@ def destroy_locked(
 
 
 def destroy_own(settings: Settings, host: Host, name: str) -> None:
-    """Destroy the clone whose dataset has this name, if it exists. This process created the clone.
+    """Destroy the clone whose dataset has this name, if it exists. The clone was created by this process.
 
-    The check of `expected_clone` is left out, because the variable names the clone of the user's request, not this
+    The check of `expected_clone` is left out, because its variable names the clone of the user's request, not this
     clone.
     """
     with locks.lock_clone(name), contextlib.suppress(NotFound):
@@ -299,9 +300,9 @@ def destroy_own(settings: Settings, host: Host, name: str) -> None:
 
 
 def _drop_replaced(settings: Settings, host: Host, name: str) -> None:
-    """Destroy the dataset that this clone had before a swap, so that another clone can get the name.
+    """Destroy the dataset that this clone had before a swap, so that another clone can get the dataset's name.
 
-    The next sweep destroys the remaining datasets, or reports the reason why it cannot.
+    The next sweep destroys the remaining datasets, or reports why it cannot.
     """
     with if_free(locks.name_of_clone(name)) as is_free, contextlib.suppress(ZsnapdbError):
         if is_free and (before := of_dataset(settings, host, name)).pool is PoolMark.REPLACED:
@@ -315,7 +316,7 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
     except NotFound:
         return []
     info, instance, origins = planned.info, settings.instance.get(planned.info.instance), list[str]()
-    # The clone may have adopted its parent commit, and may be the last clone of a live set.
+    # The clone may have taken over its parent commit, and may be the last clone of a live set.
     if info.source in (SourceKind.LIVE, SourceKind.COMMIT) and instance is not None and instance.volumes is not None:
         seen = datasets.properties_of(list(info.volumes.values()), ["origin"])
         origins = [values["origin"].value for values in seen.values()]
@@ -331,7 +332,7 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
 
 
 def drop_live(source: CloneSource) -> None:
-    """If the source is a live set, remove it, because the creation of its clone failed."""
+    """Remove the source if it is a live set. Call this if the creation of its clone failed."""
     if source.kind is SourceKind.LIVE:
         destruction.destroy_set(source.names, source.set.backup_id)
 
@@ -339,7 +340,7 @@ def drop_live(source: CloneSource) -> None:
 def unused_live(instance: Instance, only: str | None = None) -> list[SnapshotSet]:
     """Return the instance's live sets (snapshot sets created for clones) that have no clones.
 
-    With `only`, only the set with this id is checked (None: all sets).
+    If `only` is not None, only the set with this id is checked.
     """
     return [
         live.set

@@ -1,4 +1,4 @@
-"""Detaching a clone from its source: the data is copied, so that the clone depends on no snapshot of the source."""
+"""The detach of a clone from its source: the data is copied, so that the clone depends on no snapshot of the source."""
 
 from __future__ import annotations
 
@@ -111,7 +111,8 @@ def _detach(settings: Settings, host: Host, planned: DetachPlan, patience: float
     with undone_on_error(lambda: undo_change(replace(info, phase=phase_after), revision)):
         _copy(info, layout, f"{volumes.DETACHING}-{revision}", events)
         if info.quota:
-            # Formerly shared data is now the clone's own. The clone still gets the same space for changes.
+            # The data that was shared with the source now belongs to the clone. Increase the quota, so that the space
+            # for changes is unchanged.
             used = int(datasets.properties(layout.top, ["used"])["used"].value)
             grown = {"quota": str(used + info.written_quota), clone_info.GROWN_PROPERTY: str(used)}
             datasets.set_properties(layout.top, grown)
@@ -157,7 +158,7 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
 
 
 def _of_data(dataset: str) -> dict[str, str]:
-    """Return the properties about the volume's data: its masking, and the GTIDs that are no longer in any binlog."""
+    """Return the properties that describe the volume's data: its masking, and the GTIDs that are in no binlog."""
     seen = datasets.properties(dataset, [clone_info.MASKED_PROPERTY, clone_info.MASKED_BY_PROPERTY, ORIGIN_PROPERTY])
     return {name: found.value for name, found in seen.items() if found.is_local}
 

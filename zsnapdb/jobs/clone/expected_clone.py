@@ -2,7 +2,7 @@
 
 Between the check of a clone's owner and the command's lock, the clone can be destroyed and another clone can take its
 name. So these variables tell the command which owner and clone were checked, and the command checks again. Only root
-can set a variable for a command that runs as root: `zsnapdb-clone` and the sudo rule pass no variables on.
+can set a variable for a command that runs as root, because `zsnapdb-clone` and the sudo rule pass on no variables.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MEANT_VARIABLE = "ZSNAPDB_MEANT_CLONE"
 GUID_VARIABLE = "ZSNAPDB_CLONE_GUID"
-"""The environment variable with the GUID of the only clone that this command may use (`--guid`). Not set: any clone."""
+"""The environment variable with the GUID of the only clone that this command may use (`--guid`), if it is set."""
 
 
 class ExpectedClone(BaseModel):
@@ -47,7 +47,7 @@ class ExpectedClone(BaseModel):
 
 
 def expected_clone() -> ExpectedClone | None:
-    """Return the expected clone. If the variable is not set, return None: any clone is allowed.
+    """Return the expected clone. If the variable is not set, return None, which allows any clone.
 
     Raises:
         UsageError: the value of the variable is invalid.
@@ -84,7 +84,7 @@ def current_causer() -> str:
     """Return the subject for whom this process runs, in the notation of owners; "" for an administrator.
 
     Raises:
-        PreflightError: the subject in the environment cannot be the owner of a copy, and is not an administrator.
+        PreflightError: the subject in the environment is not an administrator, and cannot be the owner of a copy.
     """
     given = os.environ.get(CAUSER_VARIABLE) or os.environ.get(patterns.SUBJECT_VARIABLE)
     return owner_text(given) if given is not None else ""

@@ -15,11 +15,11 @@ from zsnapdb.config.services import AddressSettings
 from zsnapdb.planning.clone.kept_ports import STATE_COMMAND, KeptRoute, KeptRoutes, read_state, switching
 
 _SECONDS = 2.0
-"""The limit of one exchange in seconds, from the connection to the last byte of the answer."""
+"""The time limit in seconds for one exchange, from the connection to the last byte of the answer."""
 _MOST_BYTES = 1 << 20
 HINT = "start HAProxy with the configuration that `zsnapdb clone addresses --haproxy FILE` writes"
 _ACCOUNT = "haproxy"
-"""The account that the Debian package creates."""
+"""The account that Debian's package of HAProxy creates."""
 
 
 def routes(settings: AddressSettings) -> KeptRoutes:
@@ -37,10 +37,10 @@ def routes(settings: AddressSettings) -> KeptRoutes:
 
 
 def lead_port(settings: AddressSettings, port: int, route: KeptRoute | None) -> None:
-    """Forward the port to the route (None: to no server), and end all earlier sessions.
+    """Forward the port to the route, or to no server if `route` is None. End all earlier sessions.
 
     Raises:
-        PreflightError: HAProxy then does not listen at the port, or has another route for it.
+        PreflightError: afterwards HAProxy does not listen at the port, or has another route for it.
     """
     _ask(settings, switching(port, route))
     seen = routes(settings)
@@ -93,7 +93,7 @@ def _refuse_foreign(settings: AddressSettings) -> None:
 
 
 def routed_ports(settings: AddressSettings | None) -> set[int]:
-    """Return all server ports to which HAProxy forwards, even wrongly. No new server may get one of these ports."""
+    """Return all server ports to which HAProxy forwards, even by mistake. No new server may get such a port."""
     return {route.port for route in routes_or_none(settings).values() if route is not None}
 
 

@@ -77,8 +77,8 @@ def first_start(
 ) -> Position:
     """Start the server, and check its position and its separation from the source. After an error, stop the server.
 
-    The server must start at exactly `position`. Return the position with all GTIDs. `position` lacks the GTIDs that are
-    in no binlog of the copy, for example because masking removed the binlogs. `before_users` is called while no user
+    The server must start at exactly `position`. Return that position with all GTIDs, because `position` lacks the GTIDs
+    that are in no binlog of the copy. For example, masking removes the binlogs. `before_users` is called while no user
     can log in. After the checks, the users' account is created with this password and the clone's rights.
     """
     internal = fresh_password()
@@ -100,8 +100,8 @@ def first_start(
 def start_again(clone: CloneServer) -> None:
     """Start and check the server of a clone that was started before.
 
-    If a password file is lost, a new password is created. If the internal account is created again, so is the account
-    of the users.
+    If a password file is lost, a new password is created. If the internal account is created again, the users' account
+    is created again too.
     """
     give_files(clone.copy)
     clone.copy.make_private()
@@ -144,7 +144,7 @@ def _write_files_for_later_starts(clone: CloneServer, password: SecretStr, inter
 
 
 def check(session: Session, facts: ServerFacts, clone: CloneServer) -> None:
-    """Check that the started server shares nothing with its source and that it runs nothing by itself.
+    """Check that the started server shares nothing with its source, and that it starts no work by itself.
 
     Raises:
         ConsistencyError: a check failed; the message lists all failures.
@@ -171,7 +171,7 @@ _FLOCK = struct.Struct("@hhqqi")
 def with_servers_elsewhere(clones: Collection[CloneInfo]) -> Iterator[CloneInfo]:
     """Yield the clones.
 
-    If a clone's server runs in another namespace and the namespace is known, add it to the clone.
+    If a clone's server runs in another namespace, and that namespace is known, the yielded clone names the namespace.
     """
     silent = [one for one in clones if one.pid is None and one.phase in (CopyPhase.READY, CopyPhase.CHANGING)]
     there = mounts.mounted_elsewhere({name for one in silent for name in one.volumes.values()}) if silent else []

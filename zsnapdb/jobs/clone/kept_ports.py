@@ -1,8 +1,8 @@
 """The kept ports of clones. HAProxy forwards each kept port to the present server of its clone.
 
-Dataset properties record the kept port of each clone, and its target. HAProxy is changed only under the lock of names
-and ports, after these properties were read. If a run dies after it changed a clone but before it changed HAProxy, the
-next call of `follow` repairs the route.
+Dataset properties record each clone's kept port and the target of that port. HAProxy is changed only under the lock of
+names and ports, after these properties were read. If a run dies after it changed a clone but before it changed HAProxy,
+the next call of `follow` repairs the route.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def settings_of(settings: Settings) -> AddressSettings:
 
 
 def choose(settings: Settings, clones: Iterable[CloneClaim], bind_address: str) -> int | None:
-    """Return the port that a new clone keeps (None: no port).
+    """Return the port that a new clone keeps; None if it keeps none.
 
     The caller holds the lock of names and ports. HAProxy listens only at `clones.bind_address`, so a clone with another
     address keeps no port. A clone also keeps no port if all configured ports are taken.
@@ -71,7 +71,7 @@ def route_port(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo
 
 
 def open_to(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
-    """Call `route_port` if HAProxy does not forward the kept port to the server yet.
+    """Call `route_port` unless HAProxy already forwards the kept port to the server.
 
     The caller holds the clone's lock.
     """
@@ -91,8 +91,8 @@ def close(settings: Settings, host: Host, info: CloneInfo) -> None:
 class KeptPort:
     """The kept port of a clone, or another port for which HAProxy has a route.
 
-    `clone` is None if no clone keeps the port. `seen` is the present route in HAProxy. `is_listened_at`: HAProxy
-    listens at the port. HAProxy may not listen if its configuration is older than the settings of zsnapdb.
+    `clone` is None if no clone keeps the port. `seen` is the present route in HAProxy. `is_listened_at` says whether
+    HAProxy listens at the port. It may not listen if its configuration is older than the settings of zsnapdb.
     """
 
     port: int
@@ -102,7 +102,7 @@ class KeptPort:
 
     @property
     def wanted(self) -> KeptRoute | None:
-        """The correct route of the port in HAProxy; None: no route."""
+        """The correct route of the port in HAProxy; None if the port must have no route."""
         return route_of(self.clone) if self.clone is not None else None
 
     @property

@@ -1,6 +1,6 @@
-"""Jobs on an existing clone: start or stop its server, change its lease, connect to it, send heartbeats for a program.
+"""Jobs on an existing clone: start and stop its server, change its lease, connect to it, and send heartbeats.
 
-A test program can reset its clone by writing one line, instead of starting a command for each reset.
+A test program can reset its clone by writing one line to `hold`, so that it starts no command for each reset.
 """
 
 from __future__ import annotations
@@ -110,10 +110,10 @@ def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
 
 @dataclass(frozen=True)
 class FirstStart:
-    """The result of `start_first`: the clone's files no longer contain the source's identity.
+    """The result of `start_first`. The clone's files no longer contain the source's identity.
 
-    `masking` is the report of the masking (None: not masked). `separate_at` is the monotonic time in seconds at which
-    the identity had been removed and the masking was complete.
+    `masking` is the report of the masking, or None if nothing was masked. `separate_at` is the monotonic time in
+    seconds at which the identity had been removed and the masking was complete.
     """
 
     position: Position
@@ -130,10 +130,10 @@ def start_first(
     *,
     is_noted: bool = True,
 ) -> FirstStart:
-    """Remove the source's identity from the files, mask them by these rules (empty: do not mask), and start the server.
+    """Remove the source's identity from the files, mask them unless `rules` is empty, and start the server.
 
-    `password` is the password for the users. Without a password, neither mask nor start. `is_noted`: record the state
-    of the clone for a fast reset.
+    `password` is the password for the users. Without a password, the files are not masked and the server is not
+    started. With `is_noted`, the clone's state is recorded for a fast reset.
     """
     position = isolated_start.make_separate(clone, binlog_tail_record.read(instance, clone.record.flavour))
     if password is None:
@@ -146,7 +146,7 @@ def start_first(
 
 
 def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVerb[Intention, CloneInfo]:
-    """Start and check the clone's server: after a stop, after a reboot, or for the first time.
+    """Start and check the clone's server, after a stop or a reboot, or for the first time.
 
     A running server is not changed. Only the clone's datasets are needed, because a lost option file or credentials
     file is written again. If the credentials are lost, a new password is created. An interrupted reset, detach or
@@ -165,8 +165,8 @@ def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVer
 def _start(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
     if info.pid is None:
         start_locked(settings, host, info)
-    # An interrupted reset may leave new data on which no server was started, next to it old data, or new data next to
-    # the data of a running server.
+    # An interrupted reset may leave old data next to new data on which no server was started, or new data next to the
+    # data of a running server.
     if info.leftovers or info.phase is CopyPhase.CHANGING:
         volumes.warn_of_kept(revert_interrupted_change(info), info.name, events)
     return kept_ports.open_to(settings, of_dataset(settings, host, info.name), events)
@@ -192,7 +192,7 @@ def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
 def start_locked(settings: Settings, host: Host, info: CloneInfo, password: SecretStr | None = None) -> None:
     """Start the clone's server. The caller holds the clone's lock.
 
-    `password` is for the users' account at a first start (None: a new password).
+    `password` is for the users' account at a first start. If `password` is None, a new password is created.
     """
     refuse_running_elsewhere(info)
     volumes.mount(info.volumes.values())
@@ -214,7 +214,7 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
     isolated_start.start_again(clone)
     if info.follows is not None:
         with session(info) as opened:
-            # A replica of a set continues to replicate. After a reset, it no longer has a source.
+            # A replica of a set continues to replicate, but after a reset it no longer has a source.
             channels.continue_applier(opened)
     datasets.set_properties(info.top, {clone_info.USED_PROPERTY: stamp(host.latest())})
 
@@ -244,9 +244,10 @@ def stop(settings: Settings, host: Host, name: str) -> CloneVerb[Intention, Clon
 def extend(
     settings: Settings, host: Host, name: str, seconds: float | None, quota: int | None = None
 ) -> CloneVerb[Intention, CloneInfo]:
-    """Extend the lease to `seconds` from now (None: `clones.ttl`). A longer lease stays.
+    """Extend the lease to `seconds` from now (default: `clones.ttl`). A longer lease is not changed.
 
-    `quota` is the new limit in bytes for the clone's own data. With `quota` but without `seconds`, the lease stays.
+    `quota` is the new limit in bytes for the clone's own data. With `quota` but without `seconds`, the lease is not
+    changed.
     """
     longer = copy_properties.extension(settings, seconds, host.latest())
 
@@ -274,7 +275,7 @@ def _with_lease(
     """Decide on a new lease.
 
     Raises:
-        PreflightError: the change is not allowed, or the clone belongs to a subject and its data would get too old.
+        PreflightError: the change is not allowed, or the data of a subject's clone would exceed its maximum age.
     """
     time = removal_time(host)
     now = cached_sets.settled(info, time)
@@ -289,7 +290,7 @@ def _with_lease(
 
 
 def rename(settings: Settings, host: Host, name: str, new: str) -> CloneInfo:
-    """Change the label of the clone; the id, port, login and lease stay.
+    """Change the label of the clone. The id, port, login and lease stay the same.
 
     Raises:
         UsageError: the name is not allowed.
@@ -321,10 +322,10 @@ def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 
 def heartbeat_while(settings: Settings, host: Host, name: str, process: int) -> CloneInfo:
-    """Send heartbeats for the clone until that process on this host has ended.
+    """Send heartbeats for the clone until the process `process` on this host has ended.
 
-    Return the last observed state of the clone. The first heartbeat raises the errors of `beat`. Later, only the end of
-    the clone is an error. Other errors while reading the clone are ignored, because they do not concern its holder.
+    Return the last observed state of the clone. The first heartbeat raises the errors of `beat`. After that, only the
+    end of the clone is an error. Errors while reading the clone are ignored, because its holder did not cause them.
 
     Raises:
         NotFound: there is no such process.
@@ -344,7 +345,7 @@ def heartbeat_while(settings: Settings, host: Host, name: str, process: int) -> 
 
 
 def heartbeat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[float], bool]) -> CloneInfo:
-    """Send heartbeats until `has_ended` returns True. The argument is the time for which it waits.
+    """Send heartbeats until `has_ended` returns True. Its argument is the time for which it may wait.
 
     See `heartbeat_while`. Return the last observed state of the clone.
     """
@@ -368,7 +369,7 @@ def heartbeat_until(settings: Settings, host: Host, name: str, has_ended: Callab
 
 
 def login(settings: Settings, host: Host, name: str) -> Login:
-    """Return the login of a client of the clone.
+    """Return the login with which clients connect to the clone.
 
     Raises:
         ServerError: the clone's server is not running, or the credentials are lost.
@@ -377,8 +378,7 @@ def login(settings: Settings, host: Host, name: str) -> Login:
     masking_requirement.refuse_unmasked(settings, info)
     require_running(info)
     password = _password(info, info.client_file)
-    # The credentials file is in the folder of a dataset. If this is still the clone's dataset, the file belongs to the
-    # clone.
+    # The credentials file is in the folder of a dataset. It belongs to the clone if the clone still has that dataset.
     again = ready(settings, host, info.id)
     if (again.name, again.guid) != (info.name, info.guid):
         raise UnknownNameError(
@@ -425,8 +425,8 @@ def session(info: CloneInfo) -> Iterator[Session]:
 def open_client(settings: Settings, host: Host, name: str, login: Login, words: Sequence[str]) -> NoReturn:
     """Replace this process with the client, which logs in to the clone with `login`.
 
-    `words` are the client's arguments. The client gets its option file as an open file, because the clone's server can
-    replace the credentials file. A replaced file could name a plugin, which the client would load as root.
+    `words` are the client's arguments. The client gets its option file as an open file, because the clone's server
+    could replace the credentials file with one that names a plugin. The client would load that plugin as root.
 
     Raises:
         PreflightError: this host has no client program.
@@ -449,7 +449,7 @@ def open_client(settings: Settings, host: Host, name: str, login: Login, words: 
 
 @dataclass(frozen=True)
 class ServerLog:
-    """The last lines of the log, at most 64 KiB.
+    """The last lines of a server's error log, at most 64 KiB.
 
     The text is not trusted, because the clone's server and users wrote it.
     """
@@ -459,7 +459,7 @@ class ServerLog:
 
 
 def tail(settings: Settings, host: Host, name: str, lines: int) -> ServerLog:
-    """Return the last lines of the server's error log, whether the server is running or not. No link is followed."""
+    """Return the last lines of the server's error log. The server may be stopped. No link is followed."""
     info = find(settings, host, name)
     expected_clone.require(info, name)
     return ServerLog(info, tuple(info.process.log_tail(lines).splitlines()))
@@ -470,7 +470,7 @@ LOGIN_FOLDER = Path("/run/zsnapdb-clone")
 
 
 def write_login(settings: Settings, host: Host, name: str, uid: int, gid: int, folder: Path = LOGIN_FOLDER) -> Path:
-    """Write the login of a running clone to a file that only this account can read. Return the file.
+    """Write the login of a running clone to a file that only the account `uid` can read, and return the file.
 
     Raises:
         ServerError: the clone's server is not running.
@@ -498,7 +498,7 @@ _POLL_SECONDS = 3600.0
 class RequestLines:
     """The lines that arrive from a descriptor.
 
-    `has_ended`: the descriptor is closed and all lines were returned.
+    `has_ended` is set when the descriptor is closed and all lines were returned.
     """
 
     descriptor: int
@@ -526,7 +526,7 @@ class RequestLines:
 
 
 def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Callable[[CloneInfo], None]) -> CloneInfo:
-    """Send heartbeats for the clone. For each line `reset`, call `reset` with the clone's first state.
+    """Send heartbeats for the clone. Call `reset`, with the clone's first state, for each line `reset` that is read.
 
     Heartbeats raise the errors of `heartbeat_while`. No heartbeats are sent if the lease requires none.
 
@@ -536,8 +536,8 @@ def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Call
     info, lines = ready(settings, host, name), RequestLines(descriptor)
 
     def has_ended(seconds: float) -> bool:
-        # Read one line, then send a heartbeat if one is due, so that a long series of resets does not look like a dead
-        # holder.
+        # Read one line, then send a heartbeat if one is due. So the clone does not expire during a long series of
+        # resets.
         line = lines.within(seconds)
         if line is not None:
             if line.strip() != _RESET:

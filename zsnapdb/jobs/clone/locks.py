@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.05
 
 
 def names_and_ports() -> contextlib.AbstractContextManager[None]:
-    """Take the lock for reserving a clone's name or port. No slow action may run under this lock."""
+    """Take the lock for reserving a clone's name or port. Do nothing slow under this lock."""
     return exclusive("clones", doing="making a clone", patience=PATIENCE)
 
 
@@ -41,9 +41,9 @@ def name_of_maker(name: str) -> str:
 
 
 def lock_ephemeral_maker(name: str) -> contextlib.AbstractContextManager[None]:
-    """Hold the lock of the command that creates the ephemeral clone for itself.
+    """Take the lock by which a command shows that it still uses its ephemeral clone.
 
-    Once the lock is released, `reap` removes the clone.
+    When the lock is released, `reap` removes the clone.
     """
     return exclusive(name_of_maker(name), doing=f"using clone {name}")
 
@@ -59,7 +59,7 @@ def name_of_reusable_set(kind: str, set_id: str) -> str:
 
 
 def lock_reusable_set(kind: str, set_id: str) -> contextlib.AbstractContextManager[None]:
-    """Take the lock for making or removing the received or prepared set."""
+    """Take the lock for creating or removing the received or prepared set."""
     name = name_of_reusable_set(kind, set_id)
     return exclusive(name, doing=f"making the {kind} set {set_id}", patience=3600.0)
 
@@ -72,7 +72,7 @@ def using_received(instance: str) -> contextlib.AbstractContextManager[None]:
 def if_none_uses_received(instance: str) -> contextlib.AbstractContextManager[bool]:
     """Yield True if no process is about to clone a received set of the instance.
 
-    Such processes wait for the end of the block.
+    A process that wants to clone one waits for the end of the block.
     """
     return if_free(f"received-of-{instance}")
 
@@ -83,9 +83,9 @@ def wait_for_turn(
 ) -> Iterator[None]:
     """Wait for one of this host's turns, and hold it. A process needs a turn to clone volumes or to start a server.
 
-    There are `places` turns (None: as many as this process has processors). On one processor, ten servers start faster
-    one after the other than together, and delay the source's commits less. A process that has a turn must not wait for
-    another lock.
+    There are `places` turns. If `places` is None, there is one for each processor of this process. On one processor,
+    ten servers start faster one after the other than together, and they delay the source's commits less. A process that
+    has a turn must not wait for another lock.
 
     Raises:
         BusyError: no turn was free for `patience` seconds.

@@ -1,7 +1,7 @@
 """The login of a clone: an owner can see it again, or get a new password.
 
-The password is stored once: in the credentials file of the clone, which root and the account of the server can read.
-The server itself stores only a hash.
+The password is stored only in the credentials file of the clone, which root and the server's account can read. The
+server itself stores only a hash.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def known_login(settings: Settings, host: Host, name: str) -> Login:
 def new_login(settings: Settings, host: Host, name: str, events: Events) -> Login:
     """Set a new password for the account of the clone's users, and return the login.
 
-    The account is created again with the clone's rights. Its sessions are ended before and after that, so that no
+    The account is created again with the clone's rights. Its sessions are ended before and after this step, so that no
     session with the former password is left. Files of `zsnapdb-clone login` with the former password are removed.
 
     Raises:
@@ -56,7 +56,7 @@ def new_login(settings: Settings, host: Host, name: str, events: Events) -> Logi
             isolated_start.make_users(session, clone, password)
             credentials.write(info.client_file, password, info.bind_address, info.port, clone.copy.settings.user)
             with contextlib.suppress(ServerError):
-                # The session was killed, and ends when its transaction is rolled back.
+                # The session was killed. It ends when its transaction has been rolled back.
                 accounts.end_others(session, ACCOUNT)
         for known in {info.label, info.id}:
             lifecycle.forget_login(known)

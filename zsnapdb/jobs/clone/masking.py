@@ -1,6 +1,6 @@
 """The masking of a server's copy, before anyone can connect to the copy.
 
-First the site's SQL files and scripts run. Then remaining bytes of old rows are removed from the files.
+First the site's SQL files and scripts run. Then the bytes of old rows are removed from the server's files.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ _LOOKS = 20
 
 @dataclass(frozen=True)
 class _RuleFile:
-    """A file of the rules, and its inode data. Every write updates `changed_ns`, which no program can set."""
+    """A file of the masking rules, and its inode data. Every write updates `changed_ns`, which no program can set."""
 
     device: int
     inode: int
@@ -133,7 +133,7 @@ def digest(masking: MaskingSettings) -> str:
 
 @contextlib.contextmanager
 def unchanged(masking: MaskingSettings, rules: str) -> Iterator[None]:
-    """Prove that the rules have this digest during the whole block.
+    """Check that the rules have this digest before the block and do not change during the block.
 
     A file that was changed and then changed back is treated as changed.
 
@@ -149,7 +149,7 @@ def unchanged(masking: MaskingSettings, rules: str) -> Iterator[None]:
 
 
 def _settled(masking: MaskingSettings) -> list[_RuleFile]:
-    """Return the files once the last change of each file is older than `MARGIN_NS`.
+    """Wait until the last change of each file is older than `MARGIN_NS`, and return the files.
 
     A second change within one tick of the kernel's clock leaves no trace (inode(7)).
 
@@ -185,12 +185,12 @@ def _files(masking: MaskingSettings) -> list[_RuleFile]:
 
 _ACCOUNT = "zsnapdb_mask"
 _NO_GTIDS = "sql_log_bin = 0"
-"""The changes by a script must not get GTIDs, so that the copy keeps its source's GTIDs."""
+"""Changes by a script must not get GTIDs, so that the copy keeps the GTIDs of its source."""
 
 
 @dataclass(frozen=True)
 class MaskingStep:
-    """A masking file that was run. `rows` counts the changed rows; `statements` and `rows` are None for a script."""
+    """A masking file that was run. `rows` counts the changed rows. For a script, `statements` and `rows` are None."""
 
     name: str
     statements: int | None
@@ -245,7 +245,7 @@ def mask(
     instance: str,
     clone: str,
 ) -> MaskingReport:
-    """Mask a mounted copy that was separated from its source and whose server is not running.
+    """Mask a mounted copy whose server is stopped, after the identity of the source was removed from the copy.
 
     The server must recover to `position`. During masking the server listens only on a socket in its private folder.
     Afterwards the server is shut down cleanly, and its GTIDs are those of `position`. The files then contain no earlier
@@ -275,7 +275,7 @@ def mask(
         had_histograms = row_remnants.forget_values(session, facts.flavour)
         row_remnants.purge(session)
     _remove_logs(copy, facts)
-    # The slow shutdown wrote every change to the files.
+    # The slow shutdown has written every change to the files.
     changes = Changes(before, tablespace_overwrite.states(Path(facts.variables["datadir"])), since_ns)
     renewing = _with_options(copy, renewing_options(facts.flavour, facts.release, facts.variables))
     with _running(renewing, masking.timeout, fresh_password()) as session:
@@ -300,7 +300,7 @@ def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState]
     """Prepare the server. Return the states of the table files before masking, and the time of these states."""
     row_remnants.leave_no_binlog(session)
     row_remnants.settle(session)
-    # Files that were written earlier get an older time than files that masking writes.
+    # Wait, so that existing files have an older time than files that masking writes.
     time.sleep(2 * MARGIN_NS / 1e9)
     since_ns = time.time_ns()
     return tablespace_overwrite.states(Path(facts.variables["datadir"])), since_ns
@@ -382,7 +382,8 @@ def _scrub(
 def _empty_doublewrite(facts: ServerFacts) -> bool:
     """Empty the doublewrite buffer of the copy after a slow shutdown (innodb_fast_shutdown = 0).
 
-    Return whether the buffer contains no old page. Separate doublewrite files were removed with the logs.
+    Return whether the buffer contains no old page. Doublewrite files outside the system tablespace were removed with
+    the logs.
     """
     if family(facts.flavour).redo_is_replaceable:
         return True
@@ -439,7 +440,7 @@ def _text_logs(copy: Copy, running: Mapping[str, str]) -> list[Path]:
     """Return the log files in the copy that may contain statements of the copy's server or of the source."""
     logs = [Path(path) for path in row_remnants.text_logs(running)]
     for path in row_remnants.text_logs(copy.variables):
-        # A log outside the volumes was not copied.
+        # Skip a log outside the volumes, because it was not copied.
         with contextlib.suppress(PreflightError):
             logs.append(Path(copy.paths.translate(path)))
     return [path for path in logs if path.is_relative_to(copy.root) and path != copy.process().error_log]

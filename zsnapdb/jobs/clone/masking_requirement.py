@@ -1,4 +1,4 @@
-"""The decision whether a clone must be masked, and the masking before the clone's first start.
+"""Decides whether a clone must be masked, and masks it before its first start.
 
 If masking is required, no unmasked clone is handed out.
 """
@@ -26,7 +26,7 @@ from zsnapdb.zfs import datasets, snapshots
 def masks_new_clone(settings: MaskingSettings, *, requested: bool) -> bool:
     """Return whether a new clone must be masked, unless its source is already masked.
 
-    If so, first check that the masking files can be used.
+    If it must be masked, first check that the masking files can be used.
 
     Raises:
         ConfigError: a masking file is not readable.
@@ -39,7 +39,7 @@ def masks_new_clone(settings: MaskingSettings, *, requested: bool) -> bool:
 
 
 def rules_of(settings: MaskingSettings, *, requested: bool) -> str:
-    """Return the digest of the rules by which a clone must be masked; "" if it need not be masked.
+    """Return the digest of the rules by which a clone must be masked; "" if masking is not required.
 
     Raises the errors of `masks_new_clone`.
     """
@@ -49,14 +49,14 @@ def rules_of(settings: MaskingSettings, *, requested: bool) -> str:
 def rules_of_clone(settings: Settings, info: CloneInfo) -> str:
     """Return the digest of the rules by which the clone must be masked.
 
-    Return "" if the clone need not be masked, or if its instance is not configured.
+    Return "" if masking is not required, or if the clone's instance is not configured.
     """
     configured = settings.instance.get(info.instance)
     return rules_of(configured.masking, requested=info.asks_for_masking) if configured is not None else ""
 
 
 def rules_for(source: CloneSource, rules: str) -> str:
-    """Return the digest of the rules by which the source must still be masked; "" for a commit of a masked clone.
+    """Return the digest of the rules by which the source has to be masked; "" for a commit of a masked clone.
 
     Raises:
         PreflightError: the commit was masked by other rules.
@@ -73,7 +73,7 @@ def is_masked_commit(source: CloneSource) -> bool:
 
 
 def masked_by(names: Collection[str]) -> str:
-    """Return the digest of the rules that masked these volumes or commits; "" if digests differ or are missing."""
+    """Return the digest of the rules that masked these volumes or commits; "" if digests differ or one is missing."""
     seen = datasets.properties_of(list(names), [MASKED_BY_PROPERTY])
     found = {
         values[MASKED_BY_PROPERTY].value if values[MASKED_BY_PROPERTY].is_local else "" for values in seen.values()
@@ -96,13 +96,13 @@ def refuse_other_rules(commit: Collection[str], rules: str) -> None:
 def ensure(
     settings: MaskingSettings, host: Host, clone: CloneServer, position: Position, rules: str, volumes: Collection[str]
 ) -> MaskingReport | None:
-    """Mask the clone with these volumes by the rules with this digest (empty: do not mask).
+    """Mask the clone with these volumes by the rules with the digest `rules`. If `rules` is empty, do not mask.
 
     Return None if nothing was masked. The volumes are marked as masked only when masking is complete. A clone is
     already masked if its source is a commit of a masked clone, or a prepared set that was masked by the same rules.
 
     Raises:
-        PreflightError: a volume has a snapshot from before the masking, or the data was masked by other rules.
+        PreflightError: a volume has a snapshot from before the end of masking, or the data was masked by other rules.
     """
     name, origin = clone.record.name, clone.record.origin
     is_of_commit = clone.record.source == SourceKind.COMMIT
@@ -134,7 +134,7 @@ def ensure(
 
 
 def masks_at_start(settings: Settings, info: CloneInfo) -> bool:
-    """Return whether the clone must be masked at its first start: masking is required, and the source is unmasked."""
+    """Return whether the clone must be masked at its first start: if masking is required and the source is unmasked."""
     rules = rules_of_clone(settings, info)
     origins = _origins(info.volumes.values()) if rules else []
     return bool(rules) and not (origins and are_masked(origins, rules))
@@ -154,7 +154,7 @@ def refuse_snapshots(volumes: Collection[str]) -> None:
 
 
 def without_binlogs(origin: SourceServer, position: Position) -> SourceServer:
-    """Return the origin of a copy whose binlogs were removed. No binlog contains its GTIDs up to the position.
+    """Return the origin of a copy whose binlogs were removed, so that no binlog contains its GTIDs up to the position.
 
     MySQL keeps these GTIDs in mysql.gtid_executed (refman 8.4, "mysql.gtid_executed Table").
     """
@@ -170,7 +170,7 @@ def _origins(volumes: Collection[str]) -> list[str]:
 
 
 def are_masked(made: Collection[str], rules: str) -> bool:
-    """Return whether each of these snapshots records that its data is masked.
+    """Return whether every one of these snapshots records that its data is masked.
 
     The snapshots must belong to a commit, or to a prepared set that was masked by the rules with this digest. Inherited
     properties are ignored, because a masked clone may have become a normal server.

@@ -1,8 +1,8 @@
 """The trial of a site's migration on two ephemeral clones, before the migration runs on production.
 
 On the first clone the migration runs alone. Before and after the migration, a slow shutdown writes all changes to the
-table files, which then show the changed tables. On the second clone the migration runs next to a reader and a writer of
-each changed table and, if requested, production's recorded load. Then the migration runs a second time.
+table files. The files then show which tables were changed. On the second clone the migration runs next to a reader and
+a writer of each changed table and, if requested, production's recorded load. Finally the migration runs a second time.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets
 
 _ALL = 1 << 62
-"""A batch size in bytes that exceeds the size of all binlogs together."""
+"""A batch size in bytes that exceeds the total size of all binlogs."""
 _LATEST = "latest"
 _MICROSECONDS = 1_000_000
 
 
 @dataclass(frozen=True)
 class PlannedLoad:
-    """The load that was recorded for some seconds after a snapshot set: the binlogs and their location."""
+    """The load of some seconds after a snapshot set, as production's binlogs record it."""
 
     manifest: Manifest
     step: Replay
@@ -91,11 +91,11 @@ class PlannedLoad:
 
 
 def plan_load(settings: Settings, instance: Instance, source: str, seconds: float) -> PlannedLoad:
-    """Return the load of the `seconds` after the named set, or after the newest set that is at least `seconds` old.
+    """Return the load in the `seconds` after the named set, or after the newest set that is at least `seconds` old.
 
     Raises:
         PreflightError: no set is old enough, the server cannot replay relay logs, nothing was committed, or clones are
-            masked (the binlogs contain the rows that masking hides).
+            masked, because the binlogs contain the rows that masking hides.
         NotFound: the binlogs do not contain the load.
     """
     if masking_requirement.rules_of(instance.settings.masking, requested=False):
@@ -223,16 +223,16 @@ def _recorded(step: Replay, logs: RelayLogs, first: int) -> Iterator[RecordedTra
 _LONG_SECONDS = 6 * 3600.0
 Read = TypeVar("Read")
 _QUIET_SECONDS = 2.0
-"""The seconds for which readers and writers are measured before the migration starts."""
+"""The time in seconds for which readers and writers are measured before the migration starts."""
 
 
 @dataclass(frozen=True)
 class MigrationRequest:
     """The migration to check, and the data for the check.
 
-    `words` are the command (empty: the configured command), which runs in `folder`. The clones are created from the set
-    `source`. `load` is the number of seconds after the set whose recorded load is replayed during the migration (None:
-    no load). With a load, `latest` is the newest set that is at least `load` seconds old.
+    `words` are the words of the command, which runs in `folder`. If they are empty, the configured command is used. The
+    clones are created from the set `source`. The recorded load of the `load` seconds after this set is replayed during
+    the migration; None means no load. With a load, `latest` is the newest set that is at least `load` seconds old.
     """
 
     words: Sequence[str]
@@ -247,7 +247,7 @@ class CheckedMigration:
 
     `difference` shows all definitions (tables, views, triggers, routines, events) in the format of diff(1). `unwatched`
     is the number of changed tables without readers and writers. `own_bytes` is the growth of the clone's own space in
-    bytes. `is_masked`: the data of the clone was masked.
+    bytes. `is_masked` says whether the data of the clone was masked.
     """
 
     backup_id: str
@@ -278,7 +278,8 @@ def check(settings: Settings, instance: Instance, request: MigrationRequest) -> 
     `plan_load` if a load was requested.
 
     Raises:
-        UsageError: no migration command is given, or the source is `live`, whose set is destroyed with its first clone.
+        UsageError: no migration command is given, or the source is `live`. A live set is destroyed with its first
+            clone.
         ConfigError: the program does not exist.
     """
     source, limits = request.source, instance.settings.migration
@@ -351,7 +352,7 @@ def _run(clone: RunningClone, hook: Hook) -> MigrationRun:
 
 
 def _after(run: MigrationRun, read: Callable[[], Read]) -> tuple[Read | None, MigrationRun]:
-    """Return the result of `read` on the clone's server after a run. If the server does not answer, the run failed."""
+    """Return the result of `read` on the clone's server after a run. Without an answer, the run has failed."""
     try:
         return read(), run
     except ServerError as error:

@@ -1,7 +1,7 @@
-"""The pool of an instance: clones that are created in advance, so that a handout takes only as long as a statement.
+"""The pool of an instance: clones that are created in advance, so that their handout takes only a moment.
 
-A slot is an ordinary clone with a mark. A handout removes the mark and sets the owner in a single change of properties,
-so a killed process leaves either a slot or a clone with an owner.
+A slot is an ordinary clone with a mark. A handout removes the mark and sets the owner in a single change of properties.
+So a killed process leaves either a slot or a clone with an owner.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def candidate(settings: Settings, instance: Instance, request: CloneRequest) -> 
 def hand_out(settings: Settings, instance: Instance, request: CloneRequest) -> Created | None:
     """Give a suitable slot to the owner of the request, with a new password; None if no slot is suitable.
 
-    Slots that were used, and slots whose server does not answer or is not separate, are never handed out.
+    A slot is never handed out if it was used, or if its server does not answer or is not separate from the source.
 
     Raises:
         UsageError: the name is not allowed.
@@ -117,7 +117,7 @@ def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, inf
         # This lock prevents two runs from taking the same name or port.
         facts = _facts(settings, instance, request, info)
         if request.quota is not None:
-            # The quota is set before the clone has a user.
+            # Set the quota before the clone has a user.
             datasets.set_properties(info.current, {"quota": str(min(request.quota, info.quota or request.quota))})
         datasets.set_properties(info.top, facts)
         handed_out = kept_ports.route_port(settings, of_dataset(settings, host, info.name), instance.events)
@@ -183,9 +183,9 @@ def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: 
 
 
 def _admitted_beside(settings: Settings, request: CloneRequest, info: CloneInfo, label: str) -> list[CloneClaim]:
-    """Return the names and ports of the other clones.
+    """Return the names and ports of the other clones if the slot may be handed out.
 
-    The slot already exists, so it needs no more space, and the number of clones already includes it.
+    Space is not checked, because the slot already exists. The number of clones already includes the slot.
 
     Raises:
         PreflightError: the owner has reached the maximum number of clones.
@@ -210,13 +210,13 @@ def _candidates(settings: Settings, instance: Instance, request: CloneRequest) -
 
 def _may_be_of_pool(request: CloneRequest) -> bool:
     newest = (request.source, request.at, request.point, request.requested) == (LATEST, None, None, None)
-    # The slot was created earlier, with the server program that was configured then.
+    # The slot runs the server program that was configured when the slot was created.
     is_ordinary = (request.fresh, request.program, request.follows) == (False, None, None)
     return newest and is_ordinary and request.starts and not (request.is_ephemeral or request.waits)
 
 
 def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> str | None:
-    """Return the reason why the slot does not suit the request; None if it does."""
+    """Return the reason why the slot does not suit the request; None if it is suitable."""
     if request.quota is not None and 0 < settings.clones.quota < request.quota:
         return "it may have less of its own than is wanted"
     time = removal_time(instance.host)
@@ -236,7 +236,7 @@ def requested_slot(settings: Settings, instance: Instance, request: CloneRequest
 
 
 def slots_of(settings: Settings, instance: Instance) -> list[CloneInfo]:
-    """Return the clones in the instance's pool that have no user, including those that are no longer handed out.
+    """Return the clones in the instance's pool that have no user, including clones that are no longer handed out.
 
     Clones with the oldest data come first.
     """
@@ -254,7 +254,7 @@ def good_slots(settings: Settings, instance: Instance) -> list[CloneInfo]:
 def as_slot(instance: Instance, info: CloneInfo, now: datetime) -> PoolSlot:
     """Return the facts by which the pool judges a waiting clone at the time `now` (UTC)."""
     made = read_stamp(info.created)
-    # If the set has a later time than the clone, the clock was wrong, because the set was created first.
+    # If the set has a later time than the clone, the clock was wrong, because a set is created before its clones.
     data_of = creation_order.earliest(made, backup_time(info.backup_id)) if is_backup_id(info.backup_id) else made
     runs = info.pid is not None and info.phase is CopyPhase.READY
     memory = resident_bytes(info.pid) if info.pid is not None else 0

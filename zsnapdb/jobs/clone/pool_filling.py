@@ -89,7 +89,7 @@ def fill(settings: Settings, instance: Instance) -> FilledPool:
         plan = plan_fill(settings, instance)
         dropped = [slot.name for slot, _ in plan.drops if _drop(settings, instance, slot.name)]
         made = []
-        # Without further filling of the pool, its slots expire with their leases like other clones.
+        # If the pool is not filled again, its slots expire with their leases like other clones.
         ttl = min(2 * settings_of(instance).max_age, settings.clones.max_ttl)
         for _ in range(plan.makes):
             request = CloneRequest(OWNER, name=random_name(instance), ttl=ttl, waits=True)
@@ -109,7 +109,7 @@ def _drop(settings: Settings, instance: Instance, name: str) -> bool:
         try:
             return is_of_nobody and bool(destroy_locked(settings, instance.host, name))
         except ZsnapdbError as error:
-            # Other programs may have created snapshots of the slot. Filling continues nevertheless.
+            # Other programs may have created snapshots of the slot. Continue with the other slots.
             instance.events.warn(f"clone {name} of the pool is not destroyed: {error.message}")
             return False
 
@@ -117,8 +117,8 @@ def _drop(settings: Settings, instance: Instance, name: str) -> bool:
 def read_host_room(settings: Settings, instance: str, above: str, *, makes_form: bool) -> HostRoom:
     """Return the free memory and space of this host for clones below the dataset `above`.
 
-    `makes_form`: a masked prepared set of the newest set must be created first. It is expected to be as large as the
-    instance's largest masked prepared set.
+    With `makes_form`, a masked prepared set of the newest set must be created first. It is assumed to be as large as
+    the instance's largest masked prepared set.
     """
     known = cached_sets.listing(settings) if makes_form else []
     forms = [one.own_bytes for one in known if one.instance == instance and one.rules and one.phase is CopyPhase.READY]
@@ -162,7 +162,7 @@ def _observe_pool(settings: Settings, instance: Instance) -> tuple[list[PoolSlot
 
 
 def _home(settings: Settings, instance: Instance) -> str | None:
-    """Return the future home of the instance's clones; None if it is not known without the instance's server."""
+    """Return the dataset that will contain the instance's clones; None if only the instance's server could show it."""
     volumes, pools = instance.settings.volumes, datasets.pools()
     if volumes or settings.clones.dataset is not None:
         above = home_for(settings, list(volumes.values()) if volumes else [])

@@ -1,4 +1,4 @@
-"""Queries of past states on ephemeral clones, and the choice of the state for a requested moment."""
+"""Queries of past states on ephemeral clones, and the choice of a state for the requested moment."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Candidate:
 class MomentMatch(StrEnum):
     """How a state matches the requested moment.
 
-    - snapshot: a snapshot set shows exactly the moment
+    - snapshot: a snapshot set has exactly the state of the moment
     - replay: a replay of archived binlogs ends at exactly the moment
-    - nearest: the snapshot set is the newest one before the moment
+    - nearest: the snapshot set is the newest before the moment
     """
 
     SNAPSHOT = "snapshot"
@@ -106,12 +106,13 @@ def find_moment(settings: Settings, instance: Instance, requested: str, history:
     the end of the archive or the newest snapshot set on this host, whichever is newer; `latest-backup` is the newest
     snapshot set. A time or GTIDs between snapshot sets are reached by replay, if the archive contains them. Otherwise
     return the nearest earlier snapshot set on this host, with the reason. `history` is the id of the binlog history to
-    which the time or the GTIDs belong; other histories are then ignored.
+    which the time or the GTIDs belong. Other histories are ignored.
 
     Raises:
         NotFound: no snapshot set on this host is early enough.
         AmbiguousPointError: several histories of the server contain the moment with different states, and `history` is
-            None. This also applies to GTIDs of a snapshot set, because a restored server assigns the same GTIDs again.
+            None. The error is also raised for GTIDs of a snapshot set, because a restored server assigns the same GTIDs
+            again.
     """
     instance = with_volumes(instance)
     candidates = _candidates(instance)
@@ -175,7 +176,7 @@ def reaches_beyond(point: RestorePlan | None, newest: Moment, here: Sequence[str
 def takes_history(requested: str) -> bool:
     """Return whether a binlog history can be named for the requested moment.
 
-    It can for a time or GTIDs, but neither for a backup nor for `latest`.
+    A history can be named for a time or GTIDs, but not for a backup or `latest`.
     """
     return not isinstance(parse_target(requested), Latest | AtBackup)
 
@@ -194,7 +195,7 @@ def _candidates(instance: Instance) -> list[Candidate]:
 def _without_replay(
     error: ZsnapdbError, nearest: Moment | None, candidates: Sequence[Candidate], requested: str
 ) -> Moment:
-    """Return the set to use because a replay to the moment is impossible. Raise the error if no set may be used."""
+    """Return the set to use when a replay to the moment is impossible. Raise the error if no set may be used."""
     if isinstance(error, AmbiguousPointError):
         raise error
     if nearest is not None and nearest.is_exact:
@@ -245,7 +246,7 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
 def _before(candidates: Sequence[Candidate], target: BeforeGtid, requested: str) -> Moment:
     """Return the newest set that does not contain the transaction.
 
-    Only a replay can end exactly before it.
+    Only a replay can end exactly before that transaction.
     """
     gtids = next((parsed for flavour in Flavour if (parsed := _as_written(flavour, target.text)) is not None), None)
     assert gtids is not None, "a target before a transaction has its GTID"
@@ -287,7 +288,7 @@ def _too_old(requested: str, candidates: Sequence[Candidate]) -> Candidate:
 
 
 def _gtids(text: str) -> Gtids | None:
-    """Return the GTIDs in the text. A MySQL GTID includes all lower numbers, because a state has no gaps."""
+    """Return the GTIDs in the text. A MySQL GTID stands for all lower numbers too, because a state has no gaps."""
     for flavour in Flavour:
         try:
             gtids = parse_gtids(
@@ -311,10 +312,10 @@ _BATCH, _COMPARED_BATCH = 100, 1000
 _LONGEST_SECONDS = 86400.0
 
 Rows = Callable[[tuple[str, ...], Iterator[Row]], None]
-"""Function that receives the column names, and the rows as they arrive."""
+"""Function that is called with the column names, and with an iterator that yields the rows as they arrive."""
 
 Changes = Callable[[Shape, Iterator[Change]], None]
-"""Function that receives the compared columns, and the changes as they arrive."""
+"""Function that is called with the compared columns, and with an iterator that yields the changes as they arrive."""
 
 
 @dataclass(frozen=True)
@@ -341,8 +342,8 @@ class Difference:
 def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows, history: str | None = None) -> Answer:
     """Run one statement on an ephemeral clone of the moment `at`, and pass its rows to `emit` as they arrive.
 
-    The account may only read, and the statement runs in a read-only transaction. Afterwards the clone is destroyed.
-    `history`: see `find_moment`.
+    The account may only read, and the statement runs in a read-only transaction. Afterwards the clone is destroyed. For
+    `history` see `find_moment`.
     """
     moment = find_moment(settings, instance, at, history)
     counted = RowCount()
@@ -365,9 +366,9 @@ def diff(
 ) -> Difference:
     """Compare a table (schema.name) at two moments by its primary key, and pass the changes to `emit` as they arrive.
 
-    As for a rescue, a name that contains a dot or a backtick must be written in backticks. Memory use does not grow
-    with the table. Afterwards both ephemeral clones are destroyed. `history` is the binlog history of each moment that
-    is a time or GTIDs. `end_history` is the history of the later moment if it differs.
+    As for a rescue, write a name that contains a dot or a backtick in backticks. Memory use does not grow with the
+    table. Afterwards both ephemeral clones are destroyed. `history` is the binlog history of every moment that is a
+    time or GTIDs. `end_history` replaces it for the later moment.
 
     Raises:
         PreflightError: the table has no primary key, or the key differs between the moments.
@@ -408,7 +409,7 @@ def row_changes(
 
 @contextlib.contextmanager
 def past(settings: Settings, instance: Instance, moment: Moment, *, of_users: bool = False) -> Iterator[Session]:
-    """Yield a read-only session on an ephemeral clone of the moment. `of_users`: see `Session.open`."""
+    """Yield a read-only session on an ephemeral clone of the moment. For `of_users` see `Session.open`."""
     at = moment.requested if moment.match is MomentMatch.REPLAY else None
     request = CloneRequest(owner=OWNER, source=moment.backup_id, at=at, point=moment.point)
     with ephemeral_clone(settings, instance, request) as clone, reading(clone, of_users=of_users) as session:
@@ -419,7 +420,7 @@ def past(settings: Settings, instance: Instance, moment: Moment, *, of_users: bo
 def reading(clone: RunningClone, *, of_users: bool = False) -> Iterator[Session]:
     """Yield a session on the clone in a read-only transaction, under an account that may only read.
 
-    `of_users`: see `Session.open`.
+    For `of_users` see `Session.open`.
     """
     password = fresh_password()
     with clone.session() as session:

@@ -1,7 +1,7 @@
 """The reaper removes expired clones and leftovers of killed runs.
 
-It keeps a clone whose running server does not report the connected clients. A clone with commits is removed too: the
-commits are destroyed, or handed over to the clones that were created from them.
+The reaper keeps a clone whose running server does not report the connected clients. It also removes clones with
+commits: the commits are destroyed, or handed over to the clones that were created from them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def _unused_live(settings: Settings, host: Host) -> Iterator[tuple[Instance, Sna
                     continue
                 unused = unused_live(instance)
             except ZsnapdbError:
-                # The volumes are neither configured nor known from the server, so nothing is removed.
+                # Remove nothing, because the volumes are neither configured nor known from the server.
                 continue
             for live in unused:
                 yield instance, live
@@ -114,9 +114,9 @@ def reap(
 ) -> list[ReapOutcome]:
     """Remove the leftovers of killed runs, and at most `clones.reap_limit` expired clones in one sweep.
 
-    Each clone is judged under its lock, by its properties under the lock. A clone that another process is changing is
-    skipped. After an error with one clone the sweep continues. A clone with snapshots that other programs created
-    stays, unless `also` allows their removal. `removed` is called after each removal.
+    Each clone's properties are read and judged under its lock. A clone that another process is changing is skipped.
+    After an error with one clone, the sweep continues with the others. A clone with snapshots that other programs
+    created stays, unless `also` allows their removal. `removed` is called after each removal.
     """
     outcomes = []
     for outcome in _sweep(settings, host, removal_time(host), act=True, also=also):
@@ -173,7 +173,7 @@ def _judge_clone(
 ) -> JudgedLease:
     """Judge one clone under its lock.
 
-    `act`: repair the clone first if necessary, and record its use for the next sweep.
+    With `act`, first repair the clone if necessary, and record its use for the next sweep.
     """
     if info.phase in HALF_MADE:
         return JudgedLease.leak(f"half made (phase {info.phase})")
@@ -213,7 +213,7 @@ def _remove_clone(settings: Settings, host: Host, info: CloneInfo, also: Collect
 def _is_abandoned(info: CloneInfo) -> bool:
     """Return whether the clone is ephemeral and the command that created it no longer holds its lock.
 
-    In this case the command or the host died.
+    If so, the command was killed, or the host crashed.
     """
     if not info.is_ephemeral:
         return False
@@ -226,7 +226,7 @@ def _let_foreign_go(top: str, name: str, also: Collection[ExtraRemoval]) -> None
 
 
 def _mend(info: CloneInfo, also: Collection[ExtraRemoval]) -> ZsnapdbError | None:
-    """Repair a clone after an interrupted reset or detach: the clone keeps its old data, the new revision is removed.
+    """Repair a clone after an interrupted reset or detach: keep its old data and remove the new revision.
 
     A revision with snapshots that other programs created stays. The returned error names these snapshots.
     """
@@ -255,7 +255,7 @@ def _verdict(settings: Settings, info: CloneInfo, time: RemovalTime, *, notes: b
 def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneUse:
     """Return the number of connected clients, and the time since which sweeps have found no client.
 
-    `notes`: record this time and the server's connection count for the next sweep.
+    With `notes`, record this time and the server's connection count for the next sweep.
     """
     if info.is_of_nobody:
         # No user has the login of this clone.
@@ -270,7 +270,7 @@ def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneU
         return CloneUse(None, None)
     # The session of this sweep is the only new connection since the last record.
     unused = not use.clients and counted.isdecimal() and use.connections == int(counted) + 1
-    # The record must be valid for all later sweeps, so the later time is used.
+    # Record the later time, so that the record is valid for all later sweeps.
     before = read_stamp(since)
     idle_since = before if unused and not _is_wrong(before, time) else time.latest
     if notes:
@@ -294,7 +294,7 @@ def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime
 
 
 def _is_wrong(recorded: datetime, time: RemovalTime) -> bool:
-    """Return whether the recorded time is readable and was recorded while the clock was wrong."""
+    """Return whether the recorded time can be read, and was recorded while the clock was wrong."""
     return recorded != FOREVER and time.is_wrong(recorded)
 
 
@@ -313,7 +313,7 @@ def _sweep_replaced(settings: Settings, host: Host, time: RemovalTime, *, act: b
             instance = with_volumes(Instance.of(settings, name).on_host(host))
             servers = dataset_use_checks.listing(instance)
         except ZsnapdbError:
-            # The volumes are neither configured nor known from the server, so nothing is removed.
+            # Remove nothing, because the volumes are neither configured nor known from the server.
             continue
         for server in servers:
             with if_free(f"rewind-{name}") as free:

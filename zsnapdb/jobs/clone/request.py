@@ -26,11 +26,11 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class CloneRequest:
-    """The request of a caller for a clone.
+    """A caller's request for a clone.
 
     `history` is the id of the binlog history that contains the point `at`, if there are several. `name` is None for a
     random name. `ttl` (seconds) and `bind_address` are None for the configured values. `point` is the plan that
-    restores `at`, if the caller has already made this plan. `requested` is the source that the user named, if the
+    restores `at`, if the caller has already made this plan. `requested` is the source that the user wrote, if the
     caller replaced it with another `source`.
     """
 
@@ -42,9 +42,9 @@ class CloneRequest:
     point: RestorePlan | None = None
     ttl: float | None = None
     quota: int | None = None
-    """The limit of the clone's own data in bytes; None: the configured value."""
+    """The limit of the clone's own data in bytes; None for the configured value."""
     heartbeat: float | None = None
-    """The longest time in seconds between two heartbeats of the holder; None: no heartbeats are expected."""
+    """The longest time in seconds between two heartbeats of the holder; None if no heartbeats are expected."""
     profile: ServerProfile = ServerProfile.NORMAL
     bind_address: str | None = None
     starts: bool = True
@@ -52,7 +52,7 @@ class CloneRequest:
     requested: str | None = None
     rights: AccountRights = AccountRights.SCHEMAS
     accepts_older: bool = False
-    """If the newest stored backup cannot be used, whether an older state is accepted."""
+    """Whether an older state is accepted if the newest stored backup cannot be used."""
     is_ephemeral: bool = False
     """Whether the caller creates the clone for its own use.
 
@@ -63,9 +63,9 @@ class CloneRequest:
     fresh: bool = False
     """Whether a new clone is created even if a clone waits in the pool."""
     program: Path | None = None
-    """The server program that the caller chose for this clone; the settings contain it too.
+    """The server program that the caller chose for this clone. The settings also contain this program.
 
-    None: the configured program.
+    None stands for the configured program.
     """
     follows: int | None = None
     """The port of the clone on this host that will be the replication source.
@@ -75,7 +75,7 @@ class CloneRequest:
 
     @property
     def names_source(self) -> str:
-        """The source that the user named, or the point and its history."""
+        """The source that the user wrote, or the point and its history."""
         at = self.at and self.at + (f" of history {self.history}" if self.history is not None else "")
         return self.requested or at or self.source
 
@@ -100,7 +100,7 @@ class CreateDurations:
     """The durations of the parts of `create`, in seconds.
 
     `source`: find or create the snapshots. `clone`: clone and mark the datasets. `identity`: remove the identity of the
-    source from the files. `start`: start and recover the server. None of the durations includes masking.
+    source from the files. `start`: start and recover the server. Masking is not included in any of them.
     """
 
     source: float = 0.0
@@ -113,8 +113,8 @@ class CreateDurations:
 class Created:
     """A new clone. `password` is None if the clone's server was not started yet.
 
-    `masking` is the report of the masking of the clone or its set (None: nothing was masked now). `masked` says how the
-    clone is masked. `is_of_pool`: the clone was created and masked earlier, and waited in the pool of its instance.
+    `masking` is the report of the masking of the clone or its set, or None if nothing was masked now. `masked` says how
+    the clone is masked. `is_of_pool` is set if the clone was created earlier and waited in the pool of its instance.
     """
 
     info: CloneInfo

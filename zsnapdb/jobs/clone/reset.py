@@ -1,7 +1,7 @@
 """Reset of a clone to the data of a snapshot set; the name, port, credentials and lease stay the same.
 
 The cheapest possible way is used: undo some row changes, exchange the clone for a pool clone, or replace its data. The
-code of the expensive ways takes longer to load, so it is loaded only if needed.
+code of the expensive ways is loaded only if needed, because loading it takes long.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class ResetWay(StrEnum):
 
 @dataclass(frozen=True)
 class ResetIntention:
-    """The plan of a reset: undo a number of row changes, exchange the clone for a pool clone, or replace its data.
+    """The plan of a reset: to undo row changes, to exchange the clone for a pool clone, or to replace its data.
 
     `reason` says why the cheaper ways are impossible. It is empty if there is no cheaper way, or if the request
-    excluded the cheaper ways.
+    excluded cheaper ways.
     """
 
     info: CloneInfo
@@ -80,9 +80,9 @@ class ResetIntention:
 
 @dataclass(frozen=True)
 class ResetClone:
-    """A clone after a reset: rows were undone, a swap took `swap_seconds`, or its data was replaced.
+    """A clone after a reset. Rows were undone, a swap took `swap_seconds`, or the data was replaced.
 
-    `reason`: see `ResetIntention`.
+    For `reason` see `ResetIntention`.
     """
 
     info: CloneInfo
@@ -110,7 +110,7 @@ def reset_plan(
     accepts_older: bool = False,
     replaces: bool = False,
 ) -> ResetIntention:
-    """Return the plan of `reset`; change nothing. Later writes may change the plan."""
+    """Return the plan of `reset`; change nothing. If users write later, `reset` may use another way."""
     info = ready(settings, host, name)
 
     def replace_data() -> ResetIntention:
@@ -137,7 +137,7 @@ def _cheapest(
     replaces: bool,
     is_unchanged: Callable[[], bool] = lambda: True,
 ) -> W:
-    """Return the result of the cheapest possible way, and why still cheaper ways are impossible."""
+    """Return the result of the cheapest possible way, and the reason why cheaper ways are impossible."""
     reasons: list[str] = []
     cheaper = [] if replaces else [(undo, "")]
     if cheaper and is_offered(settings):
@@ -147,7 +147,7 @@ def _cheapest(
             return replace(way(), reason="; ".join(reasons))
         except (ZsnapdbError, OSError) as error:
             if what and not is_unchanged():
-                # The error came after the exchange, so the old dataset no longer has a user.
+                # The error occurred after the exchange, when the old dataset no longer had a user.
                 raise
             text = error.message if isinstance(error, ZsnapdbError) else f"reading its files: {error.strerror}"
             reasons.append(f"{what}{text}")
@@ -169,8 +169,8 @@ def reset(
 
     The original data is the data of the snapshot set from which the clone was created, even after other resets. The
     kept port, credentials and lease stay the same. Afterwards the clone's server is running on the new data. The old
-    data is destroyed or no longer has a user; the clone's commits stay. The cheapest way with a certain result is used,
-    unless `replaces` requires a replacement of the data. `accepts_older`: see `locate`.
+    data is destroyed or no longer has a user. The clone's commits stay. The cheapest way with a certain result is used,
+    unless `replaces` is set, which requires a replacement of the data. For `accepts_older` see `locate`.
 
     Raises:
         UnknownNameError: another clone has the name now (`expected_clone.require`).
@@ -181,8 +181,8 @@ def reset(
         done = _reset(settings, host, info, requested, events, accepts_older=accepts_older, replaces=replaces)
         reset_baseline.note_reset(host, done.info, _reset_record(host.run_id(), done))
         if done.info.lease.heartbeat is not None:
-            # While the holder waited for this reset, it may have sent no heartbeats. No sweep judges the clone before
-            # its lock is free.
+            # The holder may have sent no heartbeats while it waited for this reset. Until the clone's lock is free, no
+            # sweep judges the clone.
             with contextlib.suppress(PreflightError):
                 clone_info.beat(host, done.info.name)
         return done
@@ -200,7 +200,7 @@ def _reset_record(run: str, done: ResetClone) -> RecordedReset:
 def done_by_run(settings: Settings, host: Host, name: str) -> ResetClone | None:
     """Return the result of the reset by the run with this id.
 
-    None if that run did not reset the clone, or if the data was replaced later.
+    Return None if that run did not reset the clone, or if the data was replaced later.
     """
     info = ready(settings, host, name)
     state = reset_baseline.read(host, info)
@@ -254,18 +254,18 @@ _HINT = "its data is replaced instead"
 
 
 def is_offered(settings: Settings) -> bool:
-    """Return whether clones on this host have kept ports, so that one clone can replace another."""
+    """Return whether clones on this host have kept ports. Only then can one clone replace another."""
     return settings.clones.address is not None
 
 
 def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
     """Replace the user's clone with a pool clone that has the original data. The caller holds the clone's lock.
 
-    Afterwards every session of the user is ended. With the same port and password, the user reaches the new data.
-    Return the clone on its new dataset.
+    Afterwards every session of the user is ended. The user reaches the new data with the same port and password. Return
+    the clone on its new dataset.
 
     Raises:
-        PreflightError: a swap is impossible. The clone has its old data, and its server may be stopped.
+        PreflightError: a swap is impossible. The clone still has its old data, but its server may be stopped.
     """
     instance = Instance.of(settings, info.instance, events).on_host(host)
     password = credentials.read(info.client_file)
@@ -275,8 +275,8 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Clo
         with if_free(locks.name_of_clone(slot.name)) as is_free:
             if not is_free or not _still_fits(settings, host, info, slot):
                 continue
-            # Once this user can log in to the slot, no other user may get it from the pool. So the slot is first marked
-            # as not good.
+            # When this user can log in to the slot, no other user may get it from the pool. So first mark the slot as
+            # not good.
             if not datasets.set_together({slot.top: {POOL_PROPERTY: PoolMark.NOT_GOOD}}):
                 raise PreflightError("this host cannot change two datasets in one transaction group", hint=_HINT)
             try:

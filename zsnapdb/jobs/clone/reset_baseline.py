@@ -1,7 +1,7 @@
-"""The recorded state of a clone at its handover or last reset: the end of its binlog, and the counters of its tables.
+"""The state of a clone that was recorded at its handover or last reset: its binlog's end and its tables' counters.
 
-The record is a file below /run, because the server that wrote the binlog also ends at a reboot. If the record is lost,
-a reset replaces the data.
+The record is a file below /run, because it describes a running server. A reboot removes the file and ends the server.
+If the record is lost, a reset replaces the data.
 """
 
 from __future__ import annotations
@@ -61,10 +61,11 @@ class RecordedReset(BaseModel):
 class ResetBaseline(BaseModel):
     """The state of a clone: the snapshot set of its data, its server process, and the end of the server's binlog.
 
-    `started` is in clock ticks since boot. `rules` is the digest of the masking rules ("": no masking). `inode` is the
-    file number of the binlog, and `digest` covers its bytes up to the end (`mysql.binlog.read.digest_of`).
-    `definitions` is the digest of all table definitions. `locks_accounts`: the accounts of the source may not log in.
-    `reset` is the reset that led to this state (None: none, or unknown).
+    `started` is in clock ticks since boot. `rules` is the digest of the masking rules, or "" without masking. `inode`
+    is the inode number of the binlog. `digest` is the digest of its bytes up to the end
+    (`mysql.binlog.read.digest_of`). `definitions` is the digest of all table definitions. `locks_accounts` is set if
+    the accounts of the source may not log in. `reset` is the reset that led to this state; None if there was none or it
+    is unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -81,7 +82,7 @@ class ResetBaseline(BaseModel):
     definitions: str
     locks_accounts: bool
     counters: tuple[Counter, ...] | None
-    """The counters; None if there are too many tables to record."""
+    """The tables' counters; None if there are too many tables to record."""
     at: Annotated[int, Field(ge=0)] = 0
     """The server's time when the state was recorded, in seconds since 1970; 0 if an older version wrote the record."""
     reset: RecordedReset | None = None
@@ -101,7 +102,8 @@ def _file(host: Host, name: str) -> Path:
 def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
     """Record the present state of the running clone, before its users can log in.
 
-    If this fails, the next reset is only slower. `rules` is the digest of the rules by which the clone must be masked.
+    If this fails, the only effect is that the next reset is slower. `rules` is the digest of the rules by which the
+    clone must be masked.
     """
     record, copy = clone.record, clone.copy
     forget(host, record.name)
@@ -137,13 +139,13 @@ def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
 
 
 def binlog_folder(copy: Copy) -> Path | None:
-    """Return the folder of the copy's binlogs, according to its source's variables; None if it writes no binlog."""
+    """Return the folder of the copy's binlogs, according to its source's variables; None without binlogs."""
     paths = binlog_paths(copy.variables, "log_bin")
     return None if paths is None else Path(copy.paths.translate(paths[0])).parent
 
 
 def store(host: Host, name: str, state: ResetBaseline) -> None:
-    """Store the state of the clone. After an error there is no record."""
+    """Store the state of the clone. After an error no state is recorded."""
     with contextlib.suppress(OSError, PreflightError):
         file = _file(host, name)
         make_private(file.parent)
@@ -153,7 +155,7 @@ def store(host: Host, name: str, state: ResetBaseline) -> None:
 
 
 def note_reset(host: Host, info: CloneInfo, reset: RecordedReset) -> None:
-    """Record which reset produced the clone's data, so that a repeated run does not reset the clone again.
+    """Record which reset produced the clone's data, so that a repeated run with the same id does not reset it again.
 
     If the clone's state is not recorded, nothing is written. The caller holds the clone's lock, so the state cannot
     change meanwhile.

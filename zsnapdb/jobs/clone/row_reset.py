@@ -1,8 +1,8 @@
-"""Reset of a clone by undoing the row changes since its handover. It takes as long as a few statements.
+"""Reset of a clone by undoing the row changes since its handover. This takes as long as a few statements.
 
-The changes are read from the clone's own binlog. This requires that the clone's users cannot keep changes out of the
-binlog. All changes are undone in one transaction, which commits only if every row has its old value. In any doubt an
-error is raised, and the data of the clone is replaced instead.
+The changes are read from the clone's own binlog. So the clone's users must not be able to keep changes out of it. All
+changes are undone in one transaction, which commits only if every row has its old value. If anything is uncertain, an
+error is raised, and the clone's data is replaced instead.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from zsnapdb.planning.server_copy.copy_options import binlog_paths
 _LOCK_SECONDS = 2
 """The time in seconds for which a statement of the undo waits for a lock."""
 _AFTER_ALL = 1 << 62
-"""A time after every change of a table definition.
+"""A time later than any change of a table definition.
 
-A definition that was changed after the recorded state is in the binlog, and prevents the undo.
+A definition change after the recorded state is in the binlog, and prevents the undo.
 """
 _ROUNDS = 3
 """The maximum number of rounds. Each later round undoes the commits that were made during the previous one."""
@@ -73,8 +73,8 @@ class _Since:
 def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
     """Undo all row changes in the running clone since its recorded state. The caller holds the clone's lock.
 
-    Afterwards every session of the users is ended, every row and counter has its old value, and the statistics match
-    these rows.
+    Afterwards all sessions of users have ended, every row and counter has its old value, and the statistics match the
+    rows.
 
     Raises:
         ZsnapdbError: the result is not certain; the data must be replaced.
@@ -90,15 +90,15 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
             _undo(own, since.changes)
             transactions, rows = transactions + since.transactions, rows + len(since.changes)
             state = _moved_baseline(copy, state, since)
-            # Sessions that began before the undo may have committed during it. They end now, and the next round undoes
-            # their commits.
+            # Sessions that began before the undo may have committed during the undo. End them now; the next round
+            # undoes their commits.
             end_others(own)
             if _end(own) == (state.file, state.offset):
                 _set_counters_back(own, state)
                 analyze_again(own, state.at)
                 state = state.model_copy(update={"at": server_time(own)})
                 _refuse(None if definitions(own) == state.definitions else "the definition of a table differs")
-                # Do not read the end of the binlog from the server again: writes from now on must be treated as
+                # Do not read the end of the binlog from the server again, because writes from now on must be treated as
                 # changes.
                 reset_baseline.store(host, info.name, state)
                 return UndoneRows(transactions, rows, time.monotonic() - began)
@@ -149,7 +149,7 @@ def _refuse(reason: str | None) -> None:
 
 
 def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
-    """Return why rows of the clone cannot be undone; None if they can."""
+    """Return why rows of the clone cannot be undone; None if an undo is possible."""
     if info.instance not in settings.instance:
         return f"instance {info.instance} is no longer configured"
     if info.phase is not CopyPhase.READY or info.pid is None:
@@ -165,7 +165,7 @@ def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
 
 
 def hides_changes(settings: Settings, info: CloneInfo) -> str | None:
-    """Return why the users of the clone may keep changes out of its binlog; None if they cannot."""
+    """Return how the clone's users could keep changes out of its binlog; None if that is impossible."""
     if info.rights is not AccountRights.SCHEMAS or settings.clones.accounts != "lock":
         return "its users may keep changes out of the binlog"
     return None
@@ -226,7 +226,7 @@ def _transactions(
 
 
 def _other_file(file: BinaryIO, name: str, state: ResetBaseline) -> str | None:
-    """Return the reason if another file replaced the recorded binlog; None if not, or if this is a later binlog."""
+    """Return why the file only has the recorded binlog's name; None if it is the recorded or a later binlog."""
     if name != state.file:
         return None
     is_same = os.fstat(file.fileno()).st_ino == state.inode and file.seek(0, os.SEEK_END) >= state.offset

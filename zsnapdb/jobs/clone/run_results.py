@@ -21,7 +21,7 @@ from zsnapdb.planning.clone.pool import PoolMark
 def created(settings: Settings, instance: Instance) -> Created | None:
     """Return the clone that the run with this id created or got from the pool; None if there is none.
 
-    If the run left an incomplete clone, it is destroyed first, because its name is requested again.
+    If the run left an incomplete clone, destroy that clone first, because its name is requested again.
 
     Raises:
         BusyError: another process has the lock of that clone.
@@ -32,7 +32,7 @@ def created(settings: Settings, instance: Instance) -> Created | None:
             continue
         if info.phase not in HALF_MADE:
             if info.kept_port is not None and not info.is_led_to:
-                # The run was killed before HAProxy got the route.
+                # The run may have been killed before HAProxy got the route.
                 with locked_clone(settings, instance.host, info.id) as now_there:
                     info = kept_ports.open_to(settings, now_there, instance.events)
             is_of_pool = info.pool is PoolMark.HANDED_OUT

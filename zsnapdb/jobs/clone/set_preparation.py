@@ -39,7 +39,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class PreparedSet:
-    """A prepared set, and the report of its masking (None: nothing was masked now)."""
+    """A prepared set, and the report of its masking, which is None if nothing was masked now."""
 
     source: CloneSource
     masking: MaskingReport | None = None
@@ -52,7 +52,7 @@ def prepare(
 
     The set is masked if clones of the instance must be masked, or if the caller requests masking (`masks`). A backup
     that is only in the repository is received first. During the preparation the server runs without a network and
-    without accounts. After an error nothing of the prepared set is left. `accepts_older`: see `locate`.
+    without accounts. After an error nothing of the prepared set is left. For `accepts_older` see `locate`.
 
     Raises:
         ConsistencyError: the recovered server does not have exactly the recorded GTIDs.
@@ -99,11 +99,11 @@ def _steps(
 def prepare_source(
     settings: Settings, instance: Instance, source: CloneSource, own: str, *, unasked: bool = False
 ) -> PreparedSet:
-    """Return the prepared set of a set on this host, masked by the rules with this digest (empty: unmasked).
+    """Return the prepared set of a set on this host, masked by the rules with this digest (empty if unmasked).
 
-    Create the prepared set if it does not exist and no other process is creating it. An `unasked` prepared set may
-    occupy at most as much space as one clone. During its creation, the limit of all clones is lower by that amount.
-    `instance` includes its volumes. Raises the errors of `prepare`.
+    Create the prepared set if it does not exist and no other process is creating it. If the user did not request the
+    prepared set (`unasked`), it may occupy at most as much space as one clone. While it is created, the limit of all
+    clones is lower by that amount. `instance` includes its volumes. Raises the errors of `prepare`.
 
     Raises:
         BusyError: another process takes too long to create the prepared set.
@@ -125,7 +125,7 @@ def prepare_source(
 
 
 def forms_of(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
-    """Return the prepared sets to remove: those with that id, or with the id of the newest one (`latest`).
+    """Return the prepared sets with that id or, for `latest`, with the id of the newest prepared set.
 
     Raises:
         UnknownNameError: the instance has no such prepared set.
@@ -208,7 +208,7 @@ def _recover_once(
 ) -> tuple[SourceServer, MaskingReport | None]:
     """Start a server without connections on the files, check its position, shut it down, and remove its identity.
 
-    If there are `rules`, the files are masked first. Return the origin of the files, and the report of the masking.
+    If `rules` is not empty, the files are masked too. Return the origin of the files, and the report of the masking.
     """
     mount(volumes)
     safe_open.remove_tree(copy.folder)

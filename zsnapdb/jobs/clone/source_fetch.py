@@ -1,6 +1,6 @@
-"""The transfer of a clone's source to this host: a backup, or the state at a point between backups.
+"""Creates the source of a clone on this host: receives a backup, or restores the state at a point between backups.
 
-Both transfers run steps of a restore plan. The result is a received set (`cached_sets`) with its own anchor.
+Both run steps of a restore plan. The result is a received set (`cached_sets`) with its own anchor.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from zsnapdb.zfs import datasets
 
 
 def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBackup) -> CloneSource:
-    """Receive the backup from the repository, once. Afterwards any number of clones can be created from it.
+    """Receive the backup from the repository once. Afterwards any number of clones can be created from it.
 
     If the backup was received earlier, return the existing set. After an error nothing of the received backup is left.
     """
@@ -103,10 +103,10 @@ def point_plan(
 def reach(
     settings: Settings, instance: Instance, repository: Repository, home: str, planned: RestorePlan
 ) -> CloneSource:
-    """Create the state of a plan from `point_plan`, by exactly that plan.
+    """Create the state at a point, exactly by the plan that `point_plan` returned.
 
-    If a set of the same point exists, return it. Otherwise, if the newest set before the point is on this host, clone
-    it, else receive the backup. Then replay the archived binlogs; only binlogs that the server on this host no longer
+    If a set of the same point exists, return it. Otherwise clone the newest set before the point or, if it is not on
+    this host, receive the backup. Then replay the archived binlogs. Only binlogs that the server on this host no longer
     has are downloaded. The server is shut down cleanly and the set stays on this host, so its clones need neither
     replay nor recovery. After an error nothing of the set is left.
     """
@@ -162,7 +162,7 @@ def _settle(work: ServerWork, step: MountVolumes) -> None:
     """Check the GUIDs of the volumes and restore their properties. The volumes are not mounted."""
     for part in step.parts:
         name = f"{part.dataset}@{part.snapshot}"
-        # A cloned volume has its own snapshot with another GUID, and the origin of the clone is already proved.
+        # Do not check a cloned volume: its own snapshot has another GUID, and its origin was already checked.
         if not work.plan.clones and datasets.guid(name) != part.guid:
             raise DamagedError(
                 f"{name} was received with another GUID than {part.guid}",
@@ -199,7 +199,7 @@ def _is_planned(planned: RestorePlan, local: CloneSource) -> bool:
 def _clone_base(work: ServerWork, local: CloneSource) -> None:
     """Clone the backup's snapshots instead of receiving them.
 
-    The clones get a snapshot with the same name, because the steps of the restore roll back to it.
+    The clones get a snapshot with the backup's name, because later steps of the restore roll back to it.
     """
     planned = work.plan.layout
     layout = CopyLayout(planned.top, planned.datasets, planned.mountpoints)

@@ -1,4 +1,4 @@
-"""The search for the snapshot set from which a clone is created: on this host, else in the repository."""
+"""Finds the snapshot set from which a clone is created: on this host, else in the repository."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def locate(
 ) -> CloneSource | RemoteBackup:
     """Return the requested snapshot set, or the backup in the repository if this host does not have the set.
 
-    If a set on this host was prepared, return the prepared set that was masked by `rules`
-    (`masking_requirement.rules_of`), else the unmasked one. Received backups and reached points are also sets on this
-    host. `latest` is at least as new as the last backup that this host stored. If that backup is no longer on this
-    host, the repository is read. If `zfs rollback` discarded the state of a backup, the backup is ignored.
+    If prepared sets of it exist on this host, return the one that was masked by `rules`
+    (`masking_requirement.rules_of`), else the unmasked prepared set. Received backups and reached points are also sets
+    on this host. `latest` is at least as new as the last backup that this host stored. If that backup is no longer on
+    this host, the repository is read. If `zfs rollback` discarded the state of a backup, the backup is ignored.
 
     Raises:
         NotFound: neither this host nor the repository has the set.
         DamagedError: the newest backup cannot be used, and `accepts_older` is not set.
-        PreflightError: a volume has no snapshot of a newer set, and `accepts_older` is not set.
+        PreflightError: a newer set lacks the snapshot of a volume, and `accepts_older` is not set.
     """
     local = find_local(settings, instance, requested)
     newer = stored_after(instance, local.set, version.pool_guid(local.pool)) if local and requested == LATEST else ()
@@ -97,7 +97,7 @@ def bring_here(settings: Settings, instance: Instance, source: CloneSource | Rem
 def _newest_stored(
     instance: Instance, repository: Repository, local: CloneSource | None, *, accepts_older: bool
 ) -> str | None:
-    """Return the newest stored backup of production; None if the newest local set is at least as new.
+    """Return the id of production's newest stored backup; None if the newest local set is at least as new.
 
     Raises the errors of `locate`.
     """
@@ -141,7 +141,7 @@ def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
 def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
     """Raise PreflightError if production is on this host, but has neither a snapshot nor a bookmark of the backup.
 
-    In this case other datasets were configured after the backup, or the original datasets were replaced. If a restore
+    If so, other datasets were configured after the backup, or the original datasets were replaced. If a restore
     replaced them, its record names the backup from which production continues.
     """
     volumes = instance.settings.volumes or {}
@@ -158,10 +158,10 @@ def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
 
 
 def take_back_hint(places: Collection[str]) -> str:
-    """Return a hint for datasets that are clones: how to get their snapshots back from a promoted clone.
+    """If these datasets are clones, return a hint: how to get their snapshots back from a promoted clone.
 
-    `zfs promote` moves snapshots and bookmarks from a dataset to its clone (zfs-promote(8)). For other datasets the
-    hint is "".
+    `zfs promote` moves snapshots and bookmarks from a dataset to its clone (zfs-promote(8)). For other datasets, return
+    "".
     """
     origins = {name: found["origin"].value for name, found in datasets.properties_of(list(places), ["origin"]).items()}
     moved = {name: origin for name, origin in origins.items() if origin not in ("", datasets.UNSET)}
@@ -173,7 +173,7 @@ def take_back_hint(places: Collection[str]) -> str:
 
 
 def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> CloneSource | None:
-    """Return the set on this host that equals a consolidated backup; None if it is missing or differs."""
+    """Return the set on this host that equals a consolidated backup; None if there is no such set."""
     original = target.volumes[0].snapshot.removeprefix(SNAPSHOT_PREFIX)
     if original == target.backup_id or not is_backup_id(original):
         return None
@@ -184,7 +184,7 @@ def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> 
 
 
 def pool_for(settings: Settings, volumes: list[str]) -> str:
-    """Return the pool for clones of these datasets: the configured pool, else the datasets' pool, else the only pool.
+    """Return the pool for clones of these datasets: the configured pool, else theirs, else the host's only pool.
 
     Raises:
         PreflightError: no pool is suitable.
@@ -210,7 +210,7 @@ def origin_of_live(instance: Instance) -> SourceServer:
 
 
 def take_live(instance: Instance) -> CloneSource:
-    """Create a live set under the weakest sufficient lock. Its position is proved like that of a backup.
+    """Create a live set under the weakest sufficient lock. Its position is proved as for a backup.
 
     The set is destroyed together with its last clone.
     """

@@ -1,7 +1,7 @@
 """The sources of clones.
 
 A source is a snapshot set on this host, or a backup that is only in the repository. A set belongs to a backup or a
-commit, or is created now. Other programs may also have created it.
+commit, is created for the clone, or was created by another program.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SNAPSHOT = re.compile(r"@[A-Za-z0-9_.:-]+")
 def key_of(guids: Mapping[str, int]) -> str:
     """Return the identity of the data in snapshots: a digest of their GUIDs by role.
 
-    It does not depend on their names.
+    The identity does not depend on the snapshots' names.
     """
     text = "\n".join(f"{role} {guid}" for role, guid in sorted(guids.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -63,9 +63,9 @@ def key_of(guids: Mapping[str, int]) -> str:
 class CloneSource:
     """A snapshot set on this host, and the facts about its server.
 
-    `is_prepared`: the server was recovered and shut down cleanly before the snapshots were created. `rules` is the
-    digest of the rules that masked the data (`masking.digest`; empty if unmasked). `is_stored`: the set belongs to a
-    stored backup. `prepared_of` is the key of the unprepared source (empty if this set is not prepared).
+    `is_prepared` is set if the server was recovered and shut down cleanly before the snapshots were created. `rules` is
+    the digest of the rules that masked the data (`masking.digest`; empty if unmasked). `is_stored` is set if the set
+    belongs to a stored backup. `prepared_of` is the key of the unprepared source (empty if this set is not prepared).
     """
 
     kind: SourceKind
@@ -98,7 +98,7 @@ class CloneSource:
 
 @dataclass(frozen=True)
 class RemoteBackup:
-    """A backup that is only in the repository; it must be received before it can be cloned."""
+    """A backup that is only in the repository. It must be received before it can be cloned."""
 
     chain: tuple[Manifest, ...]
 
@@ -116,8 +116,8 @@ class RemoteBackup:
 def with_volumes(instance: Instance) -> Instance:
     """Return the instance with its volumes.
 
-    These are the configured volumes, else the volumes that the server reports. If the server is down, the newest backup
-    provides them.
+    Use the configured volumes. If none are configured, use those that the server reports or, if the server is down,
+    those of the newest backup.
     """
     if instance.settings.volumes is not None:
         return instance
@@ -132,13 +132,13 @@ def with_volumes(instance: Instance) -> Instance:
 
 
 def find_local(settings: Settings, instance: Instance, requested: str) -> CloneSource | None:
-    """Return the requested snapshot set on this host; None if this host does not have it. The server may be down.
+    """Return the requested snapshot set on this host; None if it is not on this host. The server may be down.
 
     `requested` is one of:
     - the id of a backup, live set or commit
-    - the id of a restore, for the server that the restore replaced
+    - the id of a restore: the state of the server that the restore replaced
     - `latest`
-    - @NAME for snapshots that another program created
+    - @NAME: the snapshots with this name that another program created
 
     Raises:
         UsageError: `requested` is none of these.
@@ -175,7 +175,7 @@ def _replaced(instance: Instance, restore_id: str) -> CloneSource | None:
 def _origin(instance: Instance, chosen: SnapshotSet, known: str | None = None) -> SourceServer:
     """Return the origin of the set. It is read from the snapshots, else from the manifest of the backup.
 
-    `known` is the origin property of its first snapshot, if the caller has just read it.
+    `known` is the origin property of the set's first snapshot, if the caller has just read it.
     """
     snapshot = next(iter(chosen.snapshots.values())).full_name
     recorded = _recorded_origin(snapshot) if known is None else _decoded(known, snapshot)
@@ -238,7 +238,7 @@ def production_history(instance: Instance, origin: SourceServer) -> str:
 
 
 def _guids(names: Sequence[str]) -> list[int | None]:
-    """Return the GUIDs of the datasets; None for each of them if one does not exist."""
+    """Return the GUIDs of the datasets. If one of the datasets does not exist, return None for each."""
     try:
         known = datasets.guids(names)
     except NotFound:
@@ -265,7 +265,7 @@ def has_state(instance: Instance, origin: SourceServer, set_id: str) -> bool:
 
 
 def origin_at(manifest: Manifest, planned: RestorePlan) -> SourceServer:
-    """Return the origin of a copy at the point of a plan: the backup's origin, with the plugins at that point."""
+    """Return the origin of a copy at a plan's point: the backup's origin, but with the plugins of that point."""
     return origin_in(manifest).model_copy(update={"plugins": planned.plugins})
 
 
@@ -306,10 +306,10 @@ _ID = Form((clone_info.COMMIT_PROPERTY, BACKUP_PROPERTY), plain(clone_info.COMMI
 class CommitRecord:
     """The record on each snapshot of a commit.
 
-    Inherited properties are ignored, because a reset or a takeover changes them. `owner` is the owner of the clone ("":
-    unknown; commits of older versions inherit it). `parent` is the previous commit, or the set from which the clone was
-    created. `log_end` is the end of the clone's binlog (None: unknown). `run_id` is the run that created the commit
-    ("": unknown). `masked` and `masked_by` have the same meaning as on volumes.
+    Inherited properties are ignored, because a reset or a takeover changes them. `owner` is the owner of the clone. It
+    is "" (unknown) for commits of older versions, which inherit the owner. `parent` is the previous commit, or the set
+    from which the clone was created. `log_end` is the end of the clone's binlog, or None if unknown. `run_id` is the
+    run that created the commit, or "" if unknown. `masked` and `masked_by` have the same meaning as on volumes.
     """
 
     id: str = field(metadata=stored_field(_ID))
@@ -341,14 +341,14 @@ COMMIT_COLUMNS = (*property_fields.columns(CommitRecord), clone_info.ROLE_PROPER
 def commits(home_dataset: str) -> list[Commit]:
     """Return the commits below the home of all clones, or below the anchor of one clone, oldest first.
 
-    Incomplete commits are left out, and snapshots that only inherited a commit's marks.
+    Incomplete commits are left out, and so are snapshots that only inherited a commit's marks.
     """
     return commits_among(snapshots.below(home_dataset, COMMIT_COLUMNS))
 
 
 def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> list[Commit]:
     """Return the commits among the snapshots, oldest first. `seen` was read with `COMMIT_COLUMNS`."""
-    # Commits of two clones may have the same id, but were not created in the same transaction group.
+    # Commits of two clones may have the same id, but they were not created in the same transaction group.
     groups: dict[tuple[str, int], dict[str, tuple[Snapshot, Mapping[str, datasets.Property]]]] = {}
     for snapshot, values in seen.items():
         mark = values[clone_info.COMMIT_PROPERTY]

@@ -1,6 +1,6 @@
-"""Limits of the clones' space: each clone has a quota, and all clones together leave `clones.free_floor` free.
+"""Limits of the clones' space. Each clone has a quota, and all clones together leave `clones.free_floor` free.
 
-A quota limits the space of a dataset and everything below it. This includes snapshots, but no blocks that are shared
+A quota limits the space of a dataset and everything below it. This includes snapshots, but not blocks that are shared
 with the source (zfsprops(7), quota). So the quota of a clone limits all writes of its users. The space of a set is
 checked and reserved before the set is received, and is charged to the subject that caused it. While the set is being
 received, its anchor has a reservation (zfsprops(7), reservation). So the free space that other processes see is already
@@ -70,7 +70,7 @@ def objections(settings: Settings, known: Iterable[CloneInfo], instance: str) ->
 
 @dataclass(frozen=True)
 class PoolRoom:
-    """A pool, and the objection if its free space is less than `clones.free_floor` (None: enough is free)."""
+    """A pool, and an objection if its free space is less than `clones.free_floor`, else None."""
 
     pool: str
     objection: RoomObjection | None
@@ -100,7 +100,7 @@ def _rooms(settings: Settings, pools: Iterable[str]) -> list[PoolRoom]:
 
 
 def shortage(settings: Settings, pool: str) -> str:
-    """Return the message that the pool has less free space than `clones.free_floor`; "" if enough is free."""
+    """Return a message if the pool has less free space than `clones.free_floor`; "" if enough is free."""
     (found,) = _rooms(settings, [pool])
     return found.objection.text if found.objection is not None else ""
 
@@ -113,8 +113,8 @@ def available(info: CloneInfo) -> int:
 def available_below(home: str) -> int:
     """Return the free bytes of the pool.
 
-    If an administrator set a quota on this home of clones, return that quota's free bytes. A quota that zsnapdb set on
-    the home is ignored, because it is outdated and already excludes the floor.
+    If an administrator set a quota on this home of clones, return the free bytes of that quota. A quota that zsnapdb
+    set on the home is ignored, because it is outdated and already excludes the floor.
     """
     if not datasets.exists(home):
         return datasets.available(pool_of(home))
@@ -124,9 +124,9 @@ def available_below(home: str) -> int:
 
 
 def new_clone_quota(settings: Settings, free: int, wanted: int | None = None) -> int:
-    """Return the quota of a new clone in bytes (0: no quota is configured).
+    """Return the quota of a new clone in bytes; 0 if no quota is configured.
 
-    `free` is the free space of the pool in bytes. `wanted` is the requested quota (None: none requested).
+    `free` is the free space of the pool in bytes. `wanted` is the requested quota, if any.
 
     Raises:
         UsageError: the quota is too small for a server.
@@ -140,9 +140,9 @@ def new_clone_quota(settings: Settings, free: int, wanted: int | None = None) ->
 
 
 def of_other_data(settings: Settings, info: CloneInfo, *, keeps_data: bool) -> int:
-    """Return the quota in bytes for new data of the clone; 0: no quota is configured.
+    """Return the quota in bytes for new data of the clone; 0 if no quota is configured.
 
-    The clone keeps its total limit, which includes the data of its commits. `keeps_data`: the present data is kept
+    The clone keeps its total limit, which includes the data of its commits. With `keeps_data`, the present data is kept
     because it has commits.
 
     Raises:
@@ -173,8 +173,8 @@ def of_prepared_form(settings: Settings, free: int) -> int:
 class PoolSpace:
     """The space and quota of all clones in a pool, and the free space of the pool, in bytes.
 
-    `home` is the parent dataset of these clones. `quota` is 0 if there is none. `is_administrators`: an administrator
-    set the quota.
+    `home` is the parent dataset of these clones. `quota` is 0 if there is none. `is_administrators` is set if an
+    administrator set the quota.
     """
 
     home: str
@@ -248,12 +248,12 @@ def extension(
 
 
 KEPT = {"reservation": "none"}
-"""The properties of a complete set. The set now occupies its space, so its reservation is removed. The quota stays."""
+"""The properties of a complete set. It now occupies its space, so the reservation is removed. The quota stays."""
 _SIZES = ("logicalreferenced", "referenced")
 
 
 def needed_for(source: RemoteBackup | RestorePlan) -> int:
-    """Return the maximum size in bytes of the set that a receive of these backups or this plan creates."""
+    """Return the maximum size in bytes of the set that is created from these backups or by this plan."""
     if isinstance(source, RestorePlan):
         plain = sum(step.plain_bytes for step in source.steps if isinstance(step, Preflight))
         return planning.received_quota(plain)
@@ -316,7 +316,7 @@ def refuse_received(settings: Settings, home: str, name: str, needed: int) -> No
 
 
 def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBackup | RestorePlan | None) -> None:
-    """Raise PreflightError if the source must be received or replayed, but `refuse_received` refuses that."""
+    """Raise the error of `refuse_received` if the source must be received or replayed and may not be."""
     if isinstance(source, RemoteBackup):
         name = cached_sets.received_name(source.manifest.backup_id, source.manifest.guids())
         refuse_received(settings, home, name, needed_for(source))
@@ -329,7 +329,7 @@ def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBac
 def reserve_set_space(settings: Settings, home: str, name: str, facts: Mapping[str, str], needed: int) -> None:
     """Create the anchor of the set with these properties, a reservation and a quota of `needed` bytes.
 
-    After an error of `refuse_received` nothing was created.
+    If `refuse_received` raises an error, nothing was created.
     """
     owner = expected_clone.current_causer()
     caused = {clone_info.CAUSER_PROPERTY: owner} if owner else {}

@@ -35,7 +35,7 @@ _ARRIVAL_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class SetMember:
-    """A clone in a set, and its role there (source, replica or member)."""
+    """A clone in a set, and its role in the set (source, replica or member)."""
 
     clone: RunningClone
     part: str
@@ -45,7 +45,7 @@ class SetMember:
 class CloneSet:
     """A set of running clones.
 
-    `arrival_seconds` is the time in seconds until a row of the source reached the last replica; None without
+    `arrival_seconds` is the time in seconds until a row of the source reached the last replica, or None without
     replication.
     """
 
@@ -75,8 +75,8 @@ def plan_set(
     """Return the plan of `create_set`; change nothing.
 
     Raises:
-        UsageError: the request is impossible for a set.
-        PreflightError: the first clone is impossible, or its source has no binlog or GTIDs for replication.
+        UsageError: the request is not possible for a set.
+        PreflightError: the first clone cannot be created, or its source has no binlog or GTIDs for replication.
     """
     if not request.starts:
         raise UsageError(
@@ -104,8 +104,8 @@ def create_set(
 ) -> CloneSet:
     """Create the requested clones NAME-1 to NAME-`count` from one snapshot set.
 
-    With replication, the first clone is the source of all others. This is proved by a row that arrives at every
-    replica. After an error no clone of the set remains.
+    With replication, the first clone is the source of all others. A test row that arrives at every replica proves this.
+    After an error no clone of the set remains.
     """
     planned = plan_set(settings, instance, request, count, topology)
     name = planned.names[0].rpartition("-")[0]
@@ -130,7 +130,7 @@ def create_set(
 
 
 def _as_planned(request: CloneRequest, planned: ClonePlan) -> CloneRequest:
-    """Return the request with the planned source: the planned backup for `latest`, or the planned point."""
+    """Return the request with the planned source: the backup that was planned for `latest`, or the planned point."""
     if isinstance(planned.made_from.source, RestorePlan):
         return replace(request, point=planned.made_from.source)
     return replace(request, source=planned.made_from.set_id) if request.source == LATEST else request
@@ -155,8 +155,8 @@ def _start_replication(made: list[RunningClone]) -> float:
     password = fresh_password()
     source = made[0]
     with source.session() as session:
-        # The account is not written to the binlog. Replicas do not need the account, and replication starts at the
-        # position of the snapshot set.
+        # Keep the account out of the binlog, because replicas do not need it, and replication starts at the position of
+        # the snapshot set.
         accounts.make_replicator(session, _ACCOUNT, password)
     for replica in made[1:]:
         with replica.session() as session:

@@ -1,4 +1,4 @@
-"""The proof of an undo on clones of three states: directly before the transaction, directly after it, and now."""
+"""The test of an undo on clones of three states: directly before the transaction, directly after it, and now."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _LONGEST_SECONDS = 86400.0
 
 @dataclass(frozen=True)
 class UndoProof:
-    """All changes of a transaction (one for each row), and the state directly before the transaction."""
+    """All changes of a transaction, one for each row, and the state directly before the transaction."""
 
     changes: tuple[RowChange, ...]
     before: StateBefore
 
 
 def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[RowChange]) -> UndoProof:
-    """Prove the statements that undo a transaction whose binlog contains these changes.
+    """Test the statements that undo a transaction with the changes `logged` in its binlog.
 
     Raises:
-        PreflightError: a table had another definition at the transaction, a state cannot be created, or the statements
-            fail on the clone of the present state.
+        PreflightError: a table had another definition when the transaction ran, a state cannot be created, or the
+            statements fail on the clone of the present state.
         ConsistencyError: after the statements, a row of that clone does not have its old value.
     """
     if instance.settings.masking.required:

@@ -112,7 +112,7 @@ def rehearse(
 ) -> Rehearsal:
     """Rehearse the upgrade of the instance to the server program `binary`, on an ephemeral clone of a snapshot set.
 
-    The files in a snapshot look like the files after a crash, and a newer version refuses their redo logs. So the old
+    The files in a snapshot look like files after a crash, so a newer version refuses their redo logs. So the old
     version first recovers the files and shuts down cleanly. Afterwards the clone is destroyed. `accepts_older`: see
     `locate`.
 
@@ -163,9 +163,9 @@ def rehearse(
 
 
 def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tuple[str, ...]]:
-    """Return the server without options that this version does not know, and the removed SQL modes.
+    """Return the server without the options that this version does not know, and the removed SQL modes.
 
-    A server stops at the first unknown option, so a later line cannot override that option.
+    A server exits at the first unknown option, even if a later line overrides that option.
     """
     recorded = described.copy.variables
     modes = recorded.get("sql_mode", "")

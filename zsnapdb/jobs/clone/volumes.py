@@ -39,13 +39,13 @@ DETACHING = "zsnapdb-detach"
 """The name prefix of the snapshots that a detach creates."""
 
 _COLD = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
-"""The server neither reads nor writes a list of buffer pool pages. A long list from the source slows down the start."""
+"""Options against a list of buffer pool pages. Reading a long list from the source slows down the start."""
 _NICE = 10
 """While the source needs a processor, a busy clone gets about a tenth of that processor (sched(7))."""
 
 
 def settings_of_clone(server: ServerSettings, clones: CloneSettings) -> ServerSettings:
-    """Return the settings of a clone's server: a priority below the source's, an empty buffer pool, and the account.
+    """Return the settings of a clone's server: a lower priority than the source, an empty buffer pool, and the account.
 
     The instance's configuration can override priority and buffer pool.
     """
@@ -88,9 +88,9 @@ def outer_first(layout: CopyLayout) -> list[tuple[str, str]]:
 
 
 def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, str], quota: int = 0) -> None:
-    """Clone every volume, outer datasets first. The command that creates a volume also marks it. No volume is mounted.
+    """Clone and mark every volume with one command each, outer datasets first. No volume is mounted.
 
-    `quota` is the limit in bytes for the own data of all volumes together (0: no limit).
+    `quota` is the limit in bytes for the own data of all volumes together, or 0 for no limit.
 
     Raises:
         ConsistencyError: a snapshot was replaced.
@@ -172,7 +172,7 @@ SeenSnapshots = Mapping[Snapshot, dict[str, Property]]
 def find_foreign_snapshots(top: str, name: str, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
     """Return the snapshots that other programs created on the clone's dataset `top` and on the datasets below it.
 
-    `seen` are all snapshots of these datasets, with `COLUMNS` (None: read them here).
+    `seen` are all snapshots of these datasets, with `COLUMNS`. If `seen` is None, they are read here.
     """
     marks = (clone_mark(name), Mark(COMMIT_PROPERTY))
     if seen is None:
@@ -187,7 +187,7 @@ def _is_ours(snapshot: Snapshot) -> bool:
 def refuse(top: str, name: str, *, may_go: bool, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
     """Return the snapshots of other programs that will be destroyed with the clone; change nothing.
 
-    `seen`: see `find_foreign_snapshots`.
+    For `seen` see `find_foreign_snapshots`.
 
     Raises:
         PreflightError: the snapshots must stay; the message says which programs created or hold them.
@@ -200,7 +200,7 @@ def refuse(top: str, name: str, *, may_go: bool, seen: SeenSnapshots | None = No
 
 
 def warn_of_kept(kept: Sequence[ForeignSnapshot], name: str, events: Events) -> None:
-    """Warn that these snapshots, which other programs created, keep the clone's former data."""
+    """Warn that these snapshots of other programs keep the clone's former data."""
     if kept:
         events.warn(
             f"the former data stays in the pool, because other programs made snapshots of clone {name}:"
@@ -234,7 +234,7 @@ def begin_change(info: CloneInfo) -> None:
 
 
 def undo_change(info: CloneInfo, revision: int) -> None:
-    """Remove a new revision after an error. Afterwards the clone has its old data and the phase in `info`."""
+    """Remove a new revision after an error. The clone keeps its old data and gets back the phase in `info`."""
     drop_detaching(info.top, clone_mark(info.name))
     top = f"{info.top}/r{revision}"
     mark = clone_mark(info.name)

@@ -1,4 +1,4 @@
-"""The catalogue of one kind of copies on this host, read from dataset properties, and the verbs on a copy."""
+"""The catalogue of one kind of copies on this host, read from dataset properties, and the commands on a copy."""
 
 from __future__ import annotations
 
@@ -111,11 +111,11 @@ class UnreadableCopy:
     reason: str
     repair: str = ""
     former: str = ""
-    """The name in the properties of the copy, if its dataset has another name."""
+    """The name in the copy's properties, if its dataset has another name."""
 
     @property
     def hint(self) -> str:
-        """The hint for a person who wants to repair or remove the copy."""
+        """The hint for a user who wants to repair or remove the copy."""
         return self.repair or (
             f"correct the properties (`zfs get all {self.anchor}` shows them), or destroy its datasets by hand; of one"
             " that two pools have, export the pool with the copy"
@@ -137,7 +137,7 @@ def dependents(clones: str) -> tuple[str, ...]:
 
 
 def snapshot_together(names: Sequence[str], properties: Mapping[str, str]) -> list[Snapshot]:
-    """Create all snapshots in one request and return them in this order. Check that they have one transaction group."""
+    """Create all snapshots in one request, and return them in this order. They must be in one transaction group."""
     pending = snapshots.PendingSnapshots.of(list(names), properties)
     pending.start()
     pending.finish()
@@ -148,7 +148,7 @@ def snapshot_together(names: Sequence[str], properties: Mapping[str, str]) -> li
 
 @contextlib.contextmanager
 def destroying(anchor: str, *marks: Mark) -> Iterator[list[str]]:
-    """Yield the datasets below the anchor of a copy, which the block must destroy. Then destroy the anchor.
+    """Yield the datasets below the anchor of a copy, which the block must destroy. After the block, destroy the anchor.
 
     The phase of the copy prevents other processes from using it. After an interruption the next sweep continues.
 
@@ -197,9 +197,9 @@ def known_copies(
     """Return the copies below the datasets `above`, each as the result of `read` on its datasets.
 
     `mark` is the property with the name of the copy. If `read` raises ValueError or DamagedError, the copy is listed as
-    unreadable. With `only`, only the copy with this name is read (None: all). `depth` is the number of levels below
-    `above` that are read (None: all; 1: only anchors). `is_named`: users identify a copy only by its name. If two pools
-    then have a copy with the same name, for example after a split, both copies are listed as unreadable.
+    unreadable. With `only`, only the copy with this name is read. `depth` is the number of levels below `above` that
+    are read: None for all, 1 for anchors only. `is_named` says that users identify a copy only by its name. In this
+    case, if two pools have a copy with the same name, for example after a split, both copies are listed as unreadable.
     """
     copies: list[C] = []
     unreadable = []
@@ -310,10 +310,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Verb(Generic[C, P, R]):
-    """A verb on a copy. A plan uses the copy from `seen`; a run uses the copy from `held`, under the copy's lock.
+    """A command on a copy. Its plan uses the copy from `seen`; its run uses the copy from `held`, under a lock.
 
-    `decide` returns the plan and the function that executes it. `decide` changes nothing, and raises the errors of plan
-    and run.
+    `decide` returns the plan and the function that executes the plan. It changes nothing, and raises the errors of
+    `plan` and `run`.
     """
 
     seen: Callable[[], AbstractContextManager[C]]

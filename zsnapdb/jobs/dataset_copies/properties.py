@@ -22,7 +22,7 @@ OWNER_PROPERTY = f"{PROPERTY}:owner"
 EXPIRES_PROPERTY = f"{PROPERTY}:expires"
 PROTECTED_PROPERTY = f"{PROPERTY}:protected"
 CHANGED_PROPERTY = f"{PROPERTY}:lease-before"
-"""The last change of the lease: the time of the change, the ends before it, and the seconds of an extension."""
+"""The last change of the lease: its time, the lease's former ends, and the seconds of an extension."""
 NOT_PROTECTED = "no"
 NOT_CHANGED = "-"
 _OWNER_BYTES = 100
@@ -32,11 +32,11 @@ _ACCOUNT = "unix:"
 class CopyPhase(StrEnum):
     """The phase of a copy.
 
-    - making: a process is creating the copy, or died before it was complete
+    - making: a process is creating the copy, or died before the copy was complete
     - new: the files of a clone are complete, but its server was never started
     - ready: the copy is complete and separate from its source
-    - changing: a process is resetting or detaching the copy, or died during that
-    - destroying: a process is destroying the copy, or died during that
+    - changing: a process is resetting or detaching the copy, or died before it had finished
+    - destroying: a process is destroying the copy, or died before it had finished
     """
 
     MAKING = "making"
@@ -96,8 +96,8 @@ def settle_lease(
 ) -> CloneLease:
     """Return the lease. If it began or was changed while the clock was wrong, it begins now.
 
-    `begun` are other properties with the time when the copy began. Wrong times are replaced with the present time.
-    Without `act` nothing is recorded.
+    `begun` are other properties with the copy's start time. Wrong times are replaced with the present time. Without
+    `act` nothing is recorded.
     """
     now = settled(lease, read_stamp(created), time)
     if act and now != lease:
@@ -108,7 +108,7 @@ def settle_lease(
 
 
 def extension(settings: Settings, seconds: float | None, now: datetime) -> Callable[[CloneLease], CloneLease]:
-    """Return a function that extends a lease to `seconds` from now (None: `clones.ttl`). It never shortens a lease."""
+    """Return a function that extends a lease to `seconds`, or `clones.ttl`, from now. It never shortens a lease."""
     return lambda lease: leases.extended(lease, seconds, policy(settings.clones), now)
 
 

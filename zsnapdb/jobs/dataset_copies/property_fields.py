@@ -1,7 +1,7 @@
 """The properties on the anchor of a copy. Each property is declared once, at its field in the record.
 
 The declaration says how the property is read and written. It also says how the property changes when the copy is handed
-out, replaces another copy, or gets other data. All code for reading and writing uses the declaration.
+out, replaces another copy, or gets other data. All code that reads or writes the property uses its declaration.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class PropertyTransition(StrEnum):
-    """The way in which a verb changes a property.
+    """The way in which a command changes a property.
 
     - stays: the value stays the same.
     - taken: the value comes from the request, the new holder or the new data.
@@ -55,7 +55,7 @@ class Form(Generic[T]):
 
 @dataclass(frozen=True)
 class StoredField:
-    """The declaration of a field: how it is read and written, and how each verb changes it."""
+    """The declaration of a field: how it is read and written, and how each command changes it."""
 
     form: Form[Any]
     fates: Mapping[str, PropertyTransition]
@@ -92,7 +92,7 @@ def properties_of(copy: object) -> dict[str, str]:
 
 
 def changed_by(verb: str, copy: object, *fates: PropertyTransition) -> dict[str, str]:
-    """Return those properties of the copy that this verb changes in one of these ways."""
+    """Return those properties of the copy that this command changes in one of these ways."""
     return property_values(copy, *(name for name, each in declared(type(copy)).items() if each.fates[verb] in fates))
 
 
@@ -108,7 +108,7 @@ def text(name: str) -> Form[str]:
 
 
 def plain(name: str) -> Form[str]:
-    """Return the `Form` of a property with any text, even if it is inherited."""
+    """Return the `Form` of a property with any text, which may be inherited."""
     return Form((name,), lambda found: found.facts[name].value, lambda value: {name: value})
 
 

@@ -20,7 +20,7 @@ C = TypeVar("C", bound=NamedCopy)
 
 
 class ExtraRemoval(StrEnum):
-    """Foreign objects that a caller allows to remove with a copy: snapshots that other programs created on it."""
+    """Objects that a caller allows to remove with a copy: snapshots of the copy that other programs created."""
 
     FOREIGN_SNAPSHOTS = "foreign-snapshots"
 
@@ -39,7 +39,7 @@ class Leak:
 class ReapOutcome:
     """The decision of a sweep about a copy: keep or reap, the reason, and the error if its removal failed.
 
-    `instance` is the instance of the copy ("": unknown).
+    `instance` is the instance of the copy, or "" if it is unknown.
     """
 
     what: str
@@ -60,8 +60,8 @@ class CopyKind(Generic[C]):
     """The copies of one kind, and the functions that a sweep calls. `what` is the noun for a copy.
 
     `known` lists the copies, and `lock` returns the name of a copy's lock. `leaks` returns the leftovers of killed runs
-    in a copy whose lock is free. `judge` decides now about a copy, and `instance` returns the copy's instance. `again`
-    reads only this copy again (None: all copies are read).
+    in a copy whose lock is free. `judge` decides about a copy in its present state, and `instance` returns the copy's
+    instance. `again` reads only this copy again. If `again` is None, all copies are read.
     """
 
     what: str
@@ -96,11 +96,11 @@ def leaks(kind: CopyKind[C]) -> Iterator[Leak]:
 
 
 def sweep(kind: CopyKind[C], *, act: bool, limit: int | None = None) -> Iterator[ReapOutcome]:
-    """Judge every copy of the kind, and remove the copies that must be removed (`act` false: only report them).
+    """Judge every copy of the kind, and remove the copies that must be removed. If `act` is false, only report them.
 
     Each copy is read again and judged under its lock. Unreadable copies and copies that another process is using stay.
-    At most `limit` expired copies are removed (None: all). An error with a copy is recorded in its outcome, and the
-    sweep continues.
+    At most `limit` expired copies are removed; None means no limit. An error with a copy is recorded in its outcome,
+    and the sweep continues.
     """
     taken, what, seen = 0, kind.what, kind.known()
     for item in seen.unreadable:

@@ -62,7 +62,7 @@ class Diagnosis:
 
     @property
     def worst(self) -> Severity:
-        """The most severe of the findings."""
+        """The severity of the worst finding."""
         order = (Severity.UNFIT, Severity.WARNING)
         return next((s for s in order if any(f.severity is s for f in self.findings)), Severity.OK)
 
@@ -85,7 +85,7 @@ def safe_changes(diagnoses: Iterable[Diagnosis]) -> tuple[PropertyChange, ...]:
 
 
 def apply_changes(changes: Iterable[PropertyChange]) -> None:
-    """Set the properties in order. After an error, only the properties before the failed one are set."""
+    """Set the properties in order. After an error, only the properties before the failed property are set."""
     for change in changes:
         datasets.set_properties(change.dataset, {change.name: change.value})
 
@@ -119,7 +119,7 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
         findings += (*_replaced(settings, placed), *affected_replicas.remind(settings, placed))
         findings.append(server_rules.possible(findings))
     about_clones = (*_clock(instance.host), *rule_facts.findings(settings, instance, here))
-    # The running server and its newest backup may lack the same plugins.
+    # The running server and its newest backup may lack the same plugins, so report each plugin once.
     together = dict.fromkeys((*findings, *describe_stored(instance), *about_clones))
     return Diagnosis(instance.name, tuple(together), observed)
 
@@ -144,7 +144,7 @@ def _at_rest(
 
 
 def describe_stored(instance: Instance) -> list[FitnessFinding]:
-    """Check the repository, the instance's backups and binlogs there, and the objectives.
+    """Check the repository, the instance's backups and binlogs in it, and the objectives.
 
     The repository is read only once.
     """
@@ -193,7 +193,7 @@ def _programs_of_backups(instance: Instance, stored: Stored) -> list[FitnessFind
 
 
 def _plugins_of_newest(instance: Instance, stored: Stored) -> list[FitnessFinding]:
-    """Return findings about plugins that the newest backup's server had and this host lacks."""
+    """Return findings about plugins of the newest backup's server that this host lacks."""
     servers = [server_source(backup).server for backup in stored.current if is_of_server(backup)]
     judged = [
         finding
@@ -233,7 +233,8 @@ def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None
             # The test needs the marker. If the marker is lost, the finding below reports the loss.
             prove_conditional_writes(repository)
         with contextlib.suppress(NotFound):
-            # Before the first backup there is no lease, so no lease is tested. Taking a lease is a test too.
+            # Test no lease before the first backup. There is none yet, and the first backup tests the store by taking
+            # one.
             prove_exclusive(repository, f"{instance.name}/writer")
         stored = read(instance, repository)
         locks = _object_locks(instance, repository)
@@ -304,7 +305,7 @@ _LONG_KEPT = timedelta(days=14)
 """The age at which an administrator should decide about the datasets of a replaced server."""
 
 _JUDGED_ABOVE = (Objective.RESTORABLE, Objective.INTACT, Objective.SERVER)
-"""Objectives that other findings report in more detail: findings about the repository, the histories and damage."""
+"""Objectives that are left out, because findings about the repository, histories and damage report them in detail."""
 
 
 def _objectives(instance: Instance, stored: Stored) -> list[FitnessFinding]:
@@ -330,7 +331,7 @@ def _clones_here(settings: Settings, host: Host) -> ClonesHere:
         left = [*leaks(settings, host, seen), *orphan_servers.leaks(settings), *vm_reaper.leaks(settings, host)]
         return ClonesHere(known, left)
     except ZsnapdbError:
-        # Without ZFS there are no clones. The findings of each instance report the missing ZFS.
+        # Without ZFS there are no clones. The findings of each instance report that ZFS is missing.
         return ClonesHere(known)
 
 
@@ -345,7 +346,7 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     try:
         kept = dataset_use_checks.listing(instance)
     except ZsnapdbError:
-        # Without ZFS there are no replaced servers. Another finding reports the missing ZFS.
+        # Without ZFS there are no replaced servers. Another finding reports that ZFS is missing.
         return []
     now, findings = removal_time(instance.host).at, list[FitnessFinding]()
     for one in kept:
@@ -364,7 +365,7 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 def _exchanges(instance: Instance) -> list[FitnessFinding]:
     """Return a finding for each unfinished restore that replaces the server.
 
-    It contains the commands to continue or abandon the restore.
+    The finding contains the commands that continue or abandon the restore.
     """
     findings = []
     for exchange in restore_journal.under_way(instance):
@@ -383,7 +384,7 @@ def _exchanges(instance: Instance) -> list[FitnessFinding]:
 
 
 def _expired(settings: Settings, server: ReplacedServer, text: str) -> FitnessFinding:
-    """Return the finding about an expired replaced server. The finding says whether `reap` would remove the server."""
+    """Return the finding about an expired replaced server. It says whether `reap` would remove the server."""
     try:
         dataset_use_checks.refuse_replaced_removal(server, restore_journal.claimed(Journals(settings.restore.journal)))
     except ZsnapdbError as error:

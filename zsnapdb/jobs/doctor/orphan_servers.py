@@ -1,8 +1,8 @@
 """Servers and machines that a killed restore, drill or rescue left behind.
 
-`doctor` lists the servers and machines, `reap` ends them. `jobs/clone/reaper.py` lists and removes incomplete clones
-with their servers. This module never touches the server of a finished restore or of a clone, because such a server has
-a user.
+`doctor` lists these servers and machines, and `reap` ends them. Incomplete clones and their servers are handled by
+`jobs/clone/reaper.py`. This module never touches the server of a finished restore or of a clone, because such a server
+has a user.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SCRATCH = re.compile(
 
 @dataclass(frozen=True)
 class _Work:
-    """A restore or scratch copy, and the lock that its command holds.
+    """A restore or scratch copy, and the lock that its command holds while it runs.
 
     If the command is killed, its server may keep running.
     """
@@ -75,11 +75,11 @@ def plan(settings: Settings) -> list[ReapOutcome]:
 
 
 def reap(settings: Settings) -> list[ReapOutcome]:
-    """End every orphaned server and remove every leftover drilled machine, each under the lock of its command.
+    """End every orphaned server and remove every leftover machine of a drill, each under the lock of its command.
 
     A process is identified by its number, its start time and its data directory, never by its name. The data directory
-    must be below the mount point of the restore or scratch copy. The files of a server stay. If a machine is left, its
-    domain and zvols are removed.
+    must be below the mount point of the restore or scratch copy. The files of a server stay. The domain and the zvols
+    of a machine are removed.
     """
     return [*_end_servers(settings), *_remove_machines(settings)]
 

@@ -55,7 +55,7 @@ PROPERTIES = (
 """The properties that the rules read. `direct` exists since OpenZFS 2.3."""
 _DIRECT = "direct"
 _CREATION = "creation"
-"""The creation time of a dataset, in seconds since 1970 (zfsprops(7)). The outermost dataset is as old as its pool."""
+"""The creation time of a dataset in seconds since 1970 (zfsprops(7)). A pool's root dataset is as old as the pool."""
 _OF_DATA = ("datadir", "innodb_data_home_dir", "innodb_data_file_path", "tablespace", "innodb_directories")
 _OF_LOGS = ("innodb_log_group_home_dir", "log_bin_basename", "relay_log_basename")
 
@@ -64,7 +64,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class _Reader:
-    """A reader of facts. It records which facts are unreadable, so that the other facts can be judged."""
+    """A reader of facts. It records which facts cannot be read, so that the other facts can still be judged."""
 
     unread: list[str] = field(default_factory=list)
 
@@ -257,7 +257,7 @@ def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 SHORTEST = 1.0
 LONGEST = 86400.0
 _MARGIN = 60.0
-"""The time limit in seconds for an answer of the server. The watched period is added."""
+"""The time limit in seconds for an answer of the server, in addition to the watched period."""
 
 
 @dataclass(frozen=True)
@@ -272,8 +272,8 @@ class LoadReport:
 def watch(instance: Instance, seconds: float, sleep: Callable[[float], None] = time.sleep) -> LoadReport:
     """Read all counters, wait, read them again, and judge the load.
 
-    Raises UsageError if the period is shorter than a second or longer than a day. Raises PreflightError as `backup`
-    does, because the datasets of an instance are known only if it can be backed up.
+    Raises UsageError if the period is shorter than a second or longer than a day. Raises PreflightError if the instance
+    cannot be backed up, because in this case its datasets are unknown.
     """
     if not SHORTEST <= seconds <= LONGEST:
         raise UsageError(

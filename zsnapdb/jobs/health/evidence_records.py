@@ -1,7 +1,7 @@
 """The evidence log of a repository: writing, reading and checking records of commands.
 
-For each instance and repository, a file on this host contains the last recorded policy. Other hosts have their own
-keys, and may have another policy.
+For each instance and repository, a file on this host contains the last policy that this host recorded. Other hosts have
+their own keys, and may have another policy.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LOCK_SECONDS = 300.0
 
 
 class RecordedPolicy(BaseModel):
-    """The policy that this host last recorded in the evidence log of this repository, by line."""
+    """The lines of the policy that this host last recorded in the evidence log of this repository."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -74,7 +74,7 @@ def observed(instance: Instance) -> dict[str, str]:
 
 
 def is_recorded(instance: Instance) -> bool:
-    """Return whether this host recorded the instance's policy in the log, and not yet the end of the log."""
+    """Return whether this host recorded the instance's policy in the log, but not yet the end of the log."""
     return _file(instance).exists()
 
 
@@ -138,9 +138,9 @@ _PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class EvidenceLog:
-    """The evidence records of an instance by number, and the faults in the chain of the records.
+    """The evidence records of an instance by number, and the faults in the chain that the records form.
 
-    `foreign` are the numbers of the records that this host did not write; empty if this host trusts signatures.
+    `foreign` are the numbers of the records that this host did not write. It is empty if this host trusts signatures.
     """
 
     instance: str
@@ -156,7 +156,7 @@ class EvidenceLog:
         return tuple(record for record in readable if record.number not in self.foreign)
 
     def alarm(self) -> ZsnapdbError | None:
-        """Return DamagedError if the chain has a fault."""
+        """The DamagedError to raise if the chain has a fault."""
         if not self.findings:
             return None
         return DamagedError(
@@ -184,7 +184,7 @@ def recorded_keys(
 ) -> Iterator[list[PolicyChange]]:
     """Record the block for each of the instances, as `recorded` does.
 
-    The block adds the keys that it changed to the list.
+    The block adds the changes of keys to the yielded list.
     """
     at_work = [(instance, instance.host.now()) for instance in instances]
     code, changes = 0, list[PolicyChange]()
@@ -203,7 +203,7 @@ def recorded_keys(
 
 
 def note_end(instance: Instance, command: Sequence[str]) -> None:
-    """If this host recorded a policy in the evidence log, record the end of the log as the last record."""
+    """If this host recorded a policy in the evidence log, write the log's end as the last record."""
     if is_recorded(instance):
         _append(instance.impatient(_PATIENCE), _draft(instance, POLICY, command, instance.host.now()))
 
@@ -226,7 +226,7 @@ def _draft(instance: Instance, job: str, command: Sequence[str], started: dateti
 
 
 def _append(instance: Instance, draft: EvidenceRecord) -> None:
-    """Write a record of the policy's changes, then the given record, unless it is itself about the policy."""
+    """Write a record of changes of the policy, if any, and then the given record unless it is about the policy."""
     with _warning(instance, "the action"):
         repository = instance.open_repository()
         with _warning(instance, "the policy"), compare_policy(instance, repository.id) as changes:
@@ -267,7 +267,7 @@ def _remembered(instance: Instance, repository: Repository) -> RememberedLink | 
 
 @dataclass(frozen=True)
 class EvidencePage:
-    """Consecutive records in order of their numbers. `is_last`: the log has no later records."""
+    """Consecutive records in order of their numbers. `is_last` says whether the log has no later records."""
 
     instance: str
     repository: str
@@ -287,7 +287,7 @@ def read_page(instance: Instance, after: int, most: int) -> EvidencePage:
     owns = end.owns if end is not None else lambda _: False
     found = evidence_log.read(repository, instance.name, after=after, most=most + 1, newest=newest, owns=owns)
     if any(one.record is None for one in found):
-        # A later record may prove a record from before this host signed records.
+        # A record from before this host signed records may be proved by a later record.
         later = evidence_log.read(repository, instance.name, after=after, newest=newest, owns=owns)
         found = later[: most + 1]
     return EvidencePage(instance.name, instance.settings.repository, found[:most], is_last=len(found) <= most)

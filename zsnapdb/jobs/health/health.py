@@ -1,6 +1,6 @@
 """The facts about the health of an instance, and their judgement.
 
-The facts come only from repositories and the host's record, not from servers, pools or running programs.
+The facts come only from repositories and this host's records, not from servers, pools or running programs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Checks, Depth
 
 _DRILLS = 10
-"""The number of the newest drills to read. Each drill is a separate object."""
+"""The maximum number of newest drills to read. Each drill is a separate object."""
 _NAMED = 5
 """The maximum number of rejected drills that a message lists."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -144,7 +144,7 @@ def _drill(evidence: Evidence) -> DrillFact:
 
 
 def _oldest_check(restorable: Sequence[Summary], checks: Checks, depth: Depth) -> CheckFact | None:
-    """Return the backup whose last check (of at least this depth) is the longest ago."""
+    """Return the backup whose last check of at least this depth is the oldest."""
     checked = []
     for backup in restorable:
         when = checks.whole_since(backup.backup_id, depth)
@@ -163,7 +163,7 @@ def _copy(instance: Instance, name: str) -> CopyFact:
 
 
 def _lock(repository: Repository, backups: Sequence[Summary], restorable: Sequence[Summary]) -> LockFact | None:
-    """Return how long the newest restorable backup is locked.
+    """Return until when the newest restorable backup is locked.
 
     For each backup in its chain, the locks of the manifest and of each volume's first chunk are read. The shortest lock
     decides, because a restore needs the whole chain.

@@ -47,7 +47,7 @@ class Stored:
     unchosen: Collection[str]
     provenance: Provenance = field(default_factory=Provenance)
     no_copy: Callable[[ServerPart], str] = lambda _: ""
-    """A function that returns why this host cannot start a server on a copy of a server's files; "" if it can."""
+    """A function that returns why this host cannot start a copy of a server; "" if it can."""
 
     @property
     def damaged(self) -> tuple[DamagedError, ...]:
@@ -102,7 +102,7 @@ class Stored:
 
     @property
     def complete_until(self) -> int | None:
-        """The time up to which the newest history is archived (microseconds UTC): its last commit, or a later time."""
+        """The time up to which the newest history is archived (microseconds UTC): the last commit, or a later time."""
         last = self.last
         if last is None:
             return None
@@ -131,7 +131,7 @@ class Stored:
         return newest_not_ahead((time for time in times if time is not None), state.read_at)
 
     def has_drilled(self, drill: Evidence) -> bool:
-        """Return whether the drill tested the manifest that is stored now, or a backup that no longer exists."""
+        """Return whether the drill tested the present manifest of its backup, or a backup that no longer exists."""
         there = {backup.backup_id: backup.digest for backup in self.backups}
         return drill.manifest is None or there.get(drill.backup_id, drill.manifest) == drill.manifest
 
@@ -165,7 +165,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
 
 
 def _judge(instance: Instance) -> Callable[[ServerPart], str]:
-    """Return the function `no_copy` for this host. The function judges equal servers only once."""
+    """Return the function `no_copy` for this host. It judges equal servers only once."""
     known: dict[tuple[object, ...], str] = {}
 
     def no_copy(server: ServerPart) -> str:
@@ -188,7 +188,7 @@ def repeated(archive: Archive) -> tuple[RepeatedGtids, ...]:
 def repeated_after(instance: Instance, repository: Repository, planned: RestorePlan, server_id: int) -> str:
     """Return the GTIDs that the restored server would assign again under this server_id (MariaDB).
 
-    These are all GTIDs after the point that a backup or an archived binlog contains, in any history.
+    These are the GTIDs after the point that backups or archived binlogs of any history contain.
     """
     if planned.point.gtids is None:
         return ""

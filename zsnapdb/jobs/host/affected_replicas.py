@@ -1,7 +1,7 @@
 """Replicas of a server whose data a restore replaces. They are recorded before the restore, and reported until rebuilt.
 
-The record is in the state folder of the host, a file per instance. It is written before the exchange of the datasets.
-It is used only while the restored datasets are in place, because an abandoned restore requires no rebuild.
+The record is a file per instance in the state folder of the host. It is written before the exchange of the datasets. It
+is used only while the restored datasets are in place, because replicas need no rebuild after an abandoned restore.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def examine(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
 
 
 def refuse(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
-    """Return the binlog clients of the server that the restore replaces; None if the server does not answer.
+    """Return the binlog clients of the server that the restore replaces; None if that server does not answer.
 
-    Raises PreflightError if there are or may be clients, unless the user confirmed that all will be rebuilt.
+    Raises PreflightError if there are or may be clients, unless the user confirmed that all replicas will be rebuilt.
     """
     seen = _of(instance, planned)
     error = objection(_findings(instance, seen))
@@ -90,7 +90,7 @@ def _findings(instance: Instance, seen: ObservedReaders | None) -> list[FitnessF
 
 
 def prepare(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
-    """If the restore replaces a server, check its binlog clients as `refuse` does, record them, and return them."""
+    """If the restore replaces a server, check the server's binlog clients as `refuse` does, record and return them."""
     if not isinstance(planned.steps[-1], Promote):
         return None
     seen = refuse(instance, planned)
@@ -101,7 +101,7 @@ def prepare(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
 def note(instance: Instance, planned: RestorePlan, seen: ObservedReaders | None) -> None:
     """Record the binlog clients of the server before its datasets are exchanged. If the server is down, record none.
 
-    Raises PreflightError if the record cannot be written, because then no command could report the replicas.
+    Raises PreflightError if the record cannot be written, because without it no command could report the replicas.
     """
     places = [place for place, _ in planned.layout.places.values()]
     readers = readers_to_record(seen) if seen is not None else ()
@@ -141,7 +141,7 @@ def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     except PreflightError as error:
         return [warning(_WHAT, error.message, error.hint)]
     except ZsnapdbError:
-        # Without ZFS no dataset is in place. Another finding reports the missing ZFS.
+        # Without ZFS, no restored dataset is in place. Another finding reports that ZFS is missing.
         return []
     if known is None:
         return []
@@ -164,7 +164,7 @@ def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 @dataclass(frozen=True)
 class _Server:
-    """The running server of another instance, and the GTIDs that only the other server has."""
+    """The running server of another instance, and the GTIDs that only this other server has."""
 
     instance: str
     identity: ReplicaIdentity
@@ -189,7 +189,8 @@ def _answer(reader: NotedReader, servers: list[_Server]) -> QueriedReader | None
         # A server_id is only unique among servers that replicate from each other.
         its, who = server.identity, (reader.server_id, reader.port)
         if its.server_uuid == reader.server_uuid if reader.server_uuid else (its.server_id, its.port) == who:
-            # MariaDB reports only the newest GTID: a replica that is no longer ahead may still differ.
+            # MariaDB reports only the newest GTID. So a replica that is no longer ahead may still have other
+            # transactions.
             is_proof = reader.server_uuid is not None or bool(server.lacking)
             return QueriedReader(server.instance, server.lacking if is_proof else None)
     return None

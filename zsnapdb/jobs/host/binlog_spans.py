@@ -30,13 +30,13 @@ from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 
 _MICROSECONDS = 1_000_000
 _LONGEST_WAIT = 86_400 * _MICROSECONDS
-"""The maximum time in microseconds from a backup's id to its snapshot: the largest `lock.budget`."""
+"""The maximum time in microseconds between a backup's id and its snapshot. This is the largest `lock.budget`."""
 
 
 def points_of(backups: Iterable[Manifest | Summary]) -> list[BackupPoint]:
     """Return the binlog positions of server backups (oldest first). Other backups are left out.
 
-    If a backup has a later time than a newer backup, a clock was wrong. Then the time of the newer backup is used for
+    If a backup has a later time than a newer backup, a clock was wrong, and the time of the newer backup is used for
     both.
     """
     points = [point_of(backup) for backup in backups if is_of_server(backup)]
@@ -73,7 +73,7 @@ def point_of(manifest: Manifest | Summary) -> BackupPoint:
 class SpanBuilder:
     """A builder of a span's description, to which the transactions are added in order.
 
-    `witness` knows which transactions were not committed at the time in their events.
+    `witness` shows which transactions were not committed at the time in their events.
     """
 
     def __init__(self, start: int, end: int, witness: CommitTimeEvidence = NO_WITNESS) -> None:
@@ -116,7 +116,7 @@ class SpanBuilder:
     def _times_of(self, transaction: BinlogTransaction) -> tuple[int, int]:
         """Return the earliest and latest possible commit time of a transaction.
 
-        A session cannot forge an exact time.
+        If `is_exact` is set, no session can have forged the time.
         """
         stamp, start, end = transaction.committed, transaction.start, transaction.end
         seen = None if transaction.is_exact else self._witness.contradiction(start, end, stamp)
@@ -178,7 +178,7 @@ _BUFFER = 1 << 20
 def archived_damage(archive: BinlogArchive, file: ArchivedFile) -> tuple[str, ...]:
     """Read an archived binlog, and return the first damage of its bytes or events; () if it is intact.
 
-    The memory for two chunks suffices.
+    This needs memory for two chunks.
     """
     try:
         raw = archive.open(file)
@@ -226,7 +226,7 @@ def content_damage(opened: BinaryIO, file: ArchivedFile) -> tuple[str, ...]:
 
 
 _LONGEST_INDEX = 16 << 20
-"""The maximum size in bytes of a binlog index. The backup's manifest could contain the path of any other file."""
+"""The maximum size in bytes of a binlog index. It is limited because a manifest could contain the path of any file."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The properties of a dataset that decide how its data is stored.
+"""The storage properties of a dataset, which decide how its data is stored.
 
 Backups record these properties, and restores set them.
 """
@@ -16,9 +16,9 @@ from zsnapdb.zfs import datasets, explicit_settings
 
 @dataclass(frozen=True)
 class TunedVolume:
-    """The storage properties of a dataset in a manifest, and the ZFS cipher (None: not encrypted).
+    """The storage properties of a dataset in a manifest, and its ZFS cipher (None if it is not encrypted).
 
-    `properties` are the values of the `DATA` properties, set on the dataset or inherited.
+    `properties` are the values of the `DATA` properties. They are set on the dataset or inherited.
     """
 
     properties: dict[str, str]
@@ -36,7 +36,7 @@ def volume_facts(places: Iterable[str]) -> dict[str, TunedVolume]:
 def unknown_here(recorded: Iterable[Mapping[str, str]], pool: str) -> dict[str, str]:
     """Return the recorded `DATA` values whose property this host's OpenZFS does not know.
 
-    Usually no query is necessary.
+    Usually this needs no query.
     """
     values = {name: value for each in recorded for name, value in each.items()}
     newer = newer_names(values)

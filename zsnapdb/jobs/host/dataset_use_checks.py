@@ -1,4 +1,4 @@
-"""Checks whether datasets of a server may be moved, replaced or destroyed, by facts of the kernel and ZFS.
+"""Checks that a server's datasets may be moved, replaced or destroyed. They use facts from the kernel and ZFS.
 
 Every job that moves, replaces, overwrites or destroys such datasets runs the checks first, and again directly before
 the first change. They find files that the running server uses, foreign datasets and mounts inside, mounts in other
@@ -47,7 +47,7 @@ _POLL_SECONDS = 0.25
 
 
 def dataset_of(folder: Path) -> str | None:
-    """Return the dataset that contains a process's open folder or file; None if no dataset of this host does.
+    """Return the dataset that contains a process's open folder or file; None if no dataset contains it.
 
     The filesystem's device number is compared, because another mount may now cover the path.
     """
@@ -68,8 +68,8 @@ def servers_on(names: Collection[str]) -> dict[int, str]:
 def refuse_strangers(places: Mapping[str, str]) -> None:
     """Raise ForeignInsideError if datasets or mounts that are not volumes are inside `places`.
 
-    Renaming a dataset renames and unmounts its children too. Later writes to the paths of the children would go to
-    another disk. `places` are the mount points of the volumes, by dataset.
+    Renaming a dataset renames and unmounts its children too. Later writes to the children's paths would then go to
+    another dataset. `places` are the mount points of the volumes, by dataset.
     """
     existing = [name for name in places if datasets.exists(name)]
     tops = [name for name in existing if not any(name.startswith(other + "/") for other in existing)]
@@ -84,7 +84,7 @@ def refuse_strangers(places: Mapping[str, str]) -> None:
 
 
 def _away(name: str) -> str:
-    """Return a command that moves a dataset, or the mount at a path, out of the datasets of a server."""
+    """Return a command that moves a dataset, or the mount at a path, out of a server's datasets."""
     if name.startswith("/"):
         return f"umount {name}"
     return f"zfs rename {name} {name.partition('/')[0]}/{name.rpartition('/')[2]}"
@@ -93,8 +93,8 @@ def _away(name: str) -> str:
 def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> None:
     """Raise ForeignInsideError if another mount namespace would keep one of the datasets mounted.
 
-    A server in a container would keep using these files while they are replaced. `after_unmount`: the datasets were
-    unmounted in this namespace, so a mount that still exists will stay.
+    A server in a container would keep using these files while they are replaced. `after_unmount` says that the datasets
+    were unmounted in this namespace, so a mount that still exists will stay.
     """
     for mount in mounts.mounted_elsewhere(names):
         if after_unmount or not mount.follows:
@@ -104,7 +104,7 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
 def refuse_second_mounts(places: Mapping[str, str]) -> None:
     """Raise ForeignInsideError if a dataset is mounted twice here, for example by a bind mount for a container.
 
-    The second mount would still show the old files after the replacement. `places`: see `refuse_strangers`.
+    The second mount would still show the old files after the replacement. For `places` see `refuse_strangers`.
     """
     entries = [entry for entry in mounts.mounted() if entry.fstype == "zfs" and entry.source in places]
     for entry in entries:
@@ -139,7 +139,8 @@ def refuse_covering(points: Collection[str], own: Collection[str]) -> None:
 def _working_folder(pid: int) -> Path:
     """Return the working directory of a server, which is its data directory.
 
-    Return "/" if the process ended, or if the directory has another path here, as for a server in a container.
+    Return "/" if the process has ended, or if the directory has another path on this host, as for a server in a
+    container.
     """
     link = f"/proc/{pid}/cwd"
     try:
@@ -152,8 +153,8 @@ def _working_folder(pid: int) -> Path:
 def refuse_busy(names: Collection[str], server: int | None) -> None:
     """Raise PreflightError if processes prevent the unmounting of these datasets.
 
-    The process `server`, its ancestors and its children are ignored, because they end with the server. Other processes
-    get a few seconds to close their files.
+    The process `server`, its ancestors and its children are ignored, because they end when the server is stopped. Other
+    processes get a few seconds to close their files.
     """
     devices = mounts.devices_of(names)
     ends = family_of(server) if server is not None else set()
@@ -181,7 +182,7 @@ def refuse_removal(replaced: Collection[str], places: Collection[str], seal: Map
     """Raise PreflightError unless all replaced datasets may be destroyed.
 
     - The datasets that replaced them exist, and a server runs on these datasets.
-    - Nothing was written to a replaced dataset since the snapshot of its last state (`seal`: dataset to snapshot).
+    - Nothing was written to a replaced dataset since the snapshot of its last state (`seal` maps dataset to snapshot).
     - No replaced dataset is mounted in any mount namespace.
     - No replaced dataset has clones, holds, or children that were not replaced with it.
     """
@@ -271,7 +272,7 @@ class ReplacedServer:
         return SnapshotSet(self.restore_id, dict(self.sealed)) if whole else None
 
     def expires(self, keep: float | None) -> datetime | None:
-        """Return the time at which the datasets expire: `keep` seconds after their replacement (None: never)."""
+        """Return when the datasets expire: `keep` seconds after their replacement. None means never."""
         return None if keep is None or self.replaced == FOREVER else self.replaced + timedelta(seconds=keep)
 
     def judge(self, keep: float | None, now: datetime) -> JudgedLease:
@@ -422,8 +423,8 @@ def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
 def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path("/proc")) -> OtherView | None:
     """Return a folder whose path means different folders to this server and to this host; None if there is none.
 
-    `peer` is the process at the other end of the connection, according to the kernel (None: unknown, as with TCP). If
-    `peer` runs a server program, only `peer` is examined. Otherwise all visible servers are compared; only root sees
+    `peer` is the process at the other end of the connection, according to the kernel. With TCP, it is unknown (None).
+    If `peer` runs a server program, only `peer` is examined. Otherwise all visible servers are compared; only root sees
     all servers.
     """
     datadir = variables["datadir"].rstrip("/")
@@ -455,8 +456,8 @@ def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str,
 def _by_folder(datadir: str, proc: Path, *, is_ours: bool) -> int | None:
     """Return the server process whose data directory has this path, if this host sees another folder at the path.
 
-    `is_ours`: the server reports the name of this host. If then a process uses the folder that this host sees, that
-    process is the server.
+    `is_ours` says that the server reports the name of this host. In this case, if a process uses the folder that this
+    host sees, that process is the server.
     """
     here = _identity(Path(datadir))
     others = []

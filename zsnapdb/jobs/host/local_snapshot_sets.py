@@ -21,7 +21,7 @@ def as_backed_up_last(instance: Instance) -> Instance | None:
     Call this if no volumes are configured and the server is down. Raises RepositoryError if the repository is
     unreachable.
     """
-    # Import late: commands that only read the host need no repository modules.
+    # Import late, because commands that only read the host need no repository modules.
     from zsnapdb.jobs.record import host_backup_record
 
     repository = instance.open_repository()
@@ -33,7 +33,7 @@ def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
     """Return the complete snapshot sets of the instance on this host, in ZFS's order of creation, oldest first.
 
     A set is complete if every volume has its snapshot, and all snapshots are in one transaction group. Only sets in one
-    of the states are returned (default: sets whose backup is stored).
+    of the states are returned. By default, these are the sets whose backup is stored.
     """
     return [one.set for one in described_sets(instance, *states)]
 
@@ -55,7 +55,7 @@ def described_sets(
 ) -> list[DescribedSet]:
     """Return the sets of `local_sets`, with the properties `more` of each.
 
-    With `only`, only the set with this id is read, however many sets exist.
+    With `only`, only the set with this id is read. This is fast for any number of sets.
     """
     places, asked = set(instance.volumes.values()), states or (STORED,)
     return sets_among(instance, own_snapshots(instance, places, more, only=only, states=asked), *asked)
@@ -64,7 +64,7 @@ def described_sets(
 def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
     """Return the newest set of `local_sets`; None if there is none.
 
-    The newest sets are read first, so that few other sets are read.
+    The newest sets are read first, so that as few sets as possible are read.
     """
     for part in SetsHere.look(instance, set(instance.volumes.values())).newest_first(states):
         found = sets_among(instance, part, *states)
@@ -107,7 +107,7 @@ def sets_among(instance: Instance, seen: Iterable[OwnedSnapshot], *states: str) 
 
 
 def unfinished(seen: Iterable[OwnedSnapshot]) -> dict[str, list[str]]:
-    """Return those of the instance's snapshots that belong to interrupted or running backups, by backup id."""
+    """Return the snapshots that belong to interrupted or running backups of the instance, by backup id."""
     by_id: dict[str, list[str]] = {}
     for marked in seen:
         if marked.properties[STATE_PROPERTY] == TAKEN:

@@ -1,4 +1,4 @@
-"""Preparation of copied volumes for the start of a server: paths, indices, identity, option files."""
+"""Prepares copied volumes for the start of a server: paths, binlog indices, identity, option files."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ class CopyLayout:
 def lay_out(source: Mapping[str, tuple[str, str]], top: str, mount: str) -> CopyLayout:
     """Return the layout of a copy under the dataset `top`, mounted at `mount`.
 
-    `source` maps each role to a dataset and a mount point. If one volume contains all others, they keep their structure
-    below `top`. Otherwise each volume is directly below `top`, with its role as the name. Raises DamagedError if a
-    mount point is outside `mount`.
+    `source` maps each role to a dataset and a mount point. If one volume contains all others, the volumes keep their
+    structure below `top`. Otherwise each volume is directly below `top`, with its role as the name. Raises DamagedError
+    if a mount point is outside `mount`.
     """
     outer = next(
         (d for d, _ in source.values() if all(o == d or o.startswith(d + "/") for o, _ in source.values())), None
@@ -93,8 +93,8 @@ class Copy:
     """A mounted copy of an instance's files: the source server, and the locations of the volumes.
 
     `key_files` are the known files from which the source server read the keys of encrypted tables. `buffer_pool` is the
-    buffer pool's size in bytes for servers that run only for one task (None: as configured). `plugins` are the plugins
-    of the source server, and `zone` is the time zone of its process (None: unknown).
+    buffer pool's size in bytes for servers that run only for one task; None for the configured size. `plugins` are the
+    plugins of the source server, and `zone` is the time zone of its process, or None if unknown.
     """
 
     flavour: Flavour
@@ -126,16 +126,16 @@ class Copy:
     def keys(self) -> BinlogKeys:
         """The keys of the copy's binlogs.
 
-        A keyring among the copied files is preferred, because it contains the matching keys.
+        If the copied files include a keyring, it is preferred, because it contains the matching keys.
         """
         inside = [self.paths.translate(file) for file in self.key_files if self.paths.has(file)]
         return BinlogKeys(tuple(Path(file) for file in (*inside, *self.key_files)))
 
     def key_objection(self, binlog_key: str | None) -> PreflightError | None:
-        """Return why the copy's binlogs, which are encrypted with this key, cannot be read; None if they can.
+        """Return why the copy's binlogs, which are encrypted with this key, cannot be read; None if they can be read.
 
-        The copy's server needs the binlogs to recover, so it must see the keyring too. If the keyring is on a volume,
-        its file in the mounted copy is used, because that file is from the time of the snapshot.
+        The copy's server needs the binlogs for its recovery, so it must see the keyring too. If the keyring is on a
+        volume, its file in the mounted copy is used, because that file is from the time of the snapshot.
         """
         if binlog_key is None or any(self.paths.has(file) for file in self.key_files):
             return None
@@ -174,7 +174,7 @@ class Copy:
         """Remove the source's TLS keys from the copy, whether the source created them or they were configured."""
         server.remove_keys(self.datadir)
         for file in tls_keys(self.variables, self.paths):
-            # A path from a repository's record may be a folder, or may have a file as a parent.
+            # A path that a repository records may be a folder, or a file may be at the place of its parent folder.
             with contextlib.suppress(IsADirectoryError, NotADirectoryError):
                 safe_open.remove(Path(file))
 
@@ -223,7 +223,7 @@ class Copy:
     def write_option_file(self, identity: ServerIdentity, last: Sequence[str] = ()) -> None:
         """Write the option file for the identity.
 
-        Settings that have no option are set by statements that the server runs at each start.
+        For settings without an option, the server runs statements at each start.
         """
         if self._statements and identity.access is LoginAccess.ACCOUNTS and identity.init_file is None:
             identity = replace(identity, init_file=str(self._write_statements("settings.sql", "")))
@@ -270,7 +270,7 @@ class Copy:
     def sandbox(
         self, program: Path, identity: ServerIdentity, *, connects: bool = False, reads: Sequence[Path] = ()
     ) -> Sandbox | None:
-        """Return the sandbox of the copy's server; None if the configuration disables sandboxes.
+        """Return the sandbox for the copy's server; None if the configuration disables sandboxes.
 
         `reads` are additional files that the server may see.
         """
@@ -302,8 +302,8 @@ class Copy:
         """Write the option file, start the server in its sandbox and return a session on its private socket.
 
         Raises PreflightError, without starting a server, if the server program does not fit the version of the files.
-        `connects`: the server may connect to other servers. `reads`: additional files of the host that the server may
-        see.
+        With `connects`, the server may connect to other servers. `reads` are additional files of the host that the
+        server may see.
         """
         binary = programs.fitting_program(self.settings, self.flavour, self.version).path
         self.write_option_file(identity, last)
@@ -336,7 +336,7 @@ class Copy:
 
     @property
     def given_zone(self) -> str | None:
-        """The time zone for the server's process; None: the time zone of this host."""
+        """The time zone for the server's process; None for the time zone of this host."""
         return None if self.zone is None else given_zone(self.zone, time_zone.host_zones(self.zone))
 
     def _check_zone(self, session: Session) -> None:
@@ -371,7 +371,7 @@ def check_recovered(
     Raises ConsistencyError unless the GTIDs are exactly the expected GTIDs, and the server can read its encrypted
     tables.
 
-    `unlogged` are GTIDs that are in no binlog of the source. The copy may have executed them too.
+    `unlogged` are GTIDs that are in no binlog of the source. The copy may also have executed these.
     """
     facts = probe(session)
     reached = published_position(session, facts)
@@ -403,7 +403,7 @@ def check_inside(facts: ServerFacts, root: Path) -> None:
 
 
 def change_of_owner(recorded: Owner | None, user: str) -> str | None:
-    """Return the change of the files' owner as text; None if the owner stays the same, or if no owner was recorded."""
+    """Return the change of the files' owner as text; None if the owner does not change or was not recorded."""
     if recorded is None:
         return None
     owner = Owner(*server.account(user))
@@ -413,11 +413,11 @@ def change_of_owner(recorded: Owner | None, user: str) -> str | None:
 
 
 def give_files(copy: Copy, recorded: Owner | None = None) -> int:
-    """Change the owner of a copy's mounted files to the account of its server, which is not running.
+    """Change the owner of a copy's mounted files to the account of the copy's server, which is stopped.
 
-    Return the number of changed files. Only files of the source server's account are changed. This account is
-    `recorded`, else the owner of the data directory. The data directory is changed last, so an interrupted call can be
-    repeated.
+    Return the number of changed files. Only files of the source server's account are changed. If this account was not
+    `recorded`, it is the owner of the data directory. The owner of the data directory is changed last, so an
+    interrupted call can be repeated.
     """
     owner = Owner(*server.account(copy.settings.user))
     former = recorded or _owner_of(copy.datadir, owner)
@@ -432,7 +432,7 @@ def give_files(copy: Copy, recorded: Owner | None = None) -> int:
 
 
 def _owner_of(datadir: Path, owner: Owner) -> Owner | None:
-    """Return the owner of the data directory; None if the owner is root, or already this host's account."""
+    """Return the owner of the data directory; None if the owner is root or already the account `owner`."""
     with safe_open.folder(datadir) as at:
         status = os.fstat(at)
     assert stat.S_ISDIR(status.st_mode), "it was opened as a folder"
@@ -440,7 +440,7 @@ def _owner_of(datadir: Path, owner: Owner) -> Owner | None:
 
 
 def port_is_free(port: int) -> bool:
-    """Return whether the port is free on the loopback address now."""
+    """Return whether the port is now free on the loopback address."""
     with socket.socket() as probe:
         try:
             probe.bind(("127.0.0.1", port))
@@ -466,7 +466,8 @@ def client_file(address: Address, password: SecretStr, more: str = "") -> Iterat
     """Write an option file for a client, with the lines `more` at its end. Remove the file after the block.
 
     The file is in a new folder that only this account can enter. In a folder of the server's account, that account
-    could replace the file. As root, the client would then load a plugin that the file names (refman 8.4, "plugin_dir").
+    could replace the file. A client that runs as root would then load a plugin that the file names (refman 8.4,
+    "plugin_dir").
     """
     with tempfile.TemporaryDirectory(prefix="zsnapdb-client-") as folder:
         file = Path(folder, "client.cnf")

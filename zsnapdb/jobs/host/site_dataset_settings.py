@@ -1,4 +1,4 @@
-"""The site's own settings on its datasets. Backups record them, restores print them for the user, but never set them.
+"""The site's own settings on its datasets. Backups record them. Restores print them for the user, but never set them.
 
 A manifest is untrusted. Each property and permission in it is validated, and each argument is quoted for the shell. The
 user decides which settings to apply.
@@ -20,7 +20,7 @@ from zsnapdb.zfs import explicit_settings
 from zsnapdb.zfs.explicit_settings import Right
 
 _MOST_BYTES = 64 << 10
-"""The maximum total size in bytes of one dataset's recorded properties. Properties above this size are left out."""
+"""The maximum total size in bytes of one dataset's recorded properties. Properties beyond this size are left out."""
 
 
 def recorded_settings(places: Iterable[str]) -> dict[str, SitePart]:
@@ -66,7 +66,7 @@ def site_commands(dataset: str, site: SitePart | None) -> tuple[str, ...]:
 
 
 def notes_on_site(commands: Iterable[str]) -> tuple[str, ...]:
-    """Return notes for a plan or result with the commands that the user may run after the restore."""
+    """Return notes for a plan or result. They contain the commands that the user may run after the restore."""
     return tuple(
         f"set by the site where it was backed up; read it, and run it after the restore: {one}" for one in commands
     )

@@ -26,14 +26,14 @@ from zsnapdb.zfs.kernel_facts import free_memory
 
 
 def available_memory() -> int:
-    """Return the bytes of memory that a new program can get, according to kernel and control groups; 0 if unknown."""
+    """Return the bytes of memory that a new program can get according to kernel and control groups; 0 if unknown."""
     return free_memory() or 0
 
 
 def pool_for_copy(dataset: str, hint: str) -> str:
     """Return the pool with the same name as the dataset's pool, else the only pool of this host.
 
-    Raises PreflightError with `hint` if this host has no such pool and not exactly one other pool.
+    Raises PreflightError with `hint` if this host has no pool of that name, and has no or several other pools.
     """
     own, pools = pool_of(dataset), datasets.pools()
     if own not in pools and len(pools) != 1:
@@ -90,7 +90,7 @@ def _is_shown(folder: str, binary: Path, settings: ServerSettings) -> bool:
 
 
 def lacking_plugins(binary: Path, settings: ServerSettings, known: ServerPlugins | None) -> tuple[PluginObjection, ...]:
-    """Return the plugins of a server that its copy would lack with this program."""
+    """Return the plugins of a server that its copy would lack if this program runs it."""
     if known is None or not with_libraries(known):
         return ()
     return objections(known, installed_plugins(binary, settings), settings.options)
@@ -108,8 +108,8 @@ def judge_plugins(
 ) -> list[FitnessFinding]:
     """Return findings about the plugins that a copy of a server of this version needs on this host.
 
-    `prevents`: a copy is about to be created. Otherwise missing plugins only cause a warning. Without a server program
-    the list is empty, because another finding reports the missing program.
+    `prevents` says that a copy is about to be created. Otherwise missing plugins only cause a warning. Without a server
+    program, the list is empty, because another finding reports that the program is missing.
     """
     try:
         binary = programs.choose_program(settings, flavour, version)
@@ -163,7 +163,7 @@ class CopyObjection:
 def startup_objections(settings: ServerSettings, copied: CopiedServer) -> Iterator[CopyObjection]:
     """Yield the reasons why this host cannot start a server on a copy of that server's files.
 
-    Plugins are not checked on a host without a server program, because such a host only watches other servers.
+    On a host without a server program, plugins are not checked, because such a host only watches other servers.
     """
     for text in objections_to_files(copied.absolute_tablespaces):
         yield CopyObjection(text, HINT_FOR_FILES)

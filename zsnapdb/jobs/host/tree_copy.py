@@ -1,4 +1,4 @@
-"""The copying of files with owners, permissions and times, and the comparison of each copy with its original.
+"""Copies files with owners, permissions and times, and compares each copy with its original.
 
 The folders belong to the account of a database server, which can replace files with links at any moment. So every name
 is opened relative to its open folder, and no link is followed (openat(2), O_NOFOLLOW).
@@ -45,8 +45,8 @@ def copy_entries(source: Path, names: Collection[str], target: Path) -> tuple[Co
 def fingerprint(folder: Path) -> str:
     """Return a digest of all names, sizes and times below the folder.
 
-    Every change below the folder changes the digest, but a rename of the folder does not. No link is followed. Sockets
-    and pipes are included.
+    Every change below the folder changes the digest. A rename of the folder does not. No link is followed. Sockets and
+    pipes are included.
     """
     digest = hashlib.blake2b(digest_size=32)
     with _open_folder(folder) as at:
@@ -60,7 +60,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def compare(source: Path, copied: Collection[CopiedFile], target: Path) -> None:
-    """Raise ConsistencyError unless every copy has its original's size and digest, and no original has a new size."""
+    """Raise ConsistencyError unless every copy has its original's size and digest, and no original's size changed."""
     for one in copied:
         if os.lstat(source / one.path).st_size != one.size:
             raise ConsistencyError(f"{source / one.path} changed while it was copied", hint="does a server still run?")

@@ -65,6 +65,6 @@ def write(instance: Instance, flavour: Flavour, tail: KnownTail) -> None:
     file = _file(instance)
     with contextlib.suppress(OSError, PreflightError):
         make_private(file.parent)
-        # A sync of the disk would delay commits. An incomplete file is detected, because it is not JSON or contains
-        # another digest.
+        # Do not sync, because a sync of the disk would delay commits. An incomplete file is detected, because it is not
+        # JSON or contains another digest.
         files.replace_disposable(file, part.model_dump_json().encode())

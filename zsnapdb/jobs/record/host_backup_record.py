@@ -66,9 +66,9 @@ def unwritten_warned(instance: Instance) -> Iterator[None]:
 
 
 def note_stored(instance: Instance, repository: Repository, manifest: Manifest, digest: str | None = None) -> None:
-    """Record a backup whose manifest was stored and read back. Warn if the record cannot be written.
+    """Record a backup after its manifest was stored and read back. Warn if the record cannot be written.
 
-    `digest` is the SHA-256 of the stored line of the manifest (None: unknown).
+    `digest` is the SHA-256 of the manifest's stored line, or None if it is unknown.
     """
     with unwritten_warned(instance):
         backup = _recorded(manifest, digest)
@@ -88,7 +88,7 @@ def note_adopted(instance: Instance, repository: Repository, adopted: Sequence[S
 
 
 def note_digests(instance: Instance, repository: Repository, provenance: Provenance, there: Sequence[Summary]) -> None:
-    """Complete the record of an earlier version. Warn if the record cannot be written.
+    """Complete the record that an earlier version wrote. Warn if the record cannot be written.
 
     Afterwards the record contains the digests of all known manifests, the small documents, and the consolidated
     backups.
@@ -120,7 +120,7 @@ def next_sequence(instance: Instance, repository: Repository, stored: Sequence[i
     record, number = HostRecord.of(instance, repository), creation_order.next_number(0, stored)
     if record is None:
         return number
-    # An unreadable record is replaced only when a backup is stored.
+    # Ignore an unreadable record. It is replaced only when a backup is stored.
     with contextlib.suppress(DamagedError), unwritten_warned(instance):
         record.backups()
         number = record.change_backups(lambda known: known.with_next_number(stored)).sequence or number
@@ -128,10 +128,10 @@ def next_sequence(instance: Instance, repository: Repository, stored: Sequence[i
 
 
 def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, pool_guid: int) -> None:
-    """Record that a set was created now. Backups that its pool created in later transaction groups are abandoned.
+    """Record that a set was created now. Backups whose recorded transaction groups in its pool are later are abandoned.
 
-    If there are such backups, the pool was replaced with an older copy of itself. Warn about these backups. Also warn
-    if the record cannot be written.
+    If there are such backups, the pool was replaced with an older copy of itself. Warn about these backups, and if the
+    record cannot be written.
     """
     record = HostRecord.of(instance, repository)
     with contextlib.suppress(DamagedError), unwritten_warned(instance):
@@ -201,7 +201,7 @@ def _recorded(manifest: Manifest | Summary, digest: str | None) -> RecordedBacku
 
 
 def note_removed(instance: Instance, repository: Repository, removed: Sequence[RemovedBackup]) -> None:
-    """Record backups that this host is about to remove, or that it must forget at a user's request.
+    """Record backups that this host is about to remove, or that a user told it to forget.
 
     Warn if that fails.
     """
@@ -238,7 +238,7 @@ def pinned_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
 
 
 def note_settled(instance: Instance, repository: Repository, left: Collection[str]) -> None:
-    """Forget removed backups of which this host has nothing left. `left` are the ids of the other removed backups."""
+    """Forget removed backups of which nothing is left on this host. `left` are the ids of the other removed backups."""
     _change(instance, repository, lambda known: known.only_removed(left))
 
 
@@ -265,9 +265,9 @@ def check(
     """Compare the repository with this host's record, and return the missing, foreign and future backups.
 
     `there` are the readable backups. `unreadable` are the ids of the unreadable backups, with their errors if some may
-    be foreign. If `archive` is None, the binlogs are not compared. `is_writing`: this host is about to store a backup
-    in the repository. `seen` are the snapshots of the instance's sets on this host, if the caller has just read them.
-    `digests` are the digests of the manifests (None: `there` are summaries, which contain them).
+    be foreign. If `archive` is None, the binlogs are not compared. `is_writing` says that this host is about to store a
+    backup in the repository. `seen` are the snapshots of the instance's sets on this host, if the caller has just read
+    them. `digests` are the digests of the manifests, or None if `there` are summaries, which contain them.
     """
     if digests is None:
         digests = {backup.backup_id: backup.digest for backup in there if isinstance(backup, Summary)}
@@ -309,7 +309,7 @@ def check(
         taken_back={**lost, **put_back},
         rolled_back=frozenset(lost),
     )
-    # If this host has no record, only the repository determines the order.
+    # Without a record on this host, only the repository determines the order.
     return replace(found, order=found.order or tuple(backup.backup_id for backup in found.ordered(there)))
 
 
@@ -319,7 +319,7 @@ def known_archive(
     """Return the part of the archive that this host knows, and the names of the foreign binlogs in the archive."""
     if archive is None or not archive.files:
         return archive, ()
-    # Import late: only callers with an archive need this module.
+    # Import late, because only callers with an archive need this module.
     from zsnapdb.jobs.record import own_archived_binlogs
 
     return own_archived_binlogs.known_part(instance, repository, archive)
@@ -335,7 +335,7 @@ def _taken_back(
 
 
 def _rolled_back(instance: Instance, checked: StoredCheck, there: Sequence[PlacedBackup]) -> Mapping[str, str]:
-    """Return why the newest trusted backups are not states of present production, by backup id."""
+    """Return, by backup id, why the newest trusted backups are no longer states of production."""
     believed = [backup for backup in checked.ordered(there) if backup.backup_id not in checked.unbelieved]
     local = {guid for backup in checked.local for guid in backup.guids.values()}
     places = _volumes(instance, believed).values()
@@ -350,7 +350,7 @@ def is_consolidated(backup: Summary | Manifest) -> bool:
 
 
 def _backup_record(instance: Instance, repository: Repository) -> BackupRecord:
-    """Return the record of the backups that this host stored, copied and adopted there; empty if it cannot be read.
+    """Return the record of the backups that this host stored, copied or adopted in the repository; empty if unreadable.
 
     A copy of a repository has the same id and manifests as the original, so the record for the original applies too.
     """
@@ -393,7 +393,8 @@ def _compare(
         known, local, there, unreadable, policy, removal_time(instance.host).at, provenance.unchosen
     )
     short = host_backup_record.judge_archive(archived, positions(archive)) if archive is not None else None
-    # The caller listed the repository before it read the record. A backup that was stored in between is not missing.
+    # The caller listed the repository before this function read the record. A backup that was stored in between is not
+    # missing.
     if missing:
         by_now = set(repository.backup_ids(instance.name))
         missing = tuple(backup for backup in missing if backup.backup_id not in by_now)
@@ -434,7 +435,7 @@ def checked_backups(
 
 
 def choosable(instance: Instance, repository: Repository) -> tuple[Summary, ...]:
-    """Return the readable backups, oldest first. Backups that are used only if a user names them are left out."""
+    """Return the readable backups, oldest first, except backups that are used only if a user names them."""
     known, checked = checked_backups(instance, repository)
     return tuple(backup for backup in known.backups if backup.backup_id not in checked.unchosen)
 
@@ -448,13 +449,13 @@ def trusted_backups(instance: Instance, repository: Repository) -> tuple[Summary
 def stored_after(instance: Instance, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
     """Return the ids of backups that are later than a set of this host, according to its records.
 
-    Only records for the configured address are read, and unreadable records are ignored. The repository is not read.
+    Only records about the configured address are read, and unreadable records are ignored. The repository is not read.
     """
     return tuple(name for record in _records(instance) for name in record.stored_after(made, pool_guid))
 
 
 def recorded_groups(instance: Instance, pool_guid: int) -> Mapping[str, int]:
-    """Return the recorded transaction groups of the backups that this host stored from the pool, by id."""
+    """Return, by backup id, the recorded transaction groups of the backups that this host stored from the pool."""
     groups: dict[str, int] = {}
     for record in _records(instance):
         groups |= {
@@ -466,7 +467,7 @@ def recorded_groups(instance: Instance, pool_guid: int) -> Mapping[str, int]:
 
 
 def _records(instance: Instance) -> Iterator[BackupRecord]:
-    """Yield the readable records of all repositories that have been at the configured address."""
+    """Yield the readable records of all repositories that are or were at the configured address."""
     for file in sorted((instance.host.records / instance.name).glob(f"*/{BACKUPS}")):
         with contextlib.suppress(DamagedError):
             record = read(file, BackupRecord)
@@ -481,7 +482,7 @@ def positions(archive: Archive) -> Iterator[ArchivedPosition]:
 
 
 def _other_repositories(instance: Instance, repository: Repository) -> Iterator[StoredFinding]:
-    """Yield a finding for each other repository that was once at this address and received backups from this host."""
+    """Yield a finding for each other repository that was at this address and received backups from this host."""
     folder = instance.host.records / instance.name
     own = folder / folder_name(repository.id)
     for file in sorted(folder.glob(f"*/{BACKUPS}")):
@@ -509,7 +510,7 @@ def _other_repositories(instance: Instance, repository: Repository) -> Iterator[
 def _local_backups(
     instance: Instance, repository: Repository, there: Sequence[PlacedBackup], seen: Sequence[OwnedSnapshot] | None
 ) -> list[LocalBackup]:
-    """Return the backups that, according to their snapshots on this host, are stored in this repository. Oldest first.
+    """Return the backups that are stored in this repository according to their snapshots on this host, oldest first.
 
     `seen` are the snapshots of the instance's sets and their repository property, if the caller has just read them. The
     list is empty if this host has no ZFS, or lacks a dataset of the instance.

@@ -1,6 +1,6 @@
 """The records of runs whose id the caller chose: the action, its state, and its result.
 
-<runs>/<day in the id>/<id>.json
+The file of a run is `<runs>/<day in the id>/<id>.json`.
 
 A record is written before the run changes anything, and again at its end, before the caller gets the result. If the
 result is lost, the repeated command gets the result from the record. The records of a day are removed after
@@ -96,20 +96,20 @@ class OnceRecords:
     def decide(self, run: str, action: Action, known: OnceRecord | None) -> RunDecision:
         """Return the decision about the action, according to the record of its run."""
         state = known.state if known is not None else RunState.BEGUN
-        # The sweep uses the earlier of two times, and this check uses the later time. So the record of a run that
-        # passes this check still exists.
+        # The sweep uses the earlier of two times, and this check uses the later time. So if a run passes this check,
+        # its record still exists.
         latest = removal_time(self.host).latest
         return idempotency.decide(run, action, known.action if known is not None else None, state, latest)
 
     def begin(self, run: str, action: Action) -> OnceRecord:
-        """Record that the run begins. Remove the records of days that are too old for a repeated run."""
+        """Record that the run begins. Also remove the records of days that are too old for a repeated run."""
         record = OnceRecord(run_id=run, verb=action.verb, about=action.about, aim=action.aim, began=self.host.now())
         self._write(record)
         self._sweep()
         return record
 
     def end(self, record: OnceRecord, exit_code: int, text: str, document: str) -> OnceRecord:
-        """Record the end of the run and its result. The record is durable when this returns."""
+        """Record the end of the run and its result. When this function returns, the record is durable."""
         answer = {"exit_code": exit_code, "text": text, "document": document}
         done = record.model_copy(update={"state": RunState.DONE, "ended": self.host.now(), **answer})
         self._write(done)

@@ -35,10 +35,10 @@ def note_archived_files(
     incarnations: Sequence[str] = (),
     lines: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Record binlogs that this host archived, copied or adopted. Warn if that fails.
+    """Record the binlogs that this host archived, copied or adopted. Warn if that fails.
 
-    `lines` maps the key of each description that was read to the SHA-256 of its line. The other descriptions are
-    encoded as this version writes them.
+    `lines` maps the key of each description that was read to the SHA-256 of its stored line. For other descriptions,
+    the line that this version would write is used.
     """
     recorded = [
         RecordedBinlog(
@@ -55,9 +55,9 @@ def note_archived_files(
 
 
 def inherit(instance: Instance, repository: Repository, archive: Archive) -> None:
-    """Record, once, the binlogs that an earlier version archived from this host, and the repository's small documents.
+    """Record once the binlogs that an earlier version archived from this host, and the repository's small documents.
 
-    The earlier version recorded only its newest position. Warn if the record cannot be written.
+    The earlier version recorded only its newest archived position. Warn if the record cannot be written.
     """
     record = record_of(instance, repository)
     with contextlib.suppress(DamagedError):

@@ -47,7 +47,7 @@ def read_production_restores(instance: Instance) -> ProductionRestoreRecord:
 
 
 def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> Mapping[str, str]:
-    """Return why backups are not earlier states of present production, by backup id.
+    """Return, by backup id, why backups are not earlier states of present production.
 
     Raises the errors of `read_production_restores`.
     """

@@ -56,9 +56,10 @@ class HostRecord:
 
     @classmethod
     def of(cls, instance: Instance, repository: Repository) -> HostRecord | None:
-        """Return the record; None if the repository is not the instance's own. This host stores no backups in others.
+        """Return the record; None if the repository is not the instance's own.
 
-        A copy of a repository has the same id as the original, but another path of its record.
+        This host stores no backups in other repositories. A copy of a repository has the same id as the original, but
+        its record has another path.
         """
         if not instance.is_own_repository:
             return None
@@ -67,13 +68,13 @@ class HostRecord:
 
     @classmethod
     def of_copy(cls, instance: Instance, repository: Repository) -> HostRecord:
-        """Return the record of backups that this host copied to, or adopted in, a repository other than its own."""
+        """Return the record of backups that this host copied to a repository other than its own, or adopted there."""
         address = hashlib.sha256(instance.repository.url.encode()).hexdigest()[:16]
         folder = instance.host.records / instance.name / f"copy-{address}" / folder_name(repository.id)
         return cls(folder, instance.name, repository.id, instance.repository.url)
 
     def backups(self) -> BackupRecord:
-        """Return the recorded backups; an empty record if there is none yet.
+        """Return the recorded backups; an empty record if none exists yet.
 
         Raises:
             DamagedError: the file cannot be read.
@@ -92,7 +93,7 @@ class HostRecord:
         return read(self.folder / _ARCHIVE, ArchivedPosition)
 
     def evidence_end(self) -> EvidenceEnd | None:
-        """Return the newest record of the evidence log that this host knows; None if the host knows no record.
+        """Return the newest record of the evidence log that this host knows; None if it knows no record.
 
         Raises the errors of `backups`.
         """
@@ -164,7 +165,7 @@ class HostRecord:
             files.replace(self.folder / _ARCHIVE, position.model_dump_json().encode(), 0o644)
 
     def archived_was_removed(self, incarnation: str, file: str) -> None:
-        """Forget the recorded position if it is in this binlog, because a prune of this host removes the binlog."""
+        """Forget the recorded position if it is in this binlog, which a prune of this host removes."""
         with self._changing():
             try:
                 known = self.archived()
@@ -222,14 +223,14 @@ def read(file: Path, kind: type[R]) -> R | None:
 
 
 _LEAST_BYTES = 1 << 20
-"""The minimum free space in bytes, about the size of a backup's journal."""
+"""The minimum free space in bytes. It is about the size of a backup's journal."""
 
 
 def objections(folder: Path) -> tuple[str, ...]:
-    """Return why no records can be written to the folder (its file system is full or read-only); empty if they can.
+    """Return why no records can be written to the folder: its file system is full or read-only. Empty if they can.
 
-    Backups are still possible without a journal. But then an interrupted backup starts again, and zsnapdb forgets which
-    notifications were sent.
+    Backups are still possible without a journal. But an interrupted backup then starts from the beginning, and zsnapdb
+    does not remember which notifications were sent.
     """
     try:
         disk = os.statvfs(folder)
@@ -252,7 +253,7 @@ class StoredCheck:
     """The comparison of a repository with this host's record.
 
     `missing` are backups that the repository lacks. `archive` is the newest position that this host archived, if the
-    archive ends before it. `order` are the ids of all backups, including the missing ones, oldest first.
+    archive ends before it. `order` are the ids of all backups, including missing backups, oldest first.
     """
 
     findings: tuple[StoredFinding, ...] = ()
@@ -270,7 +271,7 @@ class StoredCheck:
     known_archive: Archive | None = None
     """The part of the archive that this host knows; None if the binlogs were not compared."""
     taken_back: Mapping[str, str] = field(default_factory=dict)
-    """The reason why production lost the state of a backup (a restore, or `zfs rollback`), by backup id."""
+    """By backup id, the reason why production lost the state of a backup: a restore, or `zfs rollback`."""
     rolled_back: frozenset[str] = frozenset()
     """The backups in `taken_back` whose state was lost by `zfs rollback`."""
 
@@ -290,9 +291,9 @@ class StoredCheck:
         return self.future.keys() - self.provenance.unchosen.keys()
 
     def order_with(self, there: Sequence[PlacedLink]) -> tuple[str, ...]:
-        """Return `order` for these backups and sets.
+        """Return the ids of these backups and sets in the order of `order`.
 
-        They may differ from the compared ones, for example include local sets.
+        They need not be the compared backups. For example, they may include local sets.
         """
         if self.record is None:
             return self.order
@@ -308,7 +309,7 @@ class StoredCheck:
     def numbers(self, there: Sequence[PlacedLink]) -> tuple[int | None, ...]:
         """Return the sequence numbers of these stored backups.
 
-        Foreign backups are left out, because they do not use up numbers.
+        Foreign backups are left out, because their numbers do not count.
         """
         return tuple(backup.sequence for backup in there if backup.backup_id not in self.provenance.unchosen)
 

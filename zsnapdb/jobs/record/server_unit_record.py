@@ -69,7 +69,7 @@ def _recorded(instance: Instance) -> ServiceRecord | None:
 def service_now_or_before(
     instance: Instance, process: ServingProcess | None, known: str | None = None
 ) -> ServerService:
-    """Return how to stop and start the server: as configured, with its present unit, or with the recorded unit.
+    """Return how to stop and start the server: as configured, by its present unit, or by the recorded unit.
 
     `known` is the unit in the journal of an interrupted run.
 

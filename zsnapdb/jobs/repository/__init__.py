@@ -1,1 +1,1 @@
-"""Jobs on a repository: init, list, verify, prune, copy, pin, status, keys."""
+"""Jobs on a repository, such as init, list, verify, prune, copy, pin and status."""

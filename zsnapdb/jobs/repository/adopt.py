@@ -1,6 +1,6 @@
 """Adoption of stored backups and archived binlogs, which this host then treats as its own.
 
-It is for a host that was rebuilt, takes over from another host, or prunes another host's objects. An adoption trusts
+A host needs it if it was rebuilt, takes over from another host, or prunes another host's objects. An adoption trusts
 everybody who can write to the bucket, so all known facts about each backup are shown.
 """
 
@@ -72,8 +72,8 @@ class AdoptPlan:
 def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False) -> AdoptPlan:
     """Return the records that `adopt` would write; change nothing.
 
-    Without names, `adopt` records all foreign backups without an objection, and the foreign binlogs. `is_deep`: every
-    byte is read.
+    Without names, `adopt` records all foreign backups without an objection, and all foreign binlogs. With `is_deep`,
+    every byte is read.
 
     Raises:
         NotFound: a named backup is not foreign.
@@ -237,7 +237,7 @@ def _binlogs(
 
 
 def _documents(own: OwnDocumentFiles, there: DocumentPlaces, believed: DocumentPlaces) -> Mapping[str, Sequence[str]]:
-    """Return the small documents that this host did not write and that have no trusted signature, by place."""
+    """Return, by place, the small documents that this host did not write and that have no trusted signature."""
     signed = {digest for digests in believed.values() for digest in digests}
     foreign = {
         place: [one for one in digests if not own.knows(one) and one not in signed] for place, digests in there.items()
@@ -266,7 +266,7 @@ def plan_forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
 
 
 def forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
-    """Stop expecting these backups in the repository; without names, all missing backups.
+    """Stop expecting these backups in the repository. Without names, these are all missing backups.
 
     Afterwards no command reports them as missing, and a prune of this host may destroy their local snapshots.
 

@@ -1,8 +1,9 @@
-"""Copy of an instance's backups and archived binlogs to a second repository, byte for byte, signatures included.
+"""Copies an instance's backups and archived binlogs to a second repository, byte for byte, with their signatures.
 
-The second repository has the same id as the first. Chunks are bound to this id, so they can be read in both. During the
-copy, each chunk is compared with its stored hash. Chunks from an earlier run are read back and compared too. The
-manifest is copied last. No object is decrypted. A pin is copied with its backup; later changes of pins are not copied.
+The second repository has the same id as the first. Chunks are bound to this id, so they can be read in both
+repositories. During the copy, each chunk is compared with its stored hash. Chunks that an earlier run copied are read
+back and compared too. The manifest is copied last. No object is decrypted. A pin is copied with its backup. Later
+changes of pins are not copied.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from zsnapdb.stream.chunks import Chunk
 class CopiedBinlogs:
     """The result for binlogs: names of the copied files, failed files with reasons, and the number of written bytes.
 
-    Each copied file is now complete in the second repository, or at least longer than before.
+    Each copied file is complete in the second repository, or at least longer than before.
     """
 
     copied: list[str] = field(default_factory=list)
@@ -54,7 +55,7 @@ class CopiedBinlogs:
 def missing_binlogs(
     here: BinlogArchive, there: BinlogArchive | None, kept: Collection[str], backups: Iterable[Summary]
 ) -> tuple[ArchivedFile, ...]:
-    """Return the archived files that are missing or incomplete in the second repository, in order.
+    """Return, in order, the archived files that are missing or incomplete in the second repository.
 
     `kept` are the backups that the second repository contains or will contain.
     """
@@ -79,8 +80,8 @@ def copy_binlogs(
 ) -> CopiedBinlogs:
     """Copy the files.
 
-    If a file is damaged or changes during the copy, it is reported and skipped. `confirm` raises an error if another
-    process may be writing to the second repository.
+    A file that is damaged, or that changes during the copy, is reported and skipped. `confirm` raises an error if
+    another process may be writing to the second repository.
     """
     done = CopiedBinlogs()
     started: set[str] = set()
@@ -154,7 +155,7 @@ class CopyPlan:
     """The plan of a copy.
 
     `backups` are all backups of the source. `missing` are the backups to copy, bases before increments. `there` is the
-    number of backups in the second repository. `left_out` contains the reason why a backup is not copied, by id.
+    number of backups in the second repository. `left_out` contains, by id, the reason why a backup is not copied.
     """
 
     instance: str
@@ -282,8 +283,8 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
 def copy(source: Instance, target: Instance) -> CopyResult:
     """Copy the missing backups and binlogs.
 
-    Afterwards every copied backup is in the second repository, with all chunks proved and the manifest read back. A
-    damaged backup is reported and skipped together with its increments. After an interruption the next run continues.
+    Afterwards every copied backup is in the second repository. Its chunks were compared and its manifest was read back.
+    A damaged backup is reported and skipped together with its increments. After an interruption the next run continues.
     """
     here = source.open_repository()
     there = _there(here, source, target)
@@ -338,7 +339,7 @@ def copy(source: Instance, target: Instance) -> CopyResult:
 
 
 class _Run:
-    """A running copy; `size` is the number of bytes written so far."""
+    """A running copy. `size` is the number of bytes written so far."""
 
     def __init__(self, here: Repository, there: Repository, instance: Instance, planned: CopyPlan) -> None:
         self.size = 0
@@ -356,7 +357,7 @@ class _Run:
         """Copy every chunk of the backup that the second repository lacks.
 
         Raises:
-            DamagedError: a chunk does not match the manifest; the message names the first such chunk.
+            DamagedError: a chunk does not match the manifest. The message names the first such chunk.
         """
         sizes = self._there.sizes(layout.chunks_of_backup(self._name, manifest.backup_id))
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="copy") as pool:

@@ -1,4 +1,4 @@
-"""The facts for an audit of an instance: runs, met objectives, present protection, and readers of the backups."""
+"""The facts for an audit of an instance: runs, met objectives, present protection, and who can read the backups."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _USUAL_DAYS = timedelta(days=30)
 _CLOCKS = timedelta(minutes=5)
 """The tolerated difference between the clocks of two hosts."""
 _ONCE = ("backup", "drill", "prune", "restore", "clone")
-"""The jobs that create their result only once for each run id."""
+"""The jobs that create only one result for each run id."""
 
 
 @dataclass(frozen=True)
 class EvidenceReport:
     """The evidence of some days, and the protection at the time `at` (UTC).
 
-    `drills` are the drills that started on these days. `keep` is the retention policy (None: no backup is ever
-    removed).
+    `drills` are the drills that started on these days. `keep` is the retention policy. If `keep` is None, no backup is
+    ever removed.
     """
 
     at: datetime

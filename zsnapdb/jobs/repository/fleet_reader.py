@@ -1,7 +1,7 @@
-"""Reading of all instances of one repository. Only changed instances are read again.
+"""Reads all instances of one repository. Only changed instances are read again.
 
 An instance is judged by the same code as on its own host. No host, server or pool is queried. The repository is only
-listed and read. Its whole content is untrusted. Folders whose name no instance can have are counted, but not read.
+listed and read, and its whole content is untrusted. Folders whose names no instance can have are counted, but not read.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from zsnapdb.store.layers import Remembered, RememberingStore, Trace
 
 _FORMAT = 3
 LONGEST = 300
-"""The maximum length of a text, so that one repository cannot fill an answer.
+"""The maximum length of a text in characters. It prevents one repository from filling an answer.
 
 All texts that zsnapdb writes are shorter.
 """
@@ -69,7 +69,7 @@ def _with_cut_texts(facts: HealthFacts) -> HealthFacts:
 
 
 SeenText = Annotated[str, AfterValidator(_cut), AfterValidator(patterns.printable)]
-"""An untrusted text, or an error that may quote such a text, as one short line for people."""
+"""An untrusted text, or an error that may quote one. It is cut to one short printable line."""
 
 
 class _Part(BaseModel):
@@ -77,9 +77,10 @@ class _Part(BaseModel):
 
 
 class ReadInstance(_Part):
-    """The state of an instance when it was read. `evidence` is the number of the newest evidence record (0: none).
+    """The state of an instance when it was read. `evidence` is the number of the newest evidence record, or 0.
 
-    `future` is the number of backups and signs of life with a time that was then in the future. The facts exclude them.
+    `future` is the number of backups and signs of life whose time was in the future at that moment. The facts exclude
+    them.
     """
 
     read: patterns.Moment
@@ -122,7 +123,7 @@ class SeenRepository(_Part):
     """The state of a repository when it was read. `foreign` is the number of folders whose name no instance can have.
 
     `problems` are the errors of instances by name. If an instance has an error, its entry in `instances` is from an
-    earlier reading. `reading` is a random text that identifies the other file of the same reading.
+    earlier reading. `reading` is a random text. The other file of the same reading contains the same text.
     """
 
     read: patterns.Moment
@@ -136,7 +137,7 @@ class SeenRepository(_Part):
 
 
 class FailedReading(_Part):
-    """The newest reading of a repository, if it failed: the time and the problem."""
+    """The time and the problem of the newest reading of a repository, if it failed."""
 
     at: patterns.Moment
     problem: SeenProblem
@@ -267,7 +268,7 @@ class SeenFiles:
     def note_failure(self, error: ZsnapdbError, at: datetime) -> None:
         """Record that the newest reading failed.
 
-        The record stays until a reading succeeds. The previous reading stays.
+        The record stays until a reading succeeds. The last successful reading is kept.
         """
         with contextlib.suppress(ZsnapdbError):
             self.prepare()
@@ -277,7 +278,7 @@ class SeenFiles:
         return self._read("failed.json", FailedReading)
 
     def keep_bodies(self, instance: str, objects: dict[str, Remembered]) -> None:
-        """Replace the stored objects of an instance. Objects that are not text are left out, and fetched again."""
+        """Replace the stored objects of an instance. Objects that are not text are left out and fetched again."""
         texts = {}
         for key, one in objects.items():
             # The tag is also untrusted.
@@ -305,7 +306,7 @@ class SeenFiles:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PATIENCE = 30.0
-"""The time in seconds for which an unreachable repository is retried. A person waits for the view."""
+"""The time in seconds for which an unreachable repository is retried. A person is waiting for the view."""
 
 
 @dataclass(frozen=True)
@@ -392,7 +393,7 @@ class RepositoryReader:
             try:
                 return self._read_instance(repository, name, before, traces.get(name))
             except ZsnapdbError as error:
-                # Without a trace, the next reading reads the instance again.
+                # If no trace is stored, the next reading reads the instance again.
                 return _Result(name, before, None, error)
 
         with ThreadPoolExecutor(self.fleet.readers, thread_name_prefix="fleet") as pool:
@@ -405,22 +406,23 @@ class RepositoryReader:
         compared = _Remembering(repository)
         if before is not None and trace is not None and number == before.evidence and compared.store.is_as(trace):
             return _Result(name, before, trace)
-        # This bypasses the remembering store, because a reading depends only on the number of the record.
+        # Bypass the remembering store, because a reading depends only on the number of the record.
         record = evidence_log.record(repository, name, number) if number else None
         written = _Written(number, *((record.finished, record.who.host) if record is not None else (None, "")))
         compared.store.known = self.files.bodies(name)
         seen, store = self._seen(compared.repository, name, written), compared.store
         if seen is not None and seen.health.damage:
-            # An object that seems damaged may have been replaced while it was read.
+            # Read once more, because an object that seems damaged may have been replaced while it was read.
             again = _Remembering(repository)
             again.store.known = store.kept
             seen, store = self._seen(again.repository, name, written), again.store
         if seen is None:
             return _Result(name, None, None)
-        # Manifests may be long, and their summaries are already stored (`repository/catalogue.py`).
+        # Do not keep manifests, because they may be long and their summaries are already stored
+        # (`repository/catalogue.py`).
         own = {key: one for key, one in store.kept.items() if "/manifests/" not in key}
         self.files.keep_bodies(name, own)
-        # A future time may become the past before the repository changes, so no trace is stored.
+        # Store no trace, because a future time may become the past before the repository changes.
         return _Result(name, seen, None if seen.future else store.trace, is_new=True)
 
     def _seen(self, repository: Repository, name: str, written: _Written) -> ReadInstance | None:
@@ -469,7 +471,7 @@ class RepositoryReader:
 
 @dataclass(frozen=True)
 class _Written:
-    """The number of the newest evidence record (0: none).
+    """The number of the newest evidence record, or 0 if there is none.
 
     If the record is trusted, the end of the run and the host are also set.
     """
@@ -497,7 +499,7 @@ class _Remembering:
 class _Result:
     """The state of an instance after a check.
 
-    `is_new`: the instance had changed and was read again.
+    `is_new` is set if the instance had changed and was read again.
     """
 
     name: str
@@ -510,7 +512,7 @@ class _Result:
 def _vanished_instances(past: SeenRepository | None, now: Collection[str]) -> dict[str, ReadInstance]:
     """Return the instances that had backups before and have no objects now.
 
-    Without them the view would turn from red to green after all backups were destroyed.
+    Without these instances, the view would turn from red to green after all backups were destroyed.
     """
     before = past.instances if past is not None else {}
     return {name: one for name, one in before.items() if one.backups and name not in now}

@@ -17,9 +17,9 @@ from zsnapdb.planning.fleet import overview
 class RepositoryState:
     """The known state of a repository of the fleet, and the error if the repository could not be read now.
 
-    `seen` is the present reading or, if there is an `error`, the last successful reading (None: never read). `changed`
-    is the number of instances that were read again. `is_believed_by_key`: only documents with a known signature are
-    trusted.
+    `seen` is the present reading or, if there is an `error`, the last successful reading. Without any reading, `seen`
+    is None. `changed` is the number of instances that were read again. `is_believed_by_key` says that only documents
+    with a known signature are trusted.
     """
 
     name: str
@@ -45,9 +45,9 @@ class FleetState:
     hosts: tuple[overview.HostState, ...]
     rows: tuple[overview.FleetRow, ...]
     chosen: int
-    """The number of instances that pass the filters, including those that are not in `rows`."""
+    """The number of instances that pass the filters, including instances that are not in `rows`."""
     counts: overview.FleetCounts
-    """The counts of all instances, including those that are not in `rows`."""
+    """The counts of all instances, including instances that are not in `rows`."""
 
     @property
     def total(self) -> int:
@@ -67,10 +67,10 @@ class FleetState:
 
 @dataclass(frozen=True)
 class FleetRequest:
-    """The requested rows and their order. `cached`: no repository is read.
+    """The requested rows and their order. If `cached` is set, no repository is read.
 
-    The first `after` rows in this order are left out, and at most `most` rows are returned (None: all). If
-    `tells_errors` is False, only the codes of errors are shown, without their texts.
+    The first `after` rows in this order are left out, and at most `most` rows are returned. If `most` is None, the
+    number is not limited. If `tells_errors` is False, only the codes of errors are shown, without their texts.
     """
 
     filters: Sequence[overview.Filter] = ()
@@ -103,7 +103,7 @@ class FleetRequest:
 def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: SeenMemory | None = None) -> FleetState:
     """Return the state of the fleet now. If a repository cannot be read, the other repositories are still shown.
 
-    With `memory`, frequent callers parse only changed files.
+    Frequent callers pass `memory`, so that only changed files are parsed.
     """
     at = host.now()
     states = [_repository(settings, name, request, host, memory) for name in sorted(settings.repository)]
@@ -116,9 +116,9 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: S
 
 
 def _signs(states: Sequence[RepositoryState]) -> list[overview.InstanceFacts]:
-    """Return the facts without the untrusted signs of life of proved hosts.
+    """Return the facts, but leave out untrusted signs of life of hosts that a trusted document names.
 
-    Anybody can write an untrusted sign of life. It is ignored if a trusted document names the host.
+    Anybody with write access can write an untrusted sign of life.
     """
     facts = [
         (state.is_believed_by_key, one.facts())

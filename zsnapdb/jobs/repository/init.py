@@ -1,4 +1,4 @@
-"""Creation of a repository's marker and signing key, and a new marker if it is lost or the recipients changed."""
+"""Creates a repository's marker and signing key. Writes a new marker if it is lost or the recipients changed."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class InitPlan:
     signer: str | None = None
     """The public part of the signing key; None if the key does not exist yet."""
     store_note: str = ""
-    """A note for the user about the test of the store."""
+    """A note for the user about the check whether the store is suitable."""
 
     @property
     def changes(self) -> tuple[PolicyChange, ...]:
@@ -156,10 +156,10 @@ class _Place:
 
 
 def choose_repository(settings: Settings, name: str | None) -> str:
-    """Return the name of the given or only repository.
+    """Return the name of the given repository, or of the only one.
 
     Raises:
-        UsageError: the given repository is not configured, or none is given although there are several.
+        UsageError: the given repository is not configured, or no name is given although there are several.
     """
     known = ", ".join(sorted(settings.repository))
     if name is None:
@@ -190,7 +190,7 @@ def _place(settings: Settings, name: str | None) -> _Place:
 
 
 def plan(settings: Settings, name: str | None) -> InitPlan:
-    """Return the plan of init for the given or only repository; change nothing.
+    """Return the plan of init for the given repository, or for the only one; change nothing.
 
     Raises:
         ConfigError: a configured key cannot be used.
@@ -204,8 +204,8 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
         marker = Marker.read(place.objects)
     except NotFound:
         return _with_signing(_without_marker(place), place)
-    # This host may already have signed documents in the repository, so the missing key was lost. Hosts that trust only
-    # a new key would not trust these documents.
+    # This host may already have signed documents in the repository, so its key was lost. Hosts that trust only a new
+    # key would not trust these documents.
     place.keyring.check_signing()
     step = InitStep.RECIPIENTS if recipients and recipients != marker.recipients else InitStep.NOTHING
     planned = InitPlan(
@@ -226,7 +226,7 @@ def _with_signing(planned: InitPlan, place: _Place) -> InitPlan:
 
 
 def prove(settings: Settings, name: str | None) -> None:
-    """Write, read, replace and remove a test object in the given or only repository.
+    """Write, read, replace and remove a test object in the given repository, or in the only one.
 
     Afterwards the repository is unchanged.
 
@@ -255,8 +255,8 @@ def init(settings: Settings, name: str | None) -> InitPlan:
     """Execute the plan and return it.
 
     Raises:
-        PreflightError: the file system is not suitable for a new repository.
-        ExistsError, ChangedError: another process wrote the marker in the meantime; that marker stays.
+        PreflightError: the file system is not suitable for a new repository. ExistsError, ChangedError: another process
+        wrote the marker in the meantime. That marker stays.
     """
     planned = plan(settings, name)
     place = _place(settings, planned.name)

@@ -1,4 +1,4 @@
-"""The instances and backups of a repository, the snapshots of backups on this host, and pins."""
+"""The instances and backups of a repository, their snapshots on this host, and pins."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _local_guids(
     """
     if seen is None:
         if instance.settings.volumes is not None or not manifests:
-            # A host on which the instance never ran has none of its snapshots.
+            # If the instance never ran on this host, the host has none of its snapshots.
             return set()
         instance = instance.with_volumes({volume.role: volume.dataset for volume in manifests[-1].volumes})
         seen = _own_snapshots(instance)
@@ -94,7 +94,7 @@ class Inventory:
     """Differences between the repository and the backups that this host stored."""
     damage: Mapping[str, tuple[KnownDamage, ...]] = field(default_factory=dict)
     foreign: Mapping[str, str] = field(default_factory=dict)
-    """The reason why this host does not know a backup, by backup id. Empty on a host that knows no backups."""
+    """By backup id, the reason why this host does not know a backup. Empty on a host that knows no backups."""
 
 
 def inventory(instance: Instance) -> Inventory:
@@ -119,7 +119,7 @@ def detail(instance: Instance, backup_id: str) -> Detail:
 
     Raises:
         NotFound: the backup does not exist.
-        DamagedError: the chain is incomplete, or `latest` is requested and a newer stored backup cannot be used.
+        DamagedError: the chain is incomplete, or `latest` is requested but a newer stored backup cannot be used.
     """
     repository = instance.open_repository()
     seen = _own_snapshots(instance)
@@ -153,7 +153,7 @@ def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> No
 
 @dataclass(frozen=True)
 class StoredInstance:
-    """An instance in a repository, the number of its `backups`, and the largest id (`newest`; None: no backup)."""
+    """An instance in a repository, the number of its `backups`, and its largest backup id (`newest`), if any."""
 
     name: str
     backups: int
@@ -173,7 +173,8 @@ class RepositoryInstances:
 def list_instances(settings: Settings, host: Host, repository: str | None) -> tuple[RepositoryInstances, ...]:
     """Return the instances in each repository, or only in the given one.
 
-    Instances are found by their folders; no manifest is read. Raises UsageError if the repository is not configured.
+    Instances are found by their folders, and no manifest is read. Raises UsageError if the repository is not
+    configured.
     """
     if repository is not None and repository not in settings.repository:
         known = ", ".join(sorted(settings.repository))
@@ -206,7 +207,8 @@ def _stored_instance(name: str, backup_ids: list[str]) -> StoredInstance:
 def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
     """Pin a backup (an id or `latest`).
 
-    Afterwards no prune removes the backup or its bases. This host records the pin, in case the repository loses it.
+    Afterwards no prune removes the backup or its bases. This host also records the pin, in case the repository loses
+    it.
 
     Raises:
         NotFound: the backup does not exist.

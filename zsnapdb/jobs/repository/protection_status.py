@@ -1,4 +1,4 @@
-"""The recoverable points of an instance, and the age of the newest backup and binlogs.
+"""The recoverable points of an instance, and the ages of its newest backup and binlogs.
 
 The data comes from the repository and this host's records, so the command works without the server.
 """
@@ -35,9 +35,9 @@ _MICROSECONDS = 1_000_000
 class ProtectionStatus:
     """The state of protection of an instance at a time (UTC).
 
-    Ages and lags are in seconds; None if there is no backup or no archived binlog. The window contains only backups
-    whose chain is complete and has no known damage. `damaged` contains the errors of unreadable objects. `known_damage`
-    is the damage that checks found.
+    Ages and lags are in seconds. They are None if there is no backup or no archived binlog. The window contains only
+    backups whose chain is complete and has no known damage. `damaged` contains the errors of unreadable objects.
+    `known_damage` is the damage that checks found.
     """
 
     instance: str
@@ -58,7 +58,7 @@ class ProtectionStatus:
     """Differences between the repository and the backups that this host stored."""
     known_damage: tuple[KnownDamage, ...] = ()
     clock: str = ""
-    """Why the clock of this host may be wrong, and the command that confirms the clock; "" if it is right."""
+    """Why this host's clock may be wrong, and the command that confirms the clock; "" if it is not in doubt."""
     signing: str = ""
     """A note for the user if this host does not sign; "" if it signs."""
     machines: tuple[str, ...] = ()
@@ -132,9 +132,9 @@ class InstanceStatus:
 
     @property
     def exit_code(self) -> int:
-        """0: all objectives are met, 1: there is a warning, 2: an objective is broken.
+        """0 if all objectives are met, 1 if there is a warning, 2 if an objective is broken.
 
-        If there is an error, return the exit code of the error.
+        If the state could not be read, this is the exit code of the error.
         """
         if self.status is None:
             return self.error.exit_code if self.error is not None else ZsnapdbError.exit_code

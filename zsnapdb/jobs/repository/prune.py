@@ -1,11 +1,11 @@
-"""Prune removes expired backups from the repository and this host, unneeded archived binlogs, and leftovers.
+"""Removes expired backups from the repository and this host, unneeded archived binlogs, and leftovers.
 
 The order of the steps guarantees these invariants:
 - Every removal needs the lease of the instance, so no backup runs at the same time.
-- An increment is removed before its base. After an interruption at any moment, every listed backup is complete.
-- The removal of a backup is first recorded on this host. Then its local snapshots and bookmarks are destroyed. Then its
-  manifest is removed, which ends the backup, and then its chunks. A later run sweeps leftovers that have the minimum
-  age.
+- An increment is removed before its base. So after an interruption at any moment, every listed backup is complete.
+- A backup is removed in this order. The removal is recorded on this host, the local snapshots and bookmarks are
+  destroyed, the manifest is removed, which ends the backup, and the chunks are removed. A later run sweeps leftovers
+  that have the minimum age.
 - A manifest is read again directly before its removal. If the manifest is unreadable or differs from the plan, the run
   stops.
 - Only objects with keys of the repository's layout, and only snapshots with zsnapdb's property, are removed.
@@ -101,7 +101,7 @@ class PrunePlan:
 
     @property
     def freed_locally(self) -> int:
-        """A lower bound of the bytes that are freed in the pool: bytes shared between snapshots are not counted."""
+        """A lower bound of the bytes that are freed in the pool. Bytes that several snapshots share are not counted."""
         return sum(d.size for d in self.local if d.remove)
 
 
@@ -131,7 +131,7 @@ def plan(
 ) -> PrunePlan:
     """Return the removals that a prune would make now; change nothing.
 
-    `local` are the leftovers on this host (None: read them here).
+    `local` are the leftovers on this host. If `local` is None, they are read here.
 
     Raises:
         ConfigError: there is no retention policy.
@@ -223,7 +223,7 @@ def _pruning_facts(
     provenance = checked.provenance.for_removal
     counted = [backup for backup in backups.backups if backup.backup_id in provenance.proofs]
     return RetentionFacts(
-        # The original of a replaced manifest may come back. So its bases are kept, like the bases of a damaged
+        # A replaced manifest may be put back, so the bases of the original are kept, like the bases of a damaged
         # manifest.
         unreadable={
             name: error.message
@@ -261,10 +261,10 @@ def prune(
         confirm(instance.host)
     repository = instance.open_repository()
     with hold_writer_lease(instance, repository, "pruning") as still_alone:
-        # A clock that jumped ahead must not cause an early removal.
+        # If a clock jumped ahead, it must not cause an early removal.
         planned = _plan(instance, repository, local, unrestorable, removal_time(instance.host))
         if not trusts_clock:
-            # The lease was just written, so its time shows the clock of the store.
+            # The lease was just written, so the time of its object shows the clock of the store.
             written = repository.modified(layout.lease(f"{instance.name}/writer"))
             _refuse_wrong_clock(instance, planned.counted, written)
         host_backup_record.note_digests(instance, repository, planned.provenance, planned.backups.backups)
@@ -357,7 +357,7 @@ class _Run:
         )
 
     def _check_chunks(self, stays: Collection[str]) -> None:
-        """Raise DamagedError if a kept backup lacks chunks and no earlier check found this damage.
+        """Raise DamagedError if a kept backup lacks chunks and this damage is not recorded yet.
 
         Otherwise the prune might keep such a backup instead of a good one.
         """
@@ -376,8 +376,8 @@ class _Run:
     def _check_faulty(self) -> None:
         """Raise PreflightError if a backup is recorded as damaged but is intact.
 
-        Without trusted signatures, anybody who can write to the repository can record damage. With them, nothing is
-        checked.
+        If this host trusts no signatures, anybody who can write to the repository can record damage. Otherwise nothing
+        is checked.
         """
         if self._repository.keyring.trusted:
             return
@@ -430,7 +430,7 @@ class _Run:
     def _sweep(self, leftover: Leftover) -> None:
         """Remove the leftovers of an interrupted backup.
 
-        Its mark is removed first, so that no run continues the backup.
+        The mark of the unfinished backup is removed first, so that no run continues the backup.
         """
         name = leftover.backup_id
         if self._has_manifest(name):
@@ -472,7 +472,7 @@ class _Run:
         return self._repository.exists(layout.manifest(self._name, name))
 
     def _destroy_of_no_backup(self, name: str, decisions: Sequence[LocalDecision]) -> None:
-        """Destroy the local leftovers of a backup that is kept in the repository, or no longer exists there.
+        """Destroy the local leftovers of a backup that is kept in the repository or no longer exists there.
 
         First check again whether the store contains the backup.
         """

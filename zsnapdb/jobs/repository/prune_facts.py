@@ -1,4 +1,4 @@
-"""Facts about the repository that a prune needs in addition to manifests: locks of the store, and leftovers of runs."""
+"""Facts that a prune needs in addition to manifests: the store's locks, and leftovers of runs."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def faulty(repository: Repository, instance: str) -> dict[str, str]:
 
 
 def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[str, str]:
-    """Return the backups that the store itself locks, with the time at which each lock ends.
+    """Return the backups that the store has locked, each with the time at which its lock ends.
 
-    Only the lock of the manifest is checked, because the manifest was written last and its lock ends last.
+    Only the lock of the manifest is checked. It ends last, because the manifest was written last.
     """
 
     def hold_of(name: str) -> ObjectHold | None:
@@ -70,7 +70,7 @@ def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[
 def leftovers(repository: Repository, instance: str, backups: Summaries, marks: Sequence[Unfinished]) -> list[Leftover]:
     """Return the leftovers of backup ids without a manifest.
 
-    List the ids once, then the objects of each id without a manifest.
+    All ids are listed once, and then the objects of each id that has no manifest.
     """
     there = {backup.backup_id for backup in backups.backups} | set(backups.unread)
     marked = {mark.backup_id: mark for mark in marks if mark.backup_id not in there}
@@ -103,7 +103,7 @@ def guids(backups: Sequence[Summary], backup_ids: Sequence[str]) -> dict[str, fr
 def in_use(
     backups: Sequence[Summary], base: Summary | None, marks: Sequence[Unfinished], moment: datetime, after: float
 ) -> dict[str, str]:
-    """Return the backups that later runs may need: the next increment's base, and the bases of unfinished backups."""
+    """Return the backups that later runs may need: the bases of the next increment and of unfinished backups."""
     needed = {base.backup_id: "it is the base of the next increment"} if base is not None else {}
     stored = {backup.backup_id for backup in backups}
     for mark in marks:
@@ -200,7 +200,7 @@ class LocalLeftovers:
 
 
 NOTHING_LOCAL = LocalLeftovers((), (), {})
-"""Empty leftovers, for a host without the instance, or for a repository other than the instance's own."""
+"""Empty leftovers. Used for a host without the instance, or for a repository other than the instance's own."""
 
 
 def read_local_sets(instance: Instance, backups: Sequence[Summary]) -> LocalLeftovers:

@@ -1,4 +1,4 @@
-"""An estimate of a server's backups from its size, with the chunks of the default configuration."""
+"""An estimate of a server's backups from the size of its data, with the default configuration's chunks."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def parse_keep(text: str | None) -> KeepRules:
 
 
 def parse_prices(text: str) -> tuple[StorePrice, ...]:
-    """Return the price list with this name (`all`: all lists), or the list in a TOML file.
+    """Return the price list with this name, all lists for `all`, or the list in a TOML file.
 
     Raise ConfigError if the file cannot be used.
     """

@@ -1,11 +1,12 @@
-"""The verification that the repository still contains all written bytes. It lists the objects, or reads every byte.
+"""The verification that the repository still contains all written bytes. It lists all objects, or reads every byte.
 
-The findings are recorded in the repository. An error of the store is never a finding. The error ends the run, after the
-findings so far were recorded.
+The findings are recorded in the repository. An error of the store is not a finding. It ends the run, after the findings
+so far are recorded.
 
 Findings about archived binlogs are recorded under `<incarnation>/<file>`. Findings about an active binlog are not
 recorded, because its objects change until the next run. A document (marker, manifest, description, evidence, pin, mark,
-lease) is damaged if it does not match its own signature or digest. Programs that read a document check its meaning.
+lease) is damaged if it does not match its own signature or digest. The meaning of a document is not checked here, but
+when a program reads it.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def check_documents(repository: Repository, instance: str) -> DocumentCheck:
 
 
 def _read_document(repository: Repository, key: Key) -> bool | DamagedError | None:
-    """Return whether the document has a signature or digest, and its damage; None if it no longer exists."""
+    """Return the document's damage, else whether it has a signature or digest; None if it no longer exists."""
     place = repository.place(key)
     try:
         body = repository.get(key)
@@ -133,7 +134,7 @@ def _document_keys(repository: Repository, instance: str) -> Iterator[Key]:
 def observe_binlogs(
     archive: BinlogArchive, files: Sequence[ArchivedFile], depth: Depth, concurrency: int, events: Events
 ) -> Iterator[tuple[ArchivedFile, tuple[str, ...] | None, int]]:
-    """Yield each binlog, its damage (None if the binlog was changed or removed meanwhile) and the number of bytes read.
+    """Yield each binlog, its damage, and the number of bytes read. The damage is None if it was changed meanwhile.
 
     `concurrency` files are read in parallel, with one chunk of each file in memory.
     """
@@ -164,7 +165,7 @@ _SAVE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class VerifyPlan:
-    """The backups and archived binlogs that a verification would check, the most urgent first.
+    """The backups and archived binlogs that a verification would check, most urgent first.
 
     `size` is the number of bytes to read (0 if objects are only listed).
     """
@@ -195,10 +196,10 @@ class VerifyPlan:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """The result of a verification: the damage of each backup (found now or earlier), and the damage's consequences.
+    """The result of a verification: the damage of each backup that was found now or earlier, and its consequences.
 
     `binlogs` contains the damage of archived binlogs, by incarnation and name. `size` is the number of bytes read.
-    `unrecorded` is the reason why the findings were not recorded ("" if they were recorded).
+    `unrecorded` is the reason why the findings were not recorded, or "" if they were.
     """
 
     plan: VerifyPlan
@@ -221,9 +222,9 @@ class VerifyResult:
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """The verified backups whose streams keep the encryption of ZFS.
+        """The verified backups whose streams ZFS encrypted (raw streams).
 
-        The records and hashes of these streams were verified. But only a drill proves that ZFS can decrypt the blocks.
+        The records and hashes of these streams were verified, but only a drill proves that ZFS can decrypt the blocks.
         """
         chosen = set(self.plan.chosen)
         return tuple(s.backup_id for s in self.plan.backups.backups if s.is_raw and s.backup_id in chosen)
@@ -292,7 +293,7 @@ def verify(
         ConfigError: a key for a deep verification is missing.
     """
     repository = instance.open_repository()
-    # A verification reads every description from the store, even if the description is in this host's cache.
+    # Read every description from the store, even if this host has it in its cache.
     planned = _plan(instance, repository, BinlogArchive(repository, instance.name), depth, older_than, limit)
     notebook = _Notebook(repository, instance, planned)
     began, total = time.monotonic(), 0
@@ -356,7 +357,7 @@ class _Notebook:
         return Checks(self._findings, self._known.keys)
 
     def note(self, name: str, depth: Depth, damage: tuple[str, ...] | None) -> None:
-        """Add the damage of one backup (None: the backup was removed meanwhile)."""
+        """Add the damage of one backup. It is None if the backup was removed meanwhile."""
         if damage is None:
             self.gone.add(name)
             self._findings.pop(name, None)
@@ -379,7 +380,7 @@ class _Notebook:
         self._saved, self._is_dirty = time.monotonic(), False
 
     def finish(self) -> None:
-        """Save the findings. Then remove the earlier records, because the new record contains their findings too."""
+        """Save the findings, and remove the earlier records, because the new record also contains their findings."""
         self.save()
         if self._is_written and not self.unrecorded:
             try:
@@ -439,7 +440,7 @@ def damage_of(
             unread.add(index)
         if reader is not None:
             damage += reader.read(manifest, volume, unread)
-    # The backup may have been removed during this check. A removal begins with the manifest.
+    # The backup may have been removed during this check. If so, it has no manifest, because a removal begins with it.
     if damage and not repository.exists(layout.manifest(instance, backup_id)):
         return None
     return tuple(damage)
@@ -448,7 +449,7 @@ def damage_of(
 class Reader:
     """A reader of complete volumes.
 
-    It checks the hash and decryption of each chunk, and the records and GUIDs of the stream.
+    It checks the hash of each chunk and decrypts the chunk, and checks the records and GUIDs of the stream.
     """
 
     def __init__(self, repository: Repository, concurrency: int, total: int, events: Events) -> None:
@@ -496,7 +497,7 @@ class Reader:
     def _plain(
         self, manifest: Manifest, volume: VolumePart, ciphers: Mapping[str, ChunkCipher], unread: set[int]
     ) -> Iterator[tuple[int, Body | DamagedError]]:
-        """Yield the decrypted chunks in order, fetched ahead. For a damaged chunk, yield its error instead."""
+        """Yield the decrypted chunks in order, while the next are fetched. For a damaged chunk, yield its error."""
         chunks, store = volume.chunks, self._repository.chunks_of(manifest, volume.role)
 
         def fetch(index: int) -> Body | DamagedError:

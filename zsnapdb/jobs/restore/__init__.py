@@ -1,1 +1,1 @@
-"""Restores: plan, receive, recover, replay, check, hand over; and the runbook."""
+"""Restores, with the steps plan, receive, recover, replay, check and handover. Also the runbook."""

@@ -1,7 +1,6 @@
 """The choice of a restore's backup and binlogs, and the steps of the replay.
 
-Transactions are read only from binlogs in which the restore may stop, and from binlogs with tables whose engine is not
-recorded.
+Transactions are read from a binlog only if the restore may stop in it, or if it has tables without a recorded engine.
 """
 
 from __future__ import annotations
@@ -114,9 +113,9 @@ def choose(
     history: str | None,
     local: LocalBinlogs,
 ) -> SelectedPoint:
-    """Return the chosen point. If transactions decide the choice, read them from the binlogs.
+    """Return the chosen point. If the choice depends on transactions, read them from the binlogs.
 
-    `loaded` are the archived binlogs (None: they are not needed). Binlogs in `local` are not downloaded.
+    `loaded` are the archived binlogs, or None if they are not needed. Binlogs in `local` are not downloaded.
     """
     backups, now = tuple(points_of(manifests)), instance.host.now()
     if isinstance(target, AtBackup) or loaded is None:
@@ -136,8 +135,8 @@ def choose(
             start = start_in(choice.route, reader.scan(first))
             chosen = _bounded(choice, start, reader, now)
             if chosen.point.last is None and _is_past(choice, start, reader, files, manifests):
-                # The backup was begun before that time and its snapshot is later, or a clock was set back. Only an
-                # older backup can be rolled forward to that time.
+                # The backup started before that time, but its snapshot is later, or a clock was set back. Only an older
+                # backup can be rolled forward to the requested time.
                 backups = backups[: backups.index(choice.point)]
                 if not backups:
                     raise NotFound(
@@ -201,7 +200,7 @@ def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader, now: d
 def _newest(files: Sequence[RouteFile], start: int, reader: TransactionReader) -> ArchivedTransaction | None:
     """Return the last transaction of the files; None if they contain none. The first file is replayed from `start`.
 
-    Only the descriptions of the files are used. The returned commit time is the latest commit time in the file.
+    Read only the descriptions of the files. The returned commit time is the latest in that transaction's file.
     """
     for place in range(len(files) - 1, -1, -1):
         file, begin = files[place], files[place].start if place else start
@@ -212,7 +211,7 @@ def _newest(files: Sequence[RouteFile], start: int, reader: TransactionReader) -
 
 
 def first_manifest(instance: Instance, repository: Repository, planned: RestorePlan) -> Manifest:
-    """Return the manifest of the backup, or of the local set, with which a plan begins."""
+    """Return the manifest of the backup or local set that a plan restores first."""
     local = local_snapshot.read(instance, planned.backup_id) if planned.clones else None
     return local or repository.manifest(instance.name, planned.backup_id)
 
@@ -231,16 +230,16 @@ def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> L
 
 
 def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
-    """Mark in the steps each binlog that exists on this host, and return the steps.
+    """Return the steps, with a mark on each binlog that exists on this host.
 
-    Also set the present digests of the archive's descriptions.
+    Also update the digests of the archive's descriptions in the steps.
     """
     files = () if archive is None else archive.files
     named = {(log.incarnation, log.file) for step in steps for log in step.logs}
     here = {
         (file.incarnation, file.name) for file in files if (file.incarnation, file.name) in named and local.has(file)
     }
-    # Without an archive, descriptions of binlogs end where the replay ends, so they differ from the descriptions in the
+    # Without an archive, a binlog's description ends where the replay ends. So it differs from the description in the
     # plan.
     digests = {
         (file.incarnation, file.name): file.digest
@@ -251,7 +250,7 @@ def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBin
 
 
 def replayer_of(settings: Settings, flavour: Flavour, version: str) -> Replayer:
-    """Return the replayer for a server of this version: the configured one, else the server itself if it can replay."""
+    """Return the configured replayer. If none is configured, return the server itself if its version can replay."""
     if settings.restore.replay != "auto":
         return settings.restore.replay
     return "client" if release_of(version) < family(flavour).relay_logs_from else "applier"
@@ -296,7 +295,7 @@ def client_programs(instance: Instance, flavour: Flavour, version: str) -> tuple
 
 
 def default_engine(variables: Mapping[str, str], options: Sequence[str]) -> Defaults:
-    """Return the default engine at the start of a replay: the engine in `server.options`, else the source's default."""
+    """Return the engine in `server.options`, else the source's default: the default engine when a replay starts."""
     own = [line.partition("=")[2].strip() for line in options if option_name(line) == "default_storage_engine"]
     return Defaults([variables.get("default_storage_engine", "InnoDB"), *own][-1])
 
@@ -304,10 +303,10 @@ def default_engine(variables: Mapping[str, str], options: Sequence[str]) -> Defa
 def check_engines(
     archive: BinlogArchive, local: LocalBinlogs, files: Sequence[ArchivedFile], steps: Sequence[Replay], start: Defaults
 ) -> None:
-    """Check, as far as the descriptions of the binlogs allow, that the replay creates each table with its engine.
+    """Check that the replay creates each table with its engine, as far as the binlogs' descriptions show.
 
     The binlogs of a step are read only if a binlog contains a non-transactional table whose engine is not recorded.
-    They are read from that binlog on, because a later binlog may drop the table.
+    Reading starts at that binlog, because a later binlog may drop the table.
 
     Raises:
         PreflightError: the replay would create a table with a different engine, and the right engine is not recorded

@@ -1,4 +1,4 @@
-"""The stored chain of a backup: chunks, known damage, and the keys of raw streams."""
+"""Checks of a backup's stored chain: its chunks, its known damage, and the keys of its raw streams."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DAMAGE = "damage"
 
 
 def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
-    """Return the finding that all chunks of a backup exist with the right sizes and its keys can be decrypted.
+    """Return the finding that all chunks of a backup have the right sizes, and that its keys can be decrypted.
 
     The chunks and sizes come from one listing.
 
@@ -56,9 +56,9 @@ def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest)
 
 
 def judge_damage(instance: Instance, repository: Repository, backups: Sequence[str]) -> list[FitnessFinding]:
-    """Return a warning for each known damage of this chain, which begins with the full backup.
+    """Return a warning for each known damage of this chain. `backups` begins with the full backup.
 
-    The restore is tried nevertheless, because it proves every chunk, and recorded damage may be outdated.
+    The restore still runs. It verifies every chunk, and the recorded damage may be outdated.
     """
     hint = "restore a backup that does not need it, see `zsnapdb list`; `zsnapdb verify --deep` checks again"
     damages = known_damage(repository, instance.name).of_chain(backups)
@@ -72,9 +72,9 @@ def is_damaged(findings: Sequence[FitnessFinding]) -> bool:
 
 @contextlib.contextmanager
 def naming_restorable(instance: Instance, repository: Repository, damaged: str) -> Iterator[None]:
-    """Raise an error about a damaged chunk again.
+    """Run the block, and raise its error about a damaged chunk again.
 
-    Name in it the newest backup that does not need the backup `damaged`.
+    The error then names the newest backup that does not need the backup `damaged`.
     """
     try:
         yield
@@ -102,7 +102,7 @@ def key_location(instance: Instance) -> str:
 
 
 def judge_key_file(instance: Instance, raw: tuple[str, ...]) -> list[FitnessFinding]:
-    """Return findings about the key file if these datasets are stored raw; change nothing."""
+    """Return findings about the key file if the datasets `raw` are stored as raw streams. Change nothing."""
     file = instance.settings.encryption.key_file
     trouble = None
     if file is not None and raw:
@@ -114,9 +114,9 @@ def judge_key_file(instance: Instance, raw: tuple[str, ...]) -> list[FitnessFind
 
 
 def judge_key(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
-    """Return findings about the key of a backup: whether the file contains the key that the volumes had at the backup.
+    """Return findings about whether the key file contains the key that the volumes had at the time of the backup.
 
-    The first chunk of each raw volume proves this. Nothing is changed.
+    The key is tried on the first chunk of each raw volume. Nothing is changed.
 
     Raises:
         DamagedError: a chunk is damaged.

@@ -1,8 +1,8 @@
-"""The exchange of a server's datasets for restored datasets, and the reversal. Interrupted changes can be repeated.
+"""The exchange of a server's datasets for restored datasets, and its reversal. Both can be repeated if interrupted.
 
 The kernel and ZFS are queried before the first change, before the exchange and before its reversal
 (`jobs/host/dataset_use_checks.py`). GUIDs and marks alone show the state of an exchange
-(`planning/restore/dataset_exchange.py`), so no command has to remember it.
+(`planning/restore/dataset_exchange.py`), so it need not be recorded.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def is_in_place(plan: RestorePlan) -> bool:
 
 
 def refuse_unclear(plan: RestorePlan, exchange: Exchange) -> None:
-    """Raise PreflightError if the datasets cannot be identified, or if the restored datasets are not complete."""
+    """Raise PreflightError if the state of the exchange is unclear, for example if restored datasets are missing."""
     if exchange.state is ExchangeState.UNCLEAR and not exchange.has_begun:
         raise PreflightError(
             f"no dataset of the server of {plan.instance} was exchanged: {'; '.join(exchange.reasons)}",
@@ -101,7 +101,7 @@ def _names(part: PromotePart) -> tuple[str, ...]:
 def swap(plan: RestorePlan, step: Promote) -> None:
     """Unmount all datasets. Rename the old datasets, then give the restored datasets the old names.
 
-    No server is running.
+    The caller has stopped the server.
 
     Raises:
         PreflightError: a server uses one of the datasets, or a rename would also rename a foreign dataset; nothing was
@@ -140,7 +140,7 @@ def _release_olds(step: Promote) -> None:
             # Plans of older versions have no GUID. If no restored dataset has its own name, this dataset may be the
             # restored one.
             continue
-        # Make this change first. By it, an undo of the exchange knows that zsnapdb unmounted the dataset.
+        # Make this change first. It tells a later undo that zsnapdb unmounted the dataset.
         datasets.set_properties(part.place, {"canmount": "noauto"})
         datasets.unmount(part.place)
     dataset_use_checks.refuse_mounted_elsewhere(
@@ -178,10 +178,9 @@ def swap_back(plan: RestorePlan, step: Promote) -> None:
 
 
 def remount(step: Promote) -> None:
-    """Mount the server's own datasets as before the exchange, and let the boot mount them as before.
+    """Mount the server's own datasets as before the exchange. They are also mounted at boot again, if they were before.
 
-    The datasets must have their own names. A server that is running on them is not disturbed, and mounted datasets stay
-    mounted.
+    The datasets must have their original names. Mounted datasets stay mounted, so a running server is not disturbed.
     """
     olds = {part.place: part for part in step.parts if part.old is not None}
     seen = datasets.properties_of(list(olds), ["canmount"]) if olds else {}
@@ -222,7 +221,7 @@ class OwnSettings:
 
 
 def notes(step: Promote, clones: Sequence[CloneSnapshot]) -> tuple[str, ...]:
-    """Return notes on the settings of production: the restored datasets get some, but cannot get others."""
+    """Return notes on which settings of production the restored datasets will get, and which they cannot get."""
     olds = [part for part in step.parts if part.old is not None]
     hidden = tuple(
         f"the files in {part.mountpoint} on this host will be hidden by the restored {part.place}"
@@ -264,8 +263,8 @@ def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnaps
 def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
     """Return the values that the new dataset still needs to behave like the old one, before the server starts.
 
-    `is_foreign`: anybody may have written the files, so set-user-id programs and device files must not work in the
-    dataset.
+    If `is_foreign` is set, anybody may have written the files, so set-user-id programs and device files must not work
+    in the dataset.
     """
     if part.old is None or not datasets.exists(part.old):
         return {}
@@ -278,10 +277,10 @@ def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
 
 
 def give_defaults(parts: Sequence[PromotePart]) -> None:
-    """Let the datasets inherit mount points (outer datasets first) and the default of `canmount`, if the old ones did.
+    """Let the datasets inherit mount points and `canmount` if the old datasets did. Outer datasets come first.
 
-    No dataset is mounted yet, because both changes make ZFS unmount it. A dataset keeps its own mount point if it would
-    inherit a different one.
+    Call this before the datasets are mounted, because both changes make ZFS unmount a dataset. A dataset keeps its own
+    mount point if it would inherit a different one.
     """
     for part in parts:
         if part.old is None or not datasets.exists(part.old):
@@ -297,7 +296,7 @@ def give_defaults(parts: Sequence[PromotePart]) -> None:
 def copy_site_settings(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
     """Copy exactly the site's settings from the old dataset to the new one, on which a server may be running.
 
-    A setting that cannot be set causes a warning, and the server continues. `is_foreign`: see `behaviour_of`. If the
+    A setting that cannot be set causes a warning, and the server continues. For `is_foreign` see `behaviour_of`. If the
     old dataset no longer exists, only the mark against other snapshot programs is removed.
     """
     if part.old is None or not datasets.exists(part.old):
@@ -327,7 +326,7 @@ def _set_all(place: str, values: Mapping[str, str], warn: Warn) -> None:
     except CommandTimeout:
         raise
     except ZsnapdbError:
-        # At least one value cannot be set, but the other values can.
+        # At least one value cannot be set. Set the others one by one.
         for name, value in values.items():
             _set(place, name, value, warn)
 
@@ -395,7 +394,7 @@ def _give_rights(place: str, wanted: Collection[Right], warn: Warn) -> None:
 def refuse_exchange(plan: RestorePlan) -> None:
     """Raise PreflightError if ZFS would refuse a rename of the exchange, or if the exchange would end an encryption.
 
-    Nothing is changed. One command queries all datasets. No command runs if the restore exchanges no datasets.
+    Nothing is changed. One command queries all datasets. If the restore exchanges no datasets, no command is run.
     """
     step = plan.promotion
     if step is None:
@@ -420,7 +419,7 @@ def refuse_exchange(plan: RestorePlan) -> None:
 
 
 def judge_keys(plan: RestorePlan) -> list[FitnessFinding]:
-    """Return findings about the keys of the datasets that clones replace. If there are clones, one command is run."""
+    """Return findings about the keys of the datasets that clones replace. Without clones, no command is run."""
     step = plan.promotion
     if step is None or not plan.clones:
         return []
@@ -432,8 +431,7 @@ def judge_keys(plan: RestorePlan) -> list[FitnessFinding]:
 def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
     """Load the keys that ZFS unloaded when clones became their own encryption roots.
 
-    If a key is unavailable, only warn, for the reason that `judge_key` describes. If every key is loaded, nothing is
-    changed.
+    If a key is unavailable, only warn. If every key is loaded, nothing is changed.
     """
     seen = encryption.at_rest(places)
     for root in sorted({one.root for one in seen.values() if one.root is not None and not one.is_unlocked}):
@@ -449,7 +447,7 @@ def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
 def encrypted_sibling(place: str, name: str) -> str | None:
     """Return the dataset `name` next to `place` if `place` is encrypted; else None.
 
-    A clone of `place` with that name can later exchange names with `place`.
+    A clone of `place` can be created under that name and later exchange names with `place`.
     """
     parent = place.rpartition("/")[0]
     if not parent or not datasets.exists(place) or encryption.at_rest([place])[place].cipher is None:

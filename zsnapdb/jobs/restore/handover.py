@@ -1,4 +1,4 @@
-"""The handover of a restored server: stopped, for a look, next to the old server, instead of it, or as a replica."""
+"""The handover of a restored server: stopped, read-only, next to the old server, in its place, or as a replica."""
 
 from __future__ import annotations
 
@@ -72,9 +72,10 @@ _QUIET_SECONDS = 600.0
 
 @dataclass(frozen=True)
 class CompletedHandover:
-    """The result of a handover: the option file (None: the site's own), and port and process of a running server.
+    """The result of a handover: the option file, and the port and process of a running server.
 
-    `socket` is the socket of a server that was started for a look.
+    `option_file` is None if the server uses the site's own. `socket` is set only for a server that was started with
+    `--handover look`.
     """
 
     option_file: Path | None
@@ -138,7 +139,7 @@ def hand_over(work: ServerWork, step: HandoverStep) -> CompletedHandover:
 
 
 def _zone_notes(plan: RestorePlan, step: HandoverStep) -> tuple[str, ...]:
-    """Return the line with the time zone of the source's process, for a unit that will start the server."""
+    """Return the time zone line that a unit needs to start the server with the source's time zone."""
     is_in_its_place = isinstance(step, Promote) and not plan.receives
     line = None if plan.zone is None or is_in_its_place else unit_line(plan.zone, host_zones(plan.zone))
     if line is None:
@@ -167,9 +168,9 @@ def _drop_step_snapshots(work: ServerWork) -> None:
 
 
 def leave_to_trial(work: ServerWork, step: LeaveStopped) -> CompletedHandover:
-    """Leave an ephemeral copy stopped, with its option file. The copy still belongs to the restore.
+    """Leave an ephemeral copy stopped, with its option file. The restore still owns the copy.
 
-    So it is not mounted at boot, and other programs create no snapshots of it. It is still mounted from its first
+    So the copy is not mounted at boot, and other programs create no snapshots of it. It stays mounted after its
     recovery.
     """
     copy = work.copy
@@ -322,7 +323,7 @@ def _promote(work: ServerWork, step: Promote) -> CompletedHandover:
 
 
 def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
-    """Hand the datasets, which now have the old names, over to the site. Finished actions are not repeated.
+    """Hand over to the site the datasets, which now have the old names. Finished actions are not repeated.
 
     Raises:
         NotOursError: a dataset with these names does not belong to this restore; nothing was changed.
@@ -380,7 +381,8 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
 def _note_history(work: ServerWork, step: Promote) -> None:
     """Record that this restore replaced production.
 
-    Production no longer has the states of backups after the restore's base. A plan without a base records nothing.
+    From this record, later commands know that production lost the states of backups after the restore's base. If the
+    plan has no base, nothing is recorded.
     """
     if work.plan.base is None:
         return
@@ -444,7 +446,7 @@ def _mount_in_order(step: Promote) -> None:
     hidden = [part for part in mounted if part not in visible]
     is_wrong = bool(hidden) or any(part not in mounted for part in step.parts)
     if is_wrong and mounted:
-        # First unmount the mounts that hide others. Then the paths of the hidden mounts work.
+        # First unmount the mounts that hide others. The paths of the hidden mounts can be used only after that.
         for part in (*reversed(visible), *hidden):
             datasets.unmount(part.place)
     mounting.mount_all((part.place for part in step.parts), {part.place: part.mountpoint for part in step.parts})
@@ -453,7 +455,7 @@ def _mount_in_order(step: Promote) -> None:
 def _replaced_origin(plan: RestorePlan) -> SourceServer:
     """Return the facts about the old server at the time of the backup, from the plan alone.
 
-    The store is not read, because the server is down meanwhile.
+    The store is not read, because that would prolong the downtime of the server.
     """
     recovered = next(step for step in plan.steps if isinstance(step, Recover))
     return SourceServer(
@@ -468,8 +470,8 @@ def _replaced_origin(plan: RestorePlan) -> SourceServer:
         key_files=plan.key_files,
         plugins=plan.plugins,
         zone=plan.zone,
-        # The plan does not say which of the backup's GTIDs were in no binlog. Any copy has executed them, so all are
-        # listed as missing in binlogs.
+        # The plan does not say which of the backup's GTIDs were in no binlog. Every copy has executed all of them, so
+        # all are listed as missing in binlogs.
         unlogged=recovered.gtids if family(plan.flavour).gtids_are_sets else None,
     )
 
@@ -477,11 +479,10 @@ def _replaced_origin(plan: RestorePlan) -> SourceServer:
 def _take_over_snapshots(plan: RestorePlan, part: PromotePart) -> None:
     """Remove this restore's snapshots from the volume.
 
-    If it is a clone, move the earlier snapshots of its origin to it. A received volume keeps no snapshot. So the next
-    backup is full and contains only the new history. A clone of the old dataset's snapshot is promoted, so that the old
-    dataset depends on the clone and can be destroyed. The snapshots up to the cloned one move to the clone, so the next
-    backup is an increment (zfs-promote(8)). The moved snapshots are never destroyed, because a clone that an
-    interrupted run promoted is not changed again.
+    A received volume keeps no snapshot, so the next backup is full and contains only the new history. A clone of the
+    old dataset's snapshot is promoted, so that the old dataset depends on the clone and can be destroyed. The snapshots
+    up to the cloned one move to the clone, so the next backup is an increment (zfs-promote(8)). The moved snapshots are
+    never destroyed, because a clone that an interrupted run promoted is not changed again.
     """
     cloned = next((step for step in plan.clones if step.role == part.role), None)
     if cloned is None:

@@ -1,4 +1,4 @@
-"""The plan of a handover: stopped, for a look, next to the old server, instead of it, or as a replica."""
+"""The plan of a handover: stopped, read-only, next to the old server, in its place, or as a replica."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ def _promoted_server_id(
     """Return the requested server_id for a server that replaces the old one, if any.
 
     Raises:
-        PreflightError: with this server_id (if none is requested, with the old one), the server would reuse GTIDs.
+        PreflightError: the server would reuse GTIDs with the requested server_id or, if none is requested, with the old
+            one.
     """
     if not family(planned.flavour).gtids_carry_server_id:
         return None
@@ -176,10 +177,10 @@ def _planned_promote(planned: RestorePlan, server_id: int | None) -> Promote:
 def _places_here(layout: RestoreLayout) -> Mapping[str, tuple[str, str]]:
     """Return dataset and mount point of the old server by role, in the pool of the target.
 
-    If no dataset of the old server exists, the server never ran on this host, and its pool may have another name.
+    If no dataset of the old server exists, the server never ran on this host. Its pool may have had another name.
 
     Raises:
-        PreflightError: the old server is on this host, in another pool, or its dataset is a pool.
+        PreflightError: the old server is in another pool of this host, or its dataset is the root of a pool.
     """
     pool = pool_of(layout.top)
     elsewhere = sorted({dataset for dataset, _ in layout.places.values() if pool_of(dataset) != pool})

@@ -64,10 +64,10 @@ Connect = Callable[[str], AbstractContextManager[Hypervisor]]
 class MachineRestoreRequest:
     """The requested restore: a backup of the machine, and the target dataset.
 
-    The target is `top`, or `name` below zsnapdb's own datasets. The name of the new domain is `domain`, else the last
-    part of the target. `accepts_older`: if the newest backup cannot be used, restore the newest usable backup.
-    `makes_parent`: the execution also creates the parent dataset of the target. `memory` is in bytes (None: as much as
-    the original has).
+    The target is `top`, or `name` below zsnapdb's own datasets. The new domain is named `domain`. If `domain` is None,
+    the new domain has the last part of the target's name. With `accepts_older`, the newest usable backup is restored if
+    the newest backup cannot be used. With `makes_parent`, the execution also creates the parent dataset of the target.
+    `memory` is in bytes. If `memory` is None, the new domain has as much memory as the original.
     """
 
     to: str = "latest"
@@ -139,7 +139,7 @@ def make(
 def _newest_wanted(
     instance: Instance, repository: Repository, request: MachineRestoreRequest
 ) -> tuple[RestoreFacts, Manifest]:
-    """Return the facts for the restore, and the requested backup, else the newest backup that may be chosen."""
+    """Return the facts for the restore, and its backup: the requested one, else the newest that may be chosen."""
     target = parse_target(request.to)
     if not isinstance(target, Latest | AtBackup):
         raise UsageError(
@@ -183,7 +183,7 @@ def _defining(
 ) -> tuple[tuple[DefineDomain, ...], tuple[str, ...]]:
     """Return the step that defines the domain, and notes on the parts that the domain lacks.
 
-    If there is no such step, a note gives the reason.
+    If the domain cannot be defined, there is no step, and a note gives the reason.
     """
     targets = {disk.target for disk in parse(text).volumes} if text is not None else set()
     if text is None or targets != set(identity.disks):
@@ -245,7 +245,7 @@ class MachineWork(RestoreWork[MachineRestorePlan]):
 
 @dataclass(frozen=True)
 class MachineRestoreResult:
-    """A restored machine. `next_step`: the restore was stopped before this step, and continues with --resume."""
+    """A restored machine. If `next_step` is set, the restore stopped before this step and continues with --resume."""
 
     plan: MachineRestorePlan
     done: tuple[CompletedStep, ...]
@@ -360,7 +360,7 @@ def _define(work: MachineWork, step: DefineDomain) -> None:
 
 HANDLERS: Handlers = {
     MachinePreflight: lambda work, step: refuse_unfit(_judge(work, step), work.events),
-    # The zvols inherit this property, so that this host does not look for partitions in the zvols (zfsprops(7)).
+    # The zvols inherit this property. It prevents this host from scanning them for partitions (zfsprops(7)).
     MakeTop: partial(make_top, more={"volmode": "dev"}),
     Receive: receive,
     CheckVolumes: _check,

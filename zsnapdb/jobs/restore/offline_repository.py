@@ -1,7 +1,7 @@
 """A restore while the store is unreachable. It uses the sets on this host and the binlogs that the server still has.
 
-A stand-in replaces the repository, and contains no backups. Its binlog archive describes the server's own files, whose
-bytes are copied and compared with these descriptions (`jobs/host/binlog_spans.py`).
+A stand-in without backups replaces the repository. Its binlog archive describes the server's own binlogs. Their bytes
+are copied and compared with these descriptions (`jobs/host/binlog_spans.py`).
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ _PIECE = 1 << 20
 
 
 def open_for_restore(instance: Instance, origin: RestoreOrigin) -> Repository:
-    """Open the repository. Return the stand-in if the store is unreachable and a set on this host can be the base.
+    """Open the repository. If the store is unreachable, return the stand-in if a set on this host can be the base.
 
     Raises:
-        UnreachableError: the store is unreachable, and there is no such set, or the user requested the repository.
+        UnreachableError: the store is unreachable, and either there is no such set or the user requested the
+            repository.
     """
     try:
         return instance.open_repository()
@@ -73,9 +74,9 @@ def archive_of(
 ) -> BinlogArchive:
     """Return the binlog archive of the instance; for a stand-in, the server's binlogs on this host.
 
-    A stand-in describes the binlogs that a restore to the target needs, or the binlogs in `only`, each up to the given
-    end (bytes). To describe a binlog, these bytes are read. Without an end, the last complete transaction is searched
-    too.
+    A stand-in describes the binlogs that a restore to the target needs. If `only` is given, it describes these binlogs,
+    each up to the given end in bytes. All bytes before the end are read. Without an end, the last complete transaction
+    is searched for.
     """
     if not is_stand_in(repository):
         return instance.archive(repository)
@@ -94,9 +95,9 @@ T = TypeVar("T")
 def stored_or_here(instance: Instance, make: Callable[[Repository], T], *, is_in_history: bool = False) -> T:
     """Return a plan based on the repository.
 
-    If the point is not in the repository, return a plan based on this host alone. The latest commits may be only in the
-    server's own binlogs, and not yet in the archive. `is_in_history`: the point is in a named history, which only the
-    archive knows. Raises the errors of the plan with the repository.
+    If the repository does not contain the point, return a plan based on this host alone. The latest commits may be only
+    in the server's own binlogs, and not yet in the archive. If `is_in_history` is set, the point is in a named history,
+    which only the archive knows. Raises the errors of the plan with the repository.
     """
     repository = open_for_restore(instance, RestoreOrigin.AUTO)
     try:
@@ -179,7 +180,7 @@ class _HostArchive(BinlogArchive):
 
 
 def _described(path: Path, keys: BinlogKeys, instance: str, server: ServerPart, end: int | None) -> ArchivedFile | None:
-    """Return the description of a binlog on this host up to `end`; None if its head is incomplete, or it is shorter.
+    """Return the description of a binlog up to `end`; None if the binlog is shorter, or its head is incomplete.
 
     If `end` is None, the description ends with the last complete transaction. Otherwise the transactions are not read.
     """

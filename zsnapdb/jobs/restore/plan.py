@@ -68,8 +68,7 @@ def receiving(
 ) -> list[Step]:
     """Return the steps that receive the chain's last backup, up to its unmounted volumes.
 
-    The first step changes nothing. `binlogs` is the size in bytes of the binlogs that are replayed later and need
-    space.
+    The first step changes nothing. `binlogs` is the size in bytes of the binlogs to replay, which also need space.
     """
     manifest, facts, clones = chain[-1], server_source(chain[-1]).server, bool(origin.snapshots)
     look = pool_needs(
@@ -106,7 +105,7 @@ def receiving(
 def recovering(manifest: Manifest, layout: RestoreLayout, unknown: Collection[str] = ()) -> list[Step]:
     """Return the steps that mount the volumes and let the server recover to the position of the backup.
 
-    `unknown` are properties that this host's OpenZFS does not know.
+    `unknown` are properties of the backup that this host's OpenZFS does not know.
     """
     parts = [
         MountPart(
@@ -127,10 +126,11 @@ def recovering(manifest: Manifest, layout: RestoreLayout, unknown: Collection[st
 class RestoreRequest:
     """The requested restore: the point, the target dataset, and the handover of the restored server.
 
-    The target is `top`, or `name` below zsnapdb's own datasets. `makes_parent`: the caller creates the parent dataset
-    of `top` before the restore begins. `accepts_older`: if the latest state cannot be reached, restore the newest
-    reachable state. `history` is the id of the binlog history that contains the point, if there are several. `origin`
-    is the source of the volumes. The default is the repository, because a drill must prove the stored backups.
+    The target is `top`, or `name` below zsnapdb's own datasets. `makes_parent` says that the caller creates the parent
+    dataset of `top` before the restore begins. With `accepts_older`, the newest reachable state is restored if the
+    latest state cannot be reached. `history` is the id of the binlog history that contains the point, if there are
+    several. `origin` is the source of the volumes. The default is the repository, because a drill has to test the
+    stored backups.
     """
 
     to: str = "latest"
@@ -229,7 +229,7 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     batches = chosen.replays(settings.restore.batch_size)
     replays = replay_steps(settings, instance, repository, planned, batches, decided.archive, decided.local)
     if replays:
-        # A replay may need the plugins of the backups after the restored one. They are listed oldest first.
+        # A replay may need plugins of the backups after the restored one. The backups are listed oldest first.
         after = _from(decided.candidates, manifest)[1:]
         later = with_later(planned.plugins, (server_source(one).server.plugins for one in after))
         planned = replace(planned, plugins=later)
@@ -294,12 +294,12 @@ def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) 
 
 
 def _from(candidates: Sequence[Backup], manifest: Manifest) -> Sequence[Backup]:
-    """Return a backup and the backups that were made after it."""
+    """Return the candidates from this backup on."""
     return candidates[[one.backup_id for one in candidates].index(manifest.backup_id) :]
 
 
 def _unlogged(candidates: Sequence[Backup], manifest: Manifest) -> tuple[str, ...]:
-    """Return the changes that the replay lacks, according to this backup and later backups of the same server."""
+    """Return the changes that the replay cannot contain, according to this and later backups of the same server."""
     servers = [server_source(one).server for one in _from(candidates, manifest)]
     own = [server for server in servers if server.server_uuid == servers[0].server_uuid]
     return tuple(dict.fromkeys(f"the replay lacks changes: {text}" for server in own for text in server.unlogged))
@@ -344,7 +344,7 @@ def _origin(manifest: Manifest, top: str, requested: RestoreOrigin) -> OriginCho
         with contextlib.suppress(NotFound):
             (here[volume.role],) = snapshots.describe([f"{volume.dataset}@{volume.snapshot}"])
     guids = {volume.role: volume.guid for volume in manifest.volumes}
-    # If a set's manifest is only on this host, the set cannot be downloaded.
+    # A set whose manifest is only on this host cannot be downloaded.
     requested = RestoreOrigin.LOCAL if is_local_set(manifest) else requested
     return choose_origin(requested, manifest.backup_id, guids, here, top)
 
@@ -375,7 +375,7 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
 def _default_top(manifest: Manifest, request: RestoreRequest) -> str:
     """Return a dataset of zsnapdb in the backup's own pool, or in the only pool of this host.
 
-    The replacement of an encrypted server may have to be next to that server's datasets.
+    To replace an encrypted server, the dataset may have to be next to that server's datasets.
     """
     name = request.name or manifest.instance
     if request.handover.kind == "promote":

@@ -57,7 +57,7 @@ def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
     findings += [] if error is None else [unfit("binlog", error.message, error.hint)]
     findings += affected_replicas.examine(work.instance, work.plan)
     if isinstance(work.plan.steps[-1], Promote):
-        # Import late: only a restore that replaces a server needs this module.
+        # Import this module late, because only a restore that replaces a server needs it.
         from zsnapdb.jobs.restore.replaced_server import judge_end
 
         findings += judge_end(work.instance, work.plan)
@@ -71,7 +71,7 @@ def _mib(count: int) -> str:
 def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --target") -> list[FitnessFinding]:
     """Return findings about the space, features and release of the receiving pool.
 
-    `elsewhere` is the hint that says how to choose another pool.
+    `elsewhere` is the hint about how to choose another pool.
     """
     findings = []
     parent = step.parent

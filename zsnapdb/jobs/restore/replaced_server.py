@@ -1,7 +1,7 @@
 """The server that a rewind replaces: its stop, and its restart if the exchange does not complete.
 
-Each change to the server is recorded in the journal beforehand. So `zsnapdb rewind --resume`, `zsnapdb restore
---abandon`, or the run itself after an error can revert the change.
+Each change to the server is first recorded in the journal. With this record, `zsnapdb rewind --resume`, `zsnapdb
+restore --abandon`, or the run itself after an error can revert the change.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
     """Return a finding if the server that the restore replaces would not stop cleanly.
 
     With O_DIRECT, OpenZFS since 2.3 returns EINVAL for writes of compressed pages. MariaDB 11.8 retries forever, but
-    stops immediately after direct=disabled. MySQL 9.7 aborts at the first write (tried on OpenZFS 2.3.9).
+    stops immediately after direct=disabled. MySQL 9.7 aborts at the first write. This was observed on OpenZFS 2.3.9.
     """
     if serving_process(planned) is None or version.kernel_release() < _HONOURS_DIRECT:
         return []
@@ -90,7 +90,7 @@ class OldServerControl:
 
     @property
     def service(self) -> ServerService:
-        """How to stop and start the server. Raises PreflightError if the server's unit is unknown."""
+        """The commands that stop and start the server. Raises PreflightError if the server's unit is unknown."""
         return service_now_or_before(self.instance, serving_process(self.plan), self.step.unit)
 
     @property
@@ -135,13 +135,13 @@ class OldServerControl:
             time.sleep(_POLL_SECONDS)
 
     def is_up(self) -> None:
-        """Record that users have a server again."""
+        """Record in the journal that users have a server again."""
         record = self.record
         if record.stopped is not None:
             self._note(record.up_at(self.instance.host.now()))
 
     def was_started(self) -> None:
-        """If a run of zsnapdb stopped the old server and it is running again, record that it was started."""
+        """If a run of zsnapdb stopped the old server, and the server is running again, record that it was started."""
         record, process = self.record, serving_process(self.plan)
         if record.stopped is not None and process is not None and self._is_the_old_one(process):
             self._note(record.up_at(max(record.stopped, process.since)))
@@ -169,10 +169,10 @@ class OldServerControl:
             )
 
     def bring_back(self) -> str:
-        """Restore the state of the old server before the rewind, and return the resulting state as text.
+        """Bring the old server back to its state before the rewind, and return the resulting state as text.
 
-        Afterwards the datasets are in their places and mounted, and the option file has its former content. If a run of
-        zsnapdb had stopped the server, it is running again. An error says which action failed.
+        Afterwards the datasets have their names and are mounted, and the option file has its former content. If a run
+        of zsnapdb had stopped the server, the server is running again. An error says which action failed.
 
         Raises:
             PreflightError: the restored datasets are all in place, so the old server cannot be restored. Nothing was

@@ -1,7 +1,7 @@
 """The replay steps of a restore.
 
-Archived binlogs become relay logs of the restored server, which applies them, or a client applies them in one session.
-During the replay no other client can reach the server.
+The restored server applies the archived binlogs as relay logs, or a client applies them in one session. During the
+replay no other client can connect to the server.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _LONGEST_REPLAY = 30 * 86_400.0
 No session can block the client, so a client that takes longer is stuck.
 """
 _SCRATCH = Path("/var/tmp")  # noqa: S108 - a new folder is made in it
-"""The folder for files of LOAD DATA during a replay: on a disk, in a new folder that only root may enter."""
+"""The folder on disk in which a replay creates its folder for files of LOAD DATA. Only root may enter that folder."""
 
 
 _Records = Mapping[tuple[int, int], RecordedTable]
@@ -96,8 +96,8 @@ def replay(work: ServerWork, step: Replay) -> None:
 def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int, CreatedTable], ...]:
     """Return the tables that were created without ENGINE, each with the number of its relay log.
 
-    `events` then contains the states of the scheduled events after the statements. Call this before the replay, because
-    the applier removes the relay logs.
+    Afterwards `events` contains the states of the scheduled events after these statements. Call this before the replay,
+    because the applier removes the relay logs.
     """
     made = CreatedTables(partial(follow, events))
     for number, part in enumerate(step.logs, 1):
@@ -110,7 +110,7 @@ def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int
 def _engine_stops(
     work: ServerWork, made: Iterable[tuple[int, CreatedTable]], records: _Records, start: Defaults, *, by: Replayer
 ) -> tuple[EngineStop, ...]:
-    """Return the places at which the replay must change the default engine. The first engine is that of `start`.
+    """Return the places at which the replay must change the default engine. It starts with the engine `start`.
 
     Warn about uncertain tables.
 
@@ -158,7 +158,7 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
 def _give_events_back(work: ServerWork, session: Session, before: EventStates, after: EventStates) -> None:
     """Restore the states that the replayed scheduled events had on the source.
 
-    The applier disables the events that it creates or alters. Warn about events whose state is in no statement.
+    The applier disables the events that it creates or alters. Warn about events whose state no statement contains.
     """
     unknown = scheduled_events.give_back(session, work.plan.flavour, work.plan.server_id, before, after)
     if unknown:
@@ -255,10 +255,10 @@ def served(
 ) -> Iterator[Session]:
     """Start the restored server for the block, with a temporary account of zsnapdb.
 
-    The statements for this account are in no binlog. Access control is active, because a server without access control
-    would load no plugins. `stays`: the server keeps running after the block. `connects`: the server may connect to
-    other servers. `reads`: additional host files that the server may see. `finally_do` runs in the last session, after
-    the account is dropped. `password` is for the account (None: a new one).
+    The statements for this account are not written to a binlog. Access control is active, because a server without
+    access control would load no plugins. If `stays` is set, the server keeps running after the block. If `connects` is
+    set, it may connect to other servers. `reads` are additional host files that it may see. `finally_do` runs in the
+    last session, after the account is dropped. `password` is the account's password (None for a new one).
     """
     copy = work.copy
     password = password or fresh_password()

@@ -1,6 +1,6 @@
-"""The facts in the repository, archive and host that a restore needs, and the decision which state is the newest.
+"""The facts that a restore needs from the repository, archive and host, and the decision which state is the newest.
 
-The facts are read once. If a newer state was stored but cannot be used, no older state is treated as the newest.
+The facts are read once. If the newest stored state cannot be used, no older state replaces it as the newest.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ B = TypeVar("B", bound=Backup)
 
 
 def catalogue_of(instance: Instance, repository: Repository, archive: Archive | None) -> tuple[Summaries, StoredCheck]:
-    """Return all backups, oldest first, and the comparison with this host's record; warn about the findings.
+    """Return all backups, oldest first, and their comparison with this host's record. Warn about differences.
 
-    While the store is unreachable, no backup is known to be missing.
+    While the store is unreachable, no backup is reported as missing.
     """
     if is_stand_in(repository):
         return Summaries((), {}), StoredCheck()
@@ -63,7 +63,7 @@ def catalogue_of(instance: Instance, repository: Repository, archive: Archive | 
 
 
 class _LastArchived(Enum):
-    """The relation of the last archived binlog to the newest backup, if the archive lacks the backup's binlog."""
+    """Relation between the last archived binlog and the newest backup if the archive lacks the backup's binlog."""
 
     BEFORE_BACKUP = auto()
     ABANDONED = auto()
@@ -72,11 +72,11 @@ class _LastArchived(Enum):
 
 @dataclass(frozen=True)
 class RestoreFacts:
-    """The facts in repository, archive and host for a restore to a target.
+    """The facts from repository, archive and host for a restore to a target.
 
-    `requested` is the text of the target as the user wrote it. `archive` is None if it was not read because the target
-    does not need it. `history` is the id of the binlog history that contains the target, if there are several.
-    `accepts_older`: if the newest state cannot be used, restore the newest usable state.
+    `requested` is the text of the target as the user wrote it. `archive` is None if the target does not need it.
+    `history` is the id of the binlog history that contains the target, if there are several. With `accepts_older`, the
+    newest usable state is restored if the newest state cannot be used.
     """
 
     instance: Instance
@@ -113,13 +113,13 @@ class RestoreFacts:
         return tuple(unusable)
 
     def _newer_future(self) -> list[str]:
-        """Return the doubtful backups with a future time that come after the newest backup that may be chosen."""
+        """Return the backups with a future time that come after the newest backup that may be chosen."""
         ids, unchosen = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.unchosen
         newest_present = max((number for number, name in enumerate(ids) if name not in unchosen), default=-1)
         return [name for name in ids[newest_present + 1 :] if name in self.checked.doubtful_future]
 
     def choosable(self, history: str | None = None) -> tuple[Summary, ...]:
-        """Return the backups that may be used for the target. If it names a backup, these are all backups.
+        """Return the backups that may be used for the target. If the target names a backup, return all backups.
 
         Otherwise foreign backups and backups with a future time are left out. If the newest state is requested, without
         a `history`, backups whose state production lost are left out too.
@@ -159,8 +159,8 @@ class RestoreFacts:
         """Return the backups of the server whose newest state is requested.
 
         Several servers may have written backups under the name of the instance. If this host stored backups, its own
-        server is chosen, else the server whose GTIDs prove that it continued all others. For the latest state of a
-        named history, all backups are returned.
+        server is chosen. Otherwise the server is chosen whose GTIDs prove that it continued all others. For the latest
+        state of a named history, all backups are returned.
 
         Raises:
             HistoryError: there is no such server.
@@ -182,8 +182,8 @@ class RestoreFacts:
         """Return the stored backups and the local sets with which a restore may begin, oldest first.
 
         If the repository or the newest backup was requested, local sets are left out. Local sets must belong to the
-        server of the newest stored backup. They must be in the pool of the target `top` (None: any pool), because a
-        clone stays in its pool.
+        server of the newest stored backup. They must be in the pool of the target `top`, because a clone stays in its
+        pool. If `top` is None, any pool is right.
         """
         if origin is RestoreOrigin.REPOSITORY or self.target == AtBackup(None):
             return list(stored)
@@ -206,8 +206,8 @@ class RestoreFacts:
     def present_archive(self, candidates: Sequence[Backup]) -> Archive | None:
         """Return the archive if its newest history is production's present history; else None.
 
-        This matters only to `latest`. After a restore replaced production, or after `zfs rollback`, the newest archived
-        history may be abandoned. The history is present if a later backup can be rolled forward into it, or if
+        This matters only for `latest`. The newest archived history may have been abandoned by a restore that replaced
+        production, or by `zfs rollback`. The history is present if a later backup can be rolled forward into it, or if
         production has its binlogs. It is abandoned if production has the newest backup's binlog instead. If production
         shows that all archived binlogs ended before the newest backup, the archive is returned without them.
 
@@ -227,7 +227,7 @@ class RestoreFacts:
             if place is _LastArchived.ABANDONED:
                 return None
             if place is _LastArchived.BEFORE_BACKUP:
-                # No archived binlog is newer than the backup, whatever times the binlogs contain.
+                # No archived binlog is newer than the backup, even if the times in the binlogs are later.
                 return replace(archive, files=())
         if not is_left:
             return archive
@@ -313,9 +313,9 @@ class RestoreFacts:
         return tuple(self.whole(link) for link in restore_chain(stored, backup, damaged))
 
     def notes_beside(self, chosen: str) -> tuple[str, ...]:
-        """Return notes on newer backups than the chosen one: foreign backups, and backups whose state was discarded.
+        """Return notes on backups newer than the chosen one: foreign backups, and backups whose state was discarded.
 
-        For a time or a GTID, the only note is that production no longer has the chosen backup's state.
+        If the target is a time or a GTID, the only possible note is that production lost the chosen backup's state.
         """
         ids, taken_back = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.taken_back
         if not newest_state_check.asks_for_newest(self.target) or chosen not in ids:
@@ -383,7 +383,7 @@ def read_known(
 
 
 def _leads_into(last: ArchivedFile, backups: Sequence[Backup], archive: Archive) -> bool:
-    """Return whether these backups can be rolled forward into the history of a file."""
+    """Return whether one of these backups can be rolled forward into the history of an archived binlog."""
     if not backups:
         return False
     points_here = [point_of(manifest) for manifest in backups]

@@ -1,7 +1,7 @@
-"""`zsnapdb rewind`: returns the server of an instance to a point, in place, with data on this host.
+"""`zsnapdb rewind`: returns an instance's server to a point, in place, from data on this host.
 
-The restore is prepared and proved next to the running server. Only then is the server stopped. The restored datasets
-replace the server's own, and the server is started again. The replaced datasets are kept.
+The restore is prepared and checked next to the running server. The server is stopped only after these checks. The
+restored datasets replace the server's own, and the server is started again. The replaced datasets are kept.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from zsnapdb.planning.server_family import family
 
 @dataclass(frozen=True)
 class RewindRequest:
-    """The point, the origin of the volumes, and the new server_id for MariaDB (None: a random one)."""
+    """The point, the origin of the volumes, and the new server_id for MariaDB (None for a random one)."""
 
     to: str
     origin: RestoreOrigin = RestoreOrigin.AUTO
@@ -87,7 +87,7 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
     The errors of a restore's plan are raised too.
 
     Raises:
-        PreflightError: it is unknown how to stop and start the server, or MariaDB cannot get a new server_id.
+        PreflightError: zsnapdb does not know how to stop and start the server, or MariaDB cannot get a new server_id.
     """
     planned = _restore_plan(settings, instance, replace(request, to=ago(request.to, instance.host.now())))
     process = serving_process(planned)
@@ -101,7 +101,7 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
             hint="set control.server_id_file of the instance to a new file in a folder that the server's option files"
             f" include, such as {family(planned.flavour).option_folder}/zz-zsnapdb.cnf",
         )
-    # Record the unit now, because a later --resume could not find the unit of a stopped server.
+    # Record the unit now, because a later --resume cannot find the unit of a stopped server.
     last = replace(handover, unit=service.unit)
     return RewindPlan(replace(planned, steps=(*planned.steps[:-1], last)), service, file)
 
@@ -119,10 +119,10 @@ def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest
         try:
             return restore_plan.make(settings, instance, here, _restore_request(instance, request, RestoreOrigin.LOCAL))
         except (UsageError, ForeignInsideError):
-            # With a different origin of the volumes, the error would be the same.
+            # Another origin of the volumes would not avoid this error.
             raise
         except ZsnapdbError as error:
-            # The point may be older than the sets on this host, or newer than a binlog that no longer exists.
+            # The point may be older than the sets on this host, or it may need a binlog that no longer exists.
             on_host = error
     if request.origin is RestoreOrigin.LOCAL and on_host is not None:
         raise on_host
@@ -155,7 +155,7 @@ class Outage:
     """The expected effects on the server's users.
 
     `start_seconds` is the time that one start and stop of the prepared server took. `readers` are the clients that read
-    the server's binlogs (None: the server does not answer).
+    the server's binlogs, or None if the server does not answer.
     """
 
     plan: RestorePlan
@@ -166,11 +166,11 @@ class Outage:
 
 @dataclass(frozen=True)
 class RewindResult:
-    """A running rewound server. If `outage` is None, the rewind is only prepared, and waits for --resume.
+    """A running rewound server. If `outage` is None, the rewind is only prepared and waits for --resume.
 
-    `prepared` is the duration of this run's preparation in seconds. `outage` is the time in seconds in which users had
-    no server, over all runs. `finished_before` (UTC) is the time when an earlier run finished the rewind, so that this
-    run did nothing. `backup_error` is the reason why a requested backup of the new history is missing.
+    `prepared` is the duration of this run's preparation in seconds. `outage` is the total time in seconds, over all
+    runs, in which users had no server. `finished_before` (UTC) is the time when an earlier run finished the rewind, so
+    that this run did nothing. `backup_error` is the reason why a requested backup of the new history is missing.
     """
 
     plan: RestorePlan
@@ -191,9 +191,9 @@ class RewindResult:
 
 
 Ask = Callable[[Outage], bool]
-"""Function that is called when everything is prepared, before the server is stopped.
+"""Function that is called before the server is stopped, when everything is prepared.
 
-False: the rewind waits for --resume.
+If it returns False, the rewind waits for --resume.
 """
 
 
@@ -204,7 +204,7 @@ def rewind(
 
     After an error before the stop, the server is unchanged, and the restore waits for --resume or for `zsnapdb restore
     --abandon`. After an error between the stop and the end of the exchange, the old server is started again in its
-    former state. If that fails, a note on the error says so. Signals take effect when a server is running again.
+    former state. If that fails, a note on the error says so. Signals are delayed until a server is running again.
     """
     with lock_instance(instance, "rewind", "rewinding"):
         began = time.monotonic()
@@ -264,7 +264,7 @@ def _again(instance: Instance, planned: RestorePlan) -> RewindPlan:
 
 
 class _Rewinding:
-    """A rewind whose restore is prepared. The methods are the steps while the server is down."""
+    """A rewind whose restore is prepared. Its methods are the steps that run while the server is down."""
 
     def __init__(self, settings: Settings, instance: Instance, planned: RewindPlan, prepared: float) -> None:
         self.settings = settings
@@ -279,7 +279,7 @@ class _Rewinding:
         return self.planned.restore
 
     def finish(self, ask: Ask, *, backs_up: bool) -> RewindResult:
-        """Ask the user if the server is running, and replace the server.
+        """Ask the user for confirmation, and replace the server.
 
         If an earlier run stopped the server, do not ask again.
         """

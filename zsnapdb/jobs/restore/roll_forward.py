@@ -1,7 +1,7 @@
 """`zsnapdb restore --continue-to`: rolls a finished restore forward to a later point, if it was not handed over.
 
-The restored server must be unchanged since the restore: stopped, or running only for a look. Only the transactions
-between the two points are replayed.
+The restored server must be unchanged since the restore: stopped, or running only with `--handover look`. Only the
+transactions between the two points are replayed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, destruction
 
 _WHOLE = 1 << 62
-"""A batch size in bytes that exceeds the size of all binlogs together."""
+"""A batch size in bytes that exceeds the total size of all binlogs."""
 NEXT, HERE = "next", "here"
 """The names of two points: one transaction further, and the present point of the restore."""
 
 
 @dataclass(frozen=True)
 class ContinueRequest:
-    """The next point, the dataset of the finished restore (None: the only restore), and the new handover.
+    """The next point, the dataset of the finished restore (None if there is only one), and the new handover.
 
     The point `next` is one transaction further. With the point `here`, the restore is handed over at its present point.
     """
@@ -106,8 +106,8 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
 
     Raises:
         NotFound: the point is not after the point of the restore.
-        PreflightError: the restored server is running, and not only for a look, or its position cannot be proved
-            because transactions have no GTIDs.
+        PreflightError: the restored server is running and was not started by `--handover look`, or its position cannot
+            be proved because transactions have no GTIDs.
         UsageError: the point is a backup or `latest`.
     """
     journal = finished(settings, instance, request.top)

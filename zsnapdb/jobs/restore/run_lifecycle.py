@@ -44,10 +44,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class RestoreKind(Generic[J, R]):
-    """The types and functions of a restore that differ between servers and machines.
+    """The types and functions that differ between restores of servers and machines.
 
-    `look` is the step that changes nothing; before it no journal is written. `result` returns the result of a run.
-    `noted` returns the journal in memory, with the records that a step wrote to the journal on disk.
+    `look` is the first step, which changes nothing. The journal is written only after it. `result` returns the result
+    of a run. `noted` returns the journal in memory, with the records that a step wrote to the journal on disk.
     """
 
     journals: Callable[[Path], JournalFolder[J]]
@@ -60,7 +60,7 @@ class RestoreKind(Generic[J, R]):
     def execute(
         self, work: RestoreWork[Any], confirm: Confirm = confirm_every_step, stop_after: str | None = None
     ) -> R:
-        """Execute the steps of exactly this work's plan, with a journal; nothing is planned again.
+        """Execute exactly the steps of this work's plan, with a journal. Nothing is planned again.
 
         The errors of `RestoreRun.carry_out` are raised too.
 
@@ -131,7 +131,7 @@ class RestoreRun(Generic[J]):
     def carry_out(self, confirm: Confirm = confirm_every_step, stop_after: str | None = None) -> Self:
         """Run the unfinished steps in order. The caller holds the locks of `lock_target`.
 
-        After an error, received volumes stay for another try, even an incomplete volume. After an interruption,
+        After an error, received volumes stay for another try, even if a volume is incomplete. After an interruption,
         everything stays. Datasets and journal are removed only if no volume was received or mounted before the error,
         or if the repository is damaged. If the removal fails, the journal stays, and --abandon removes the rest.
         Without a journal, any error removes everything that was created.
@@ -183,7 +183,7 @@ class RestoreRun(Generic[J]):
 
     def _after_error(self, journals: JournalFolder[J], error: BaseException) -> None:
         journal, steps = self.journal, self.work.plan.steps
-        # Clones can be created again quickly, perhaps from other snapshots.
+        # Clones need not be kept, because they can be created again quickly, perhaps from other snapshots.
         received = any(journal.is_done(step.name) and isinstance(step, Receive | MountVolumes) for step in steps)
         receives = any(isinstance(step, Receive) for step in steps)
         has_begun = journals.path(journal.top).exists()
@@ -226,7 +226,7 @@ class RestoreRun(Generic[J]):
     def _removes(self, error: BaseException) -> bool:
         """Remove everything that the restore created.
 
-        If the removal fails too, add a note to the error and return False.
+        Return whether that succeeded. If the removal fails, add a note to the error.
         """
         try:
             self.work.remove()
@@ -237,7 +237,7 @@ class RestoreRun(Generic[J]):
 
 
 def refuse_unfit(findings: Sequence[FitnessFinding], events: Events) -> None:
-    """Raise the error if these findings of a restore's preflight contain an objection; else report the warnings."""
+    """Raise an error if these findings of a restore's preflight contain an objection. Otherwise report the warnings."""
     error = objection(findings)
     if error is not None:
         raise error
@@ -248,7 +248,7 @@ def refuse_unfit(findings: Sequence[FitnessFinding], events: Events) -> None:
 
 @contextlib.contextmanager
 def lock_target(instance: Instance, plan: AnyRestorePlan) -> Iterator[None]:
-    """Take the locks of this target dataset and of its mount points."""
+    """Lock this target dataset and its mount points."""
     with contextlib.ExitStack() as locked:
         doing, folder = f"restoring to {plan.top}", instance.host.run
         locked.enter_context(exclusive(f"restore-{plan.top}", doing=doing, folder=folder))
@@ -260,7 +260,7 @@ def lock_target(instance: Instance, plan: AnyRestorePlan) -> Iterator[None]:
 
 @contextlib.contextmanager
 def exclusive_journal(instance: Instance, journals: JournalFolder[J], top: str | None) -> Iterator[J]:
-    """Yield the journal of an unfinished restore, which is read again under the restore's lock.
+    """Take the restore's lock, read the journal of the unfinished restore again, and yield it.
 
     Raises:
         UnknownNameError: another process finished or abandoned the restore before this process got the lock.

@@ -1,7 +1,7 @@
 """The results of `restore` runs whose id the caller chose. The journal of the restore contains the id.
 
 If the restore is finished, its result is returned. An interrupted restore next to the server continues, as with
---resume. If a restore may have begun to exchange production's datasets, only a person can continue it, because a person
+--resume. Only a person can continue a restore that may have begun to exchange production's datasets, because somebody
 may have inspected, repaired or changed the server meanwhile. The same applies to a restore that would replace the
 server with a state that was chosen long ago.
 """
@@ -32,7 +32,7 @@ _CLOCKS = timedelta(seconds=TOLERANCE)
 def restored(
     settings: Settings, instance: Instance, confirm: Confirm = confirm_every_step, stop_after: str | None = None
 ) -> RestoreResult | None:
-    """Return the restore of the run with this id, or continue it; None if the run left nothing.
+    """Return the restore of the run with this id, or continue that restore. Return None if the run left nothing.
 
     Raises:
         PreflightError: the restore was interrupted while it exchanged the server's datasets, or it would replace them
@@ -55,7 +55,7 @@ def restored(
 def restored_machine(
     settings: Settings, instance: Instance, confirm: Confirm = confirm_every_step, stop_after: str | None = None
 ) -> MachineRestoreResult | None:
-    """Do the same as `restored` for a virtual machine, which never replaces the original."""
+    """Do the same as `restored` for a virtual machine. A restored machine never replaces the original."""
     journals = MachineJournals(settings.restore.journal)
     done = _of_run(journals.finished(), instance)
     if done is not None:

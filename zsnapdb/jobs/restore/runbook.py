@@ -1,4 +1,4 @@
-"""A runbook: the present plan of `restore`, with step durations from past drills and the site's contacts."""
+"""A runbook: the current plan of `restore`, with step durations from past drills and the site's contacts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zsnapdb.repository import drills
 from zsnapdb.repository.verifications import known_damage
 
 _DRILLS = 50
-"""The number of newest drills from which the duration of a step is taken."""
+"""The number of newest drills from which step durations are taken."""
 
 
 @dataclass(frozen=True)

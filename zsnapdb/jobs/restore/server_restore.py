@@ -88,7 +88,7 @@ class RestoreResult:
         return self.handed_over.option_file if self.handed_over is not None else None
 
     def seconds(self, *kinds: type) -> float:
-        """Return the total duration in seconds of the steps of these kinds."""
+        """Return the total duration in seconds of all steps of the given kinds."""
         names = {step.name for step in self.plan.steps if isinstance(step, kinds)}
         return sum(done.seconds for done in self.done if done.step in names)
 
@@ -169,7 +169,7 @@ def resume(
     in_place: Callable[[], None] = lambda: None,
     judge: Callable[[RestoreJournal], None] = lambda _: None,
 ) -> RestoreResult:
-    """Continue an interrupted restore. `in_place`: see `ServerWork`. Raises the errors of `RestoreKind.resume`."""
+    """Continue an interrupted restore. For `in_place` see `ServerWork`. Raises the errors of `RestoreKind.resume`."""
 
     def work(own: Instance, plan: RestorePlan) -> ServerWork:
         return ServerWork(settings, own, reopen(own, plan), plan, in_place)
@@ -180,7 +180,7 @@ def resume(
 
 @dataclass(frozen=True)
 class AbandonedRun:
-    """An abandoned restore. `left` is the state of the server that the restore would have replaced ("": none)."""
+    """An abandoned restore. `left` is the state of the server that it would have replaced, or "" if there is none."""
 
     plan: RestorePlan
     left: str = ""
@@ -202,7 +202,7 @@ def abandon(
     before = journals.find(instance.name, top)
     with contextlib.ExitStack() as locked:
         if before.plan.promotion is not None:
-            # While a rewind waits for the user's answer, it does not hold the lock of its restore.
+            # A rewind that waits for the user's answer does not hold the lock of its restore.
             locked.enter_context(lock_instance(instance, "rewind", "giving a rewind up of"))
         journal = locked.enter_context(exclusive_journal(instance, journals, before.top))
         planned, left = journal.plan, ""
@@ -240,7 +240,10 @@ HANDLERS: Handlers = {
 
 
 def result_of(journal: RestoreJournal, handed_over: CompletedHandover | None = None) -> RestoreResult:
-    """Return the result of the restore with this journal. `handed_over` is the state of the server (None: unknown)."""
+    """Return the result of the restore with this journal.
+
+    `handed_over` is the state of the server, or None if it is unknown.
+    """
     planned = journal.plan
     last = planned.point.last
     first = next(step for step in planned.steps if isinstance(step, Recover))
@@ -255,6 +258,6 @@ SERVER: RestoreKind[RestoreJournal, RestoreResult] = RestoreKind(
     HANDLERS,
     Preflight,
     lambda run: result_of(run.journal, run.outcome if isinstance(run.outcome, CompletedHandover) else None),
-    # A handover writes records about the old server to the journal on disk.
+    # A handover writes records about the old server only to the journal on disk.
     lambda own, on_disk: replace(own, old_server=on_disk.old_server),
 )

@@ -1,4 +1,4 @@
-"""The steps of a restored server up to its recovery: mount, first start, checks; and the snapshots between them."""
+"""The first steps of a restored server: mount, first start and checks. Also the snapshots between the steps."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _proved_guids(parts: Sequence[MountPart], *, may_be_clones: bool) -> dict[st
 
 def mount(work: ServerWork, step: MountVolumes) -> None:
     """Compare GUIDs, restore properties, and mount the datasets, outermost first."""
-    # Leave the memory to the server that starts next.
+    # Free memory for the server that starts next.
     work.memory.clear()
     proved = _proved_guids(step.parts, may_be_clones=bool(work.plan.clones))
     for part in step.parts:
@@ -105,15 +105,15 @@ def be_mounted(work: ServerWork) -> None:
     Before the handover the datasets are not mounted automatically after a reboot.
 
     Raises:
-        NotOursError: a dataset with one of these names does not belong to this restore. (A continued restore knows only
-            the names.)
+        NotOursError: a dataset with one of these names does not belong to this restore. A continued restore knows only
+            the names.
     """
     destruction.prove(work.datasets, work.mark)
     mounting.mount_all(work.datasets)
 
 
 def take_back(work: ServerWork, snapshot: str) -> None:
-    """Roll all volumes back to their snapshot with that name, and mount them.
+    """Roll all volumes back to their snapshots with that name, and mount the volumes.
 
     If an interrupted run left a server of the copy running, end the server first.
     """
@@ -141,8 +141,8 @@ def snapshot_step(work: ServerWork, step: str) -> None:
 def was_kept(work: ServerWork, step: str) -> bool:
     """Return whether an interrupted run snapshotted the finished step, even if the journal does not record it.
 
-    One request creates all snapshots of a step or none. If they exist, the step is not repeated, because the snapshots
-    of the previous step may already be destroyed. If some of these remain, they are destroyed now.
+    One request creates either all snapshots of a step or none. If they exist, the step is not repeated, because the
+    snapshots of the previous step may already be destroyed. Remaining snapshots of the previous step are destroyed now.
     """
     own = {f"{dataset}@{STEP_SNAPSHOT}{step}" for dataset in work.datasets}
     known = step_snapshots(work.datasets)
@@ -162,7 +162,7 @@ def step_snapshots(places: Sequence[str]) -> list[str]:
 def recover(work: ServerWork, step: Recover) -> None:
     """Start the server once on the received files and binlogs, without clients. Check it and shut it down.
 
-    The server must recover to exactly the recorded GTIDs. It keeps the identity of the old server.
+    The server must recover to exactly the recorded GTIDs. It has the identity of the old server.
     """
     if not work.is_first_run:
         be_mounted(work)
@@ -210,7 +210,7 @@ def read_position(work: ServerWork, expected: Position) -> Position:
 def take_up(work: ServerWork, step: ResumedRun) -> None:
     """Prove that the server of the finished restore is still at its point, and snapshot its volumes.
 
-    After a handover for a look, roll the volumes back to the snapshots of exactly this state.
+    If the server was handed over with `look`, roll the volumes back to the snapshots of this state.
 
     Raises:
         ConsistencyError: the server is no longer at its point, because a client wrote to it.

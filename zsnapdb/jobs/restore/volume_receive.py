@@ -1,6 +1,6 @@
-"""The receiving or cloning of a backup's volumes into new datasets, for every kind of source.
+"""Functions that receive or clone a backup's volumes into new datasets, for every kind of source.
 
-An interrupted receive resumes if the partial state in ZFS and the stored stream allow it.
+If the partial state in ZFS and the stored stream allow it, an interrupted receive resumes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ P = TypeVar("P", bound=RestoreIdentity)
 class ReceivingWork(Generic[P]):
     """A restore that is being executed, for every kind of source.
 
-    `is_first_run`: the target did not exist when this run began, so no earlier run left data in it.
+    `is_first_run` is set if the target did not exist when this run began, so that no earlier run left data in it.
     """
 
     settings: Settings
@@ -88,7 +88,7 @@ class RestoreWork(ReceivingWork[A]):
         return False
 
     def is_irreversible(self) -> bool:
-        """Return whether a server may have no other dataset than the restored one.
+        """Return whether the restored dataset may be the server's only one.
 
         In this case no dataset is removed.
         """
@@ -125,7 +125,7 @@ def pool_needs(
 ) -> N:
     """Return the step that checks the pool's space and features for a chain of backups received into the dataset `top`.
 
-    `binlogs` is the size in bytes of the binlogs that are replayed later. `clones`: no space is needed for volumes,
+    `binlogs` is the size in bytes of the binlogs that are replayed later. With `clones`, the volumes need no space,
     because a clone shares every block with its snapshot. `more` contains the other fields of the step.
     """
     features = 0
@@ -134,7 +134,7 @@ def pool_needs(
     return kind(
         pool=pool_of(top),
         parent=top.rpartition("/")[0],
-        # Each replayed transaction needs space three times: in a relay log, in a binlog, and in the tables.
+        # Each replayed transaction uses space in a relay log, in a binlog, and in the tables.
         plain_bytes=(0 if clones else sum(manifest.plain_size for manifest in chain)) + 3 * binlogs,
         stored_bytes=(0 if clones else sum(manifest.stored_size for manifest in chain)) + binlogs,
         features=0 if clones else features,
@@ -189,7 +189,7 @@ def warn_remaining(events: Events, places: Iterable[str]) -> None:
 def make_top(work: ReceivingWork[P], step: MakeTop, more: Mapping[str, str] | None = None) -> None:
     """Create the parent dataset of sibling volumes, unless this restore has already created it.
 
-    The properties `more` are also set.
+    The properties in `more` are also set.
 
     Raises:
         NotOursError: the dataset does not belong to this restore.
@@ -277,7 +277,7 @@ def _bring(
 
 
 def _workers(settings: StreamSettings, volume: VolumePart) -> int:
-    """Return the number of chunks to fetch in parallel. If the chunks are larger than this host's own, fetch fewer."""
+    """Return the number of chunks to fetch in parallel. It is smaller for chunks larger than this host's own."""
     largest = max((chunk.plain_size for chunk in volume.chunks), default=0)
     return decide_workers(settings.concurrency, largest, settings.chunk_size)
 
@@ -297,7 +297,7 @@ def _properties_of(work: ReceivingWork[P], step: Receive, volume: VolumePart) ->
 
 
 def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
-    """Wait for the end of an earlier `zfs receive` into the dataset, and return whether the snapshot exists.
+    """Wait until an earlier `zfs receive` into the dataset ends, and return whether the snapshot exists.
 
     The earlier receive keeps its partial state, or removes the dataset that it created.
 
@@ -402,7 +402,7 @@ def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]
 
 
 def _is_refused(error: CommandError | NotResumableError, step: Receive, interrupted: _InterruptedReceive) -> bool:
-    """Return whether the receive cannot be resumed: the stream lacks the remaining part, or ZFS refused every record.
+    """Return whether the receive cannot be resumed, because the stream lacks the rest or ZFS refused every record.
 
     After other errors, such as a full pool, the receive can be resumed.
     """

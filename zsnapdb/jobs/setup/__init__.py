@@ -1,1 +1,1 @@
-"""Setup of a host (find a server, configure its protection, move its files, verify the result), and its removal."""
+"""The setup of a host: find a server, configure its protection, move its files, verify the result. Also its removal."""

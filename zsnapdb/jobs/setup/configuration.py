@@ -1,4 +1,4 @@
-"""The configuration file that setup writes, and the removal of an instance from the file and from the schedule."""
+"""The configuration file that setup writes, and the removal of an instance from this file and from the schedule."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class _Entry(BaseModel):
 class _Record(BaseModel):
     """The configuration tables that setup wrote, by instance.
 
-    While the file is being replaced, an instance has two entries. The content of the file shows which entry is valid.
+    While the configuration file is being replaced, an instance has two entries. The file's content shows which is
+    valid.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -73,8 +74,8 @@ def written_tables(file: Path, instance: str) -> WrittenTables | None:
 def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> None:
     """Write the configuration, unless the file already has this text.
 
-    A new file is readable only by its owner. A replaced file keeps its owner and mode, and a file in the same folder
-    keeps the old text. `tables` are the tables that setup wrote for the instance.
+    A new file is readable only by its owner. A replaced file keeps its owner and mode. Another file in the same folder
+    then contains the old text. `tables` are the tables that setup wrote for the instance.
     """
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     before = _text(file)
@@ -97,7 +98,7 @@ def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePat
 def remove_tables(file: Path, rest: str, instance: str) -> None:
     """Write the rest of the configuration, without the instance. Remove the file if nothing is left.
 
-    Another file in the same folder keeps the old text.
+    Another file in the same folder then contains the old text.
     """
     if not file.is_file() or _text(file) == rest:
         return
@@ -128,7 +129,7 @@ def _record_file(file: Path) -> Path:
 def _record(file: Path) -> _Record:
     """Return the record.
 
-    If it is missing or invalid, return an empty record, so that no table is treated as setup's own.
+    If the record is missing or invalid, return an empty one, so that no table is treated as setup's own.
     """
     record = _record_file(file)
     if not record.is_file():
@@ -146,7 +147,7 @@ def _note(file: Path, record: _Record) -> None:
 def find_removal(instance: str | None, configuration: Path | None) -> RemovalPlan:
     """Return the plan of the removal; change nothing.
 
-    Raises PreflightError if the caller is not root, UsageError if the instance is not configured.
+    Raises PreflightError if the caller is not root, and UsageError if the instance is not configured.
     """
     if os.geteuid() != 0:
         raise PreflightError("only root can remove a setup", hint="run it as root")

@@ -63,9 +63,9 @@ def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
 
 
 def with_store(planned: SetupPlan) -> SetupPlan:
-    """Check the repository, which otherwise only the last step uses.
+    """Check the repository early, because otherwise only the last step uses it.
 
-    If it is unreadable, return a plan that is refused.
+    If the repository cannot be read, return a plan with a refusal.
     """
     if planned.refusals:
         return planned
@@ -93,7 +93,7 @@ def before_keys(planned: SetupPlan) -> Settings:
 
 
 def _interrupted_move() -> StartedMove | None:
-    """Return the interrupted move and its possible next step. If the server has just started, wait until it runs."""
+    """Return the interrupted move and its possible next step. If the server was just started, wait until it runs."""
     record = move_state.recorded()
     if record is None:
         return None
@@ -172,7 +172,7 @@ def _signer(key: Path) -> str | None:
 
 
 def _agent_reads() -> str | None:
-    """Return the configuration that this host's agent reads; None if there is no unit, or no setting in the file."""
+    """Return the configuration that this host's agent reads; None without a unit, or if the file has no settings."""
     unit = next(
         (file for file in (Path(UNIT_FILE), *(Path(folder, UNIT) for folder in PACKAGED_UNITS)) if file.exists()), None
     )

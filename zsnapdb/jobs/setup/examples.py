@@ -58,9 +58,9 @@ def _name(path: Path) -> str:
 
 
 def find(name: str) -> Example:
-    """Return the example with that name, or with a name that ends with `/name`.
+    """Return the example with that name, or whose name ends with a slash and that name.
 
-    Raises UsageError with all names if there is no such example.
+    Raises UsageError, which lists all names, if there is no such example.
     """
     known = examples()
     matching = [example for example in known if example.name == name or example.name.endswith(f"/{name}")]
@@ -72,7 +72,7 @@ def find(name: str) -> Example:
 
 
 def flavour_of(instance: Instance) -> Flavour:
-    """Return the flavour of the running server of the instance. The account need not exist yet.
+    """Return the flavour of the instance's running server. zsnapdb's account on the server need not exist yet.
 
     Raises ServerError if the server cannot be reached.
     """
@@ -87,7 +87,7 @@ def grants(flavour: Flavour, user: str = DEFAULT_USER) -> str:
 
 _MOST = 500
 _PATIENCE = 3.0
-"""The time limit in seconds for each answer of the server, because a person waits for the shell."""
+"""The time limit in seconds for each answer of the server. It is short, because a person waits for the shell."""
 
 
 def table_names(instance: Instance, beginning: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The move of a server's files to ZFS: check, create, stop, copy, compare, switch, start. The old files are kept."""
+"""The move of a server's files to ZFS: check, create, stop, copy, compare, switch and start. The old files are kept."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def option_folder(flavour: Flavour) -> str:
 
 
 def server_id_file(flavour: Flavour) -> str:
-    """Return the path of the option file for a new server_id after a rewind; "" if it is not needed, or has no folder.
+    """Return the path of the option file for a new server_id after a rewind; "" if it is not needed or has no folder.
 
     All servers of a host may read the folder, so the file is used only if the host has a single server.
     """
@@ -115,7 +115,7 @@ _TRIES = 5
 def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
     """Copy every file, and compare every copy.
 
-    Remove other files from the datasets; the caller has checked these files. Raises ConsistencyError if a copy differs
+    Other files, which the caller has checked, are removed from the datasets. Raises ConsistencyError if a copy differs
     from its original.
     """
     source, logs = Path(move.server.datadir), Path(move.places.staging)
@@ -154,8 +154,9 @@ def snapshot(move: ServerMove) -> tuple[int, ...]:
 def snapshot_of_copies(record: MoveRecord) -> tuple[int, ...]:
     """Create the snapshots that later prove whether the copies changed. Return their GUIDs.
 
-    After a sync, ZFS itself may write to a dataset (observed after `sync -f`), which looks like a change. So snapshots
-    are repeated until no change follows. If changes still follow, the copies are later treated as changed.
+    After a sync, ZFS itself may write to a dataset (observed after `sync -f`), which looks like a change. So the
+    snapshots are repeated until no change follows. If every try is followed by a change, the copies are later treated
+    as changed.
     """
     for _ in range(_TRIES):
         kept = snapshot(record.move)
@@ -182,7 +183,7 @@ def _finish(move: ServerMove, source: Path, logs: Path, data: Path) -> None:
 
 Tell = Callable[[str], None]
 _SERVICE_SECONDS = 900.0
-"""The maximum time in seconds for systemd to stop or start a server.
+"""The maximum time in seconds that systemd may take to stop or start a server.
 
 A stopping server may first write its buffer pool.
 """
@@ -196,8 +197,8 @@ _ENDED = ("failed", "inactive")
 def execute(move: ServerMove, step: MoveStep = MoveStep.COPY, tell: Tell = lambda _: None) -> None:
     """Execute the planned step. Afterwards the server is running on ZFS, and its old files are in `move.places.old`.
 
-    After errors other than PreflightError, the server is running on its old files, unless the error says otherwise. The
-    same setup then continues. Raises PreflightError if a different step is now the next one; nothing was changed.
+    After errors other than PreflightError, the server is running on its old files, unless the error says otherwise, and
+    the same setup can continue. Raises PreflightError, before any change, if another step is now the next one.
     """
     make_private(move_state.journal().parent)
     before = move_state.recorded()
@@ -241,7 +242,7 @@ class _Moving:
                     with uninterrupted(self.tell):
                         self._stop()
                     self._copy()
-                    # From here on signals are deferred, because the server would stay stopped.
+                    # From here on, signals are deferred, because an interruption would leave the server stopped.
                     until_end.enter_context(uninterrupted(self.tell))
                     self._switch()
                 except BaseException as error:
@@ -277,7 +278,7 @@ class _Moving:
         destruction.prove([new.name for new in move.datasets], Mark(MOVE_PROPERTY, move.server.datadir))
         for path, new in zip((move.places.staging, f"{move.places.staging}/data"), move.datasets, strict=True):
             if not is_mounted(path, new.name):
-                # If the dataset is not mounted, the copy would fill another disk.
+                # If the dataset were not mounted, the copy would fill another disk.
                 raise PreflightError(
                     f"{new.name} is not mounted at {path}",
                     hint=f"`zfs mount {new.name}`; to give the move up: {move.given_up(is_switched=False)}",
@@ -336,8 +337,9 @@ class _Moving:
         if not move.is_renaming:
             self._write_option_file()
         else:
-            # The option file is written after the rename, so that after a reboot in between neither exists. With only
-            # the option file, the server could start in a schema named `data`, with the redo logs of the old files.
+            # Write the option file after the rename. So after a reboot in between, neither the option file nor the data
+            # directory exists. With only the option file, the server could start in a schema named `data`, with the
+            # redo logs of the old files.
             if os.path.lexists(move.places.old):
                 raise ExistsError(f"{move.places.old} already exists", hint="give it another name")
             try:
@@ -369,7 +371,7 @@ class _Moving:
             error.add_note(f"the server is stopped, and did not start on its old files: {why}")
 
     def _start(self) -> None:
-        """Start the server on the copies. If that fails and nothing has changed, return the server to its old files."""
+        """Start the server on the copies. If that fails and nothing has changed, start it on its old files again."""
         move = self.move
         self.tell("Start the server, and ask the kernel where its files are")
         try:
@@ -377,7 +379,8 @@ class _Moving:
             if move.is_renaming and not is_mounted(move.places.mount, move.datasets[0].name):
                 command.run_when_free(move.mount_at(move.places.mount))
             if not is_mounted(move.datadir, move.datasets[1].name):
-                # After a power cut during the switch, the property is already set, so setting it again mounts nothing.
+                # After a power failure during the switch, the property may already be set, and setting it again mounts
+                # nothing.
                 mounting.mount_all(new.name for new in move.datasets)
             self._check_options()
             _systemctl(move.start)
@@ -386,7 +389,7 @@ class _Moving:
             self._go_back(error)
 
     def _check_options(self) -> None:
-        """Raise ServerError if the server would not use the option file. Without it, the start would corrupt files.
+        """Raise ServerError if the server would ignore the option file. A start without it would corrupt files.
 
         The server program prints the options that it would use. If that fails, the server is started anyway.
         """
@@ -417,7 +420,7 @@ class _Moving:
         try:
             facts = move_state.observe(self.record)
             if may_go_back(facts):
-                # systemd may restart the server repeatedly. Only a stopped server cannot change the copies.
+                # Stop the server, because systemd may restart it repeatedly, and it could then change the copies.
                 _systemctl(move.stop)
                 facts = move_state.observe(self.record)
                 if may_go_back(facts) and facts.runs is ServedPlace.NOWHERE:
@@ -468,7 +471,7 @@ class _Moving:
         self._reach(MovePhase.STARTED)
         self._ask_the_server()
         if move.is_renaming:
-            # ZFS does not remove the empty folder where the copies were mounted before.
+            # Remove the empty folder in which the copies were mounted, because ZFS does not remove it.
             with contextlib.suppress(OSError):
                 os.rmdir(move.places.staging)
         mark = Mark(MOVE_PROPERTY, move.server.datadir)
@@ -480,7 +483,7 @@ class _Moving:
     def _ask_the_server(self) -> None:
         """Query the server itself for its data directory, if root can log in.
 
-        Before this, only the kernel was queried.
+        All earlier steps query only the kernel.
         """
         try:
             with Session.open(Address("root", Path(self.move.server.sockets[0])), SecretStr("")) as session:

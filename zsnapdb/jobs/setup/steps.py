@@ -66,10 +66,10 @@ def execute(
     """Execute each step of the plan that setup itself performs, up to the proof.
 
     `tell` receives the title of each step. `hears` returns whether a test message reached the target with that name.
-    After errors other than those below, the steps before the error are finished, and the same setup continues.
+    After an error that is not listed below, the earlier steps are finished, and the same setup can continue.
 
     Raises:
-        CommandError: the test message did not arrive; no step was executed.
+        CommandError: the test message did not arrive. No step was executed.
         PreflightError: the plan has refusals, or the server's files must be moved first. Nothing was changed, except
             that a move was completed if its server was already running on ZFS.
     """
@@ -151,7 +151,7 @@ def _turn_binlogs_on(socket: Path, step: SetupStep) -> None:
 
 
 def _answer(socket: Path, question: str) -> str:
-    """Query a value of a server that was just started.
+    """Query a value from a server that was just started.
 
     Raises ServerError if it accepts no connection within a minute.
     """
@@ -196,7 +196,7 @@ def _write(file: Path, text: str, mode: int) -> None:
 
 
 def _make_account(socket: Path, account: AccountPlan) -> None:
-    """Create the account, and log in with it. If an interrupted setup left a password file, use this password."""
+    """Create the account, and log in with it. If an interrupted setup left a password file, use its password."""
     password = SecretStr("")
     if account.password_file is not None:
         file = Path(account.password_file)
@@ -236,7 +236,7 @@ class AnswersDocument(BaseModel):
 
 
 def read(file: Path) -> SetupAnswers:
-    """Return the answers in a TOML file. Raises ConfigError if keys are wrong; the message lists all wrong keys."""
+    """Return the answers in a TOML file. Raises ConfigError, which lists all wrong keys, if a key is wrong."""
     hint = "`zsnapdb example setup-answers.toml` prints one"
     text = files.read_text(file, "the answers", hint)
     raw = read_toml(text, str(file))
@@ -256,7 +256,7 @@ AGAIN = "all steps before this one are done; when the cause is mended, run the s
 
 @dataclass(frozen=True)
 class SetupCheck:
-    """The result of doctor."""
+    """The result of `doctor`."""
 
     diagnosis: Diagnosis
 

@@ -1,1 +1,1 @@
-"""Steps with a journal: the journal, the executor, and exchanges of production's datasets that are in progress."""
+"""Steps with a journal: the journal, its executor, and the state of unfinished moves and restores."""

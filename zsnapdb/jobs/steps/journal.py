@@ -1,6 +1,6 @@
 """Journals of plans. A journal is a file with the plan and its finished steps, written durably after every step.
 
-- `<folder>/<target dataset, / as %>.json`: an unfinished plan
+- `<folder>/<target dataset, with % for />.json`: an unfinished plan
 - `<folder>/done/<restore id>.json`: a finished plan, with the duration of each step in seconds
 """
 
@@ -79,7 +79,7 @@ class JournalFolder(Generic[J]):
     form: Callable[[], TypeAdapter[J]]
     """Function that creates the schema of a journal.
 
-    It is called only if a journal exists, because creating the schema takes longer than a lookup.
+    The function is called only if a journal exists, because creating the schema takes longer than a lookup.
     """
 
     def path(self, top: str) -> Path:
@@ -87,7 +87,7 @@ class JournalFolder(Generic[J]):
         return self.folder / f"{top.replace('/', '%')}.json"
 
     def write(self, journal: J) -> None:
-        """Write the journal durably. After a power cut the file has either the old or the new content."""
+        """Write the journal durably. After a power failure, the file has either the old or the new content."""
         self._write(self.path(journal.top), journal)
 
     def read(self, top: str) -> J | None:
@@ -122,12 +122,12 @@ class JournalFolder(Generic[J]):
         return [journal for journal in journals if journal is not None]
 
     def find(self, instance: str, top: str | None) -> J:
-        """Return the unfinished restore to `top` (None: the only unfinished restore of the instance).
+        """Return the unfinished restore to `top`. If `top` is None, return the only unfinished restore of the instance.
 
         Unreadable journals of other targets are ignored.
 
         Raises:
-            UnknownNameError: there is no such restore, or there are several; the hint lists the unfinished restores.
+            UnknownNameError: there is no such restore, or there are several. The hint lists the unfinished restores.
             DamagedError: the journal of `top` cannot be read.
         """
         own = None if top is None else self.read(top)
@@ -190,7 +190,7 @@ class JournalFolder(Generic[J]):
 
 
 Handlers = Mapping[type, Callable[[Any, Any], object]]
-"""Functions that execute a step, by the type of the step. The arguments are the work in progress and the step."""
+"""The function that executes a step, by type of step. Its arguments are the work in progress and the step."""
 
 
 def run_steps(work: Any, steps: Any, handlers: Handlers) -> None:

@@ -1,6 +1,6 @@
 """The state of a move of files: the record on this host, and observations of the kernel and ZFS.
 
-The record contains the phases that were certainly reached. It is on the disk before the next step begins.
+The record contains the phases that were certainly reached. It is written to disk before the next step begins.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def journal() -> Path:
 def recorded() -> MoveRecord | None:
     """Return the record of an interrupted move; None if there is none.
 
-    A record written by a release that did not know phases has the phase UNKNOWN, and proves nothing.
+    A record of a release without phases has the phase UNKNOWN, and proves nothing.
 
     Raises:
         DamagedError: the file is not a record.
@@ -96,7 +96,7 @@ def remove() -> None:
 
 @dataclass(frozen=True)
 class MovedServer:
-    """The place in which a move's server is running. `listens`: the server accepts connections, so it has recovered.
+    """The place in which a move's server is running. If `listens` is set, it accepts connections, so it has recovered.
 
     If `pid` is 0, there is no process. `state` is the systemd state of the unit.
     """
@@ -142,7 +142,7 @@ def running_server(move: ServerMove) -> MovedServer:
         if discovery.service_of(process.pid) == move.files.service:
             return _running(process, place, state)
     if main.isdecimal() and main != "0":
-        # The process is about to become a server, or sees other mounts than this process.
+        # Ignore the error: the process is about to become a server, or sees other mounts than this process.
         with contextlib.suppress(OSError):
             place = _place(int(main), move)
             return MovedServer(place, int(main), os.readlink(f"/proc/{main}/cwd"), state=state)
@@ -167,7 +167,7 @@ def _works_in(pid: int, folder: str) -> bool:
 
 
 def observe(record: MoveRecord) -> MoveFacts:
-    """Return the observed state of the move; change nothing. Afterwards earlier writes are on the disks."""
+    """Return the observed state of the move; change nothing. Earlier writes are first synced to the disks."""
     move, server = record.move, running_server(record.move)
     is_there = [datasets.exists(new.name) for new in move.datasets]
     switched = _is_switched(move, has_dataset=is_there[0])
@@ -235,8 +235,8 @@ def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
 def since_compared(record: MoveRecord) -> CopiesState:
     """Return whether the datasets have changed since the copies were compared and snapshotted.
 
-    The property written@snapshot (zfsprops(7)) includes only blocks on the disks. So sync(1) with -f first writes all
-    pending data to the disks, including memory maps.
+    The property written@snapshot (zfsprops(7)) includes only blocks on the disks. So `sync -f` (sync(1)) first writes
+    all pending data to the disks, including changes through mapped memory.
     """
     names = {new.name for new in record.move.datasets}
     for entry in mounted():
@@ -263,12 +263,12 @@ def _old(record: MoveRecord, *, is_switched: bool) -> OldState:
     if not os.path.isdir(place):
         return OldState.GONE
     if not record.source or not is_switched:
-        # A server may be running on these files, and may change them at any moment.
+        # A server may be running on these files and may change them at any moment, so nothing is proved.
         return OldState.UNPROVED
     return OldState.SAME if tree_copy.fingerprint(Path(place)) == record.source else OldState.CHANGED
 
 
 def with_created(record: MoveRecord) -> MoveRecord:
-    """Record the datasets that this move created. Earlier copies are no longer used."""
+    """Record the datasets that this move created. Copies from before are no longer used."""
     guids = tuple(datasets.guid(new.name) for new in record.move.datasets)
     return write(replace(record, phase=MovePhase.PLANNED, created=guids, copied=(), source=""))

@@ -1,4 +1,4 @@
-"""The restore journals of servers and machines, and the changes that a restore makes to the server it replaces."""
+"""The restore journals of servers and machines, and the changes that a restore makes to the server that it replaces."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan
 
 @dataclass(frozen=True)
 class OldServer:
-    """The changes that a rewind makes to the server it replaces. An abandoned rewind reverts them.
+    """The changes that a rewind makes to the server that it replaces. If the rewind is abandoned, they are reverted.
 
-    `option_file` is the file with the new server_id, and `option_text` the former content of the file (None: it did not
-    exist). `stopped` is the time (UTC) since which the server has been down (None: it was not stopped, or a server is
-    running again). `down` is the earlier downtime in seconds.
+    `option_file` is the file with the new server_id, and `option_text` is its former content, or None if it did not
+    exist. `stopped` is the time (UTC) since which the server has been down. `stopped` is None if the server was not
+    stopped, or if a server is running again. `down` is the earlier downtime in seconds.
     """
 
     option_file: str | None = None
@@ -38,7 +38,7 @@ class OldServer:
         return self if self.stopped is not None else replace(self, stopped=moment)
 
     def up_at(self, moment: datetime) -> OldServer:
-        """Return the record with the server running again since `moment`."""
+        """Return the record for a server that is running again since `moment`."""
         return replace(self, stopped=None, down=self.seconds_down(moment))
 
     def seconds_down(self, moment: datetime) -> float:
@@ -127,7 +127,7 @@ def under_way(instance: Instance) -> tuple[ExchangeFact, ...]:
 def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
     plan, old = journal.plan, journal.old_server
     step = plan.promotion
-    # A rewind knows how to stop and start the server. With --handover promote, the user stops and starts it by hand.
+    # Only a rewind knows how to stop and start the server. With --handover promote, the user does that.
     is_rewind = old is not None or (step is not None and step.unit is not None)
     onward = f"zsnapdb rewind {plan.instance} --resume" if is_rewind else f"zsnapdb restore {plan.instance} --resume"
     back = f"zsnapdb restore {plan.instance} --abandon --target {plan.layout.top}"
@@ -145,12 +145,12 @@ def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
 def _is_served(datadir: Path) -> bool:
     """Return whether a server is running on the data directory.
 
-    A user or a run that was then killed may have started it.
+    A user, or a run that was killed later, may have started it.
     """
     try:
         return serving(datadir) is not None
     except PreflightError:
-        # Several servers are running on the data directory.
+        # Several servers are running on the data directory, so it is in use.
         return True
 
 
@@ -160,7 +160,7 @@ def claimed(journals: Journals) -> dict[str, str]:
     No other run may use these datasets.
 
     Raises:
-        DamagedError: a journal cannot be read, so the datasets of its restore are unknown.
+        DamagedError: a journal cannot be read, so its restore's datasets are unknown.
     """
     names = {}
     for journal in journals.all_under_way():

@@ -5,8 +5,8 @@ based on the new full backup.
 
 Invariants:
 
-- The manifest is written last, as the only writer of the instance. A killed run leaves chunks without a backup in the
-  repository, which `prune` sweeps. The next run removes leftovers in the pool (`scratch_datasets.py`).
+- The manifest is written last, as the only writer of the instance. A killed run leaves chunks without a manifest, which
+  `prune` sweeps. The next run removes leftovers in the pool (`scratch_datasets.py`).
 - Receiving and sending need no writer lease, so backups of the source continue meanwhile.
 """
 
@@ -49,7 +49,7 @@ _COMMIT_PATIENCE = 3600.0
 class ConsolidatePlan:
     """The plan of a consolidation: the chain to receive (full backup first), and the id of the new backup.
 
-    `findings` are about the pool and the stored chain. `reasons` explain the choice of this chain.
+    `findings` are about the pool and the stored chain. `reasons` say why this chain was chosen.
     """
 
     instance: str
@@ -146,7 +146,7 @@ def execute(
     error = objection(planned.findings)
     if error is not None:
         raise error
-    # The lock for consolidations of the instance, on all hosts.
+    # Take the lock for consolidations of the instance, which applies to all hosts.
     only = lease(
         repository,
         f"{instance.name}/consolidate",
@@ -244,7 +244,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
     """Write the manifest as the only writer of the instance, after every chunk is confirmed.
 
     Raises:
-        NotFound: the original backup was removed meanwhile, so the new backup is not needed either.
+        NotFound: the original backup was removed meanwhile, so the new backup is not needed.
     """
     patient = instance.waiting(max(instance.wait, _COMMIT_PATIENCE))
     doing = "storing a consolidated backup of"

@@ -1,4 +1,4 @@
-"""A drill: restore from the repository to scratch datasets, start in isolation, check, store evidence, remove all."""
+"""A drill: restores to scratch datasets, starts the server in isolation, checks it, stores evidence, removes all."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from zsnapdb.zfs import version
 DRILL = "drill"
 """The purpose of the scratch datasets."""
 BOOT = "boot"
-"""The name of the step and check that boot a machine. Only drills of machines have it."""
+"""The name of the step and check that boot a machine. Only drills of machines use it."""
 PAGES, START, TABLES, PROBES = "pages", "start", "tables", "probes"
 _UNCHECKED = "this host has no innochecksum: the checksums of the pages were not checked"
 
@@ -64,8 +64,8 @@ class DrillResult:
 class DrillRequest:
     """The requested drill: a point as for `restore`, or `random`.
 
-    The seed determines the random choice (None: a new seed). `whole`: every page and table is checked, not only a
-    sample. `accepts_older`, `history`: see `restore`.
+    The seed determines the random choices. Without a seed, a new one is chosen. With `whole`, every page and table is
+    checked, not only a sample. For `accepts_older` and `history` see `restore`.
     """
 
     to: str = "latest"
@@ -79,7 +79,7 @@ class DrillRequest:
 class DrillDraw:
     """A drill whose restore is not planned yet: its id, its scratch datasets, and the seed of its random choices.
 
-    About `budget` bytes of the copy are checked (None: all).
+    About `budget` bytes of the copy are checked, or all if it is None.
     """
 
     drill_id: str
@@ -124,7 +124,7 @@ class DrillLog:
     notes: list[str] = field(default_factory=list)
     has_read_all_pages: bool = False
     damaged: dict[str, str] = field(default_factory=dict)
-    """The backups with damaged stored objects, and the findings about the damage."""
+    """The backups with damaged objects in the repository, and the findings about the damage."""
 
     @contextlib.contextmanager
     def step(self, kind: str, what: str, size: int = 0) -> Iterator[None]:
@@ -170,7 +170,7 @@ class DrillLog:
         )
 
     def failed(self, kind: str, what: str, error: ZsnapdbError) -> None:
-        """Record that a restore or check failed because of an error that concerns the backup."""
+        """Record that a restore or check failed with an error that the backup caused."""
         hint = plugin_hint(error.message)
         outcome = Outcome.DAMAGED if isinstance(error, DamagedError) else Outcome.FAILED
         self.add(kind, CheckOutcome(what, outcome, f"{error.message} ({hint})" if hint else error.message))
@@ -211,7 +211,7 @@ class DrillLog:
 
 
 def _digest(instance: Instance, repository: Repository, backup_id: str) -> str | None:
-    """Return the digest of the backup's manifest; None if it cannot be read, or if the drill used a local set."""
+    """Return the digest of the backup's manifest; None if it cannot be read or the drill used a local set."""
     try:
         return repository.digested_manifest(instance.name, backup_id)[1]
     except (DamagedError, NotFound):
@@ -279,8 +279,8 @@ def drill(settings: Settings, instance: Instance, request: DrillRequest) -> Dril
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> DrillResult:
     """Execute exactly this plan and store the evidence. Afterwards nothing of the copy remains, even after an error.
 
-    The evidence contains every result about the restored server, good or bad. An error is raised only for reasons that
-    do not concern the backup: no repository, no space, no server program.
+    The evidence contains every result about the restored server, good or bad. An error is raised only if something
+    other than the backup is wrong: no repository, no space, no server program.
     """
     log = DrillLog(instance.host.now(), server_version=planned.restore.server_version)
     with scratch_datasets.ephemeral(instance, planned.place, settings.restore.mount_root):
@@ -313,7 +313,7 @@ def _check_pages(copy: Copy, innochecksum: Path, planned: DrillPlan, timeout: fl
     for check, read in check_pages(copy, innochecksum, planned.budget, planned.seed, timeout):
         log.add("pages", check)
         size += read
-    # Replayed binlogs may have removed files that were in the backup.
+    # Replayed binlogs may have removed files that were in the backup, so not all of its pages were read.
     log.has_read_all_pages = planned.budget is None and not planned.restore.replays
     log.steps.append(StepPart(kind=PAGES, what="innochecksum", seconds=round(time.monotonic() - began, 3), size=size))
 
@@ -340,7 +340,7 @@ def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: IsolatedServ
 
 
 def exit_code(evidence: Evidence) -> int:
-    """Return the exit code of a drill: 0 if it passed, else the code for a failed check or for damage."""
+    """Return the exit code of a drill: 0 if it passed, else the exit code for a failed check or for damage."""
     return {Outcome.PASSED: 0, Outcome.FAILED: ConsistencyError.exit_code, Outcome.DAMAGED: DamagedError.exit_code}[
         evidence.outcome
     ]
@@ -361,7 +361,7 @@ def find(instance: Instance, drill_id: str) -> Evidence:
 
 
 LOOKED_AT = 100
-"""The number of newest trusted drills that are searched for the run. Each drill is a separate object."""
+"""The number of newest trusted drills in which the run is searched for. Each drill is a separate object."""
 
 
 def drill_of_run(instance: Instance) -> DrillResult | None:

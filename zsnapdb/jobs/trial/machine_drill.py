@@ -1,4 +1,4 @@
-"""A drill of a virtual machine: restore it to scratch zvols, boot it without a network, query it, remove it.
+"""A drill of a virtual machine: restores it to scratch zvols, boots it without a network, queries it, removes it.
 
 The guest runs untrusted programs. The guest cannot reach any other system, because its links are down and its network
 is isolated. Its answers are parsed strictly.
@@ -63,7 +63,7 @@ _LONGEST_ANSWER = 1000
 _UNANSWERED = (ServerError, CommandError, CommandTimeout, DamagedError)
 _TABLES_AT_ONCE, _MOST_TABLES = 50, 1_000_000
 _LONGEST_POSITION = 1 << 16
-"""The maximum number of characters of a guest's answer in the evidence. Even a GTID set of many servers is shorter."""
+"""The maximum number of characters of a guest's answer in the evidence. A GTID set of many servers is shorter."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class InsideClient:
         Raises:
             ServerError: the client ends with an error.
             CommandError: the agent does not run the client.
-            CommandTimeout: there is no answer within the time limit.
+            CommandTimeout: the client does not answer within the time limit.
             DamagedError: the agent's answer cannot be read.
         """
         return self._ask(sql, time.monotonic() + self.timeout)
@@ -129,7 +129,7 @@ class NotUpError(ServerError):
 def ask(client: InsideClient, patience: float, part: ServerInsidePart | None) -> GuestServerAnswer:
     """Return the server's description of itself as soon as it answers. Raises the errors of `InsideClient`.
 
-    `part` is the server's description in the backup (None: the backup contains none).
+    `part` is the server's description in the backup, if there is one.
     """
     known = questions.variables(client.query_once_up(questions.VARIABLES, patience))
     if not questions.has_binlog(known):
@@ -174,7 +174,7 @@ def _tables(client: InsideClient) -> Iterator[CatalogueTable]:
 
 
 def check_tables(client: InsideClient, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
-    """Let the server check about `budget` bytes of tables (None: all).
+    """Let the server check about `budget` bytes of tables, or all tables if it is None.
 
     Sequences are left out, because they cannot be checked.
     """
@@ -219,8 +219,8 @@ def lock_name(copy: DrilledMachine) -> str:
 def ending(settings: Settings, connect: Connect = connected) -> scratch_datasets.EndUsers:
     """Return the function that powers off and undefines the domains of a copy.
 
-    It is called before the datasets of the copy are destroyed. A domain belongs to the copy if its metadata contains
-    the domain's own UUID and the restore id from the mark of the copy's datasets. No other domain is changed.
+    The function is called before the datasets of the copy are destroyed. A domain belongs to the copy if its metadata
+    contains the domain's own UUID and the restore id from the mark of the copy's datasets. No other domain is changed.
 
     Raises:
         PreflightError: libvirt does not answer.
@@ -255,9 +255,9 @@ _POLL_SECONDS = 0.5
 class MachineDrillPlan(DrillDraw):
     """The plan of a machine's drill: the restore, and the time limit of the boot in seconds.
 
-    `client` is the command line that queries the server in the machine (None: no server is known). `server` contains
-    the positions that the server published before and after the snapshot (None: unknown, because the server was not
-    locked).
+    `client` is the command line that queries the server in the machine, or None if no server is known. `server`
+    contains the positions that the server published before and after the snapshot, or None if the server was not
+    locked, because they are unknown in that case.
     """
 
     restore: MachineRestorePlan
@@ -320,8 +320,8 @@ def refuse_unfit(work: MachineWork) -> None:
 def client_of(configured: tuple[str, ...] | None, server: ServerInsidePart | None) -> tuple[str, ...] | None:
     """Return the command line of the client in the guest; None if no server is known.
 
-    If no client is configured, it is the client of the server's family. The agent runs the client as root. MariaDB
-    accepts root on its socket. MySQL accepts root only if its root account uses auth_socket.
+    If no client is configured, the standard client of the server's family is used. The agent runs the client as root.
+    MariaDB accepts root on its socket. MySQL accepts root only if its root account uses auth_socket.
     """
     if configured is not None or server is None:
         return configured
@@ -339,8 +339,8 @@ def drill(settings: Settings, instance: Instance, request: DrillRequest, connect
 def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Sleep = time.sleep) -> DrillResult:
     """Execute exactly this plan and store the evidence. Afterwards nothing of the machine remains.
 
-    The evidence contains findings about the backup. An error is raised only for reasons that do not concern the backup:
-    no repository, no space, a libvirt that does not start machines.
+    The evidence contains findings about the backup. An error is raised only if something other than the backup is
+    wrong: no repository, no space, a libvirt that does not start machines.
     """
     instance, settings = work.instance, work.settings
     log = DrillLog(instance.host.now())
@@ -440,7 +440,7 @@ def _wait_for_agent(hypervisor: Hypervisor, planned: MachineDrillPlan, sleep: Sl
     """Wait for the agent.
 
     Raises:
-        ConsistencyError: the machine ends meanwhile.
+        ConsistencyError: the machine is powered off meanwhile.
         CommandTimeout: the agent does not answer.
     """
     deadline = time.monotonic() + planned.patience

@@ -1,4 +1,4 @@
-"""A rescue: one table or schema at a past point, delivered to a dump file or to a live server under a new name.
+"""A rescue: a table or schema at a past point, delivered to a dump file, or to a live server under a new name.
 
 An ephemeral server on a copy of the backup delivers the table or schema.
 """
@@ -48,7 +48,7 @@ _NEEDED = ("version", "version_comment", "innodb_page_size", "log_bin", "datadir
 
 @dataclass(frozen=True)
 class Destination:
-    """The destination of the table: a new file, or a live server with the password of its account."""
+    """The destination of the table: a new file, or a live server and the password of the account on it."""
 
     where: DumpFile | LiveServer
     password: SecretStr
@@ -59,8 +59,8 @@ class Destination:
 class RescueRequest:
     """The requested rescue: the original table or schema, the point, the destination.
 
-    If `chosen_name` or `transport` is None, zsnapdb chooses a value. `timeout` is in seconds, for each long command.
-    `accepts_older`, `history`: see `RestoreRequest`.
+    If `chosen_name` or `transport` is None, zsnapdb chooses a value. `timeout` is the time limit in seconds of each
+    long command. For `accepts_older` and `history` see `RestoreRequest`.
     """
 
     original: TableName
@@ -75,7 +75,7 @@ class RescueRequest:
 
 @dataclass(frozen=True)
 class RescuePlan:
-    """The plan of a rescue: the backup, the origin of the files, the destination, and the name at the destination."""
+    """The plan of a rescue: the backup, the origin of its files, the destination, and the name at the destination."""
 
     request: RescueRequest
     restore: RestorePlan
@@ -149,7 +149,7 @@ def destination(
     """Return the destination: a file, an address, or the server of a configured instance.
 
     `user` is the account on the server of an instance. None means root, because the instance's account may only read.
-    `tls` protects the connection to an address. A configured instance has its own TLS settings.
+    `tls` are the TLS settings for an address. A configured instance has its own TLS settings.
 
     Raises:
         UsageError: several destinations are given, or none.
@@ -171,7 +171,7 @@ def destination(
 
 
 def _read_password(path: Path | None) -> SecretStr:
-    """Return the password in the file, which contains nothing else; an empty password if no file is given."""
+    """Return the content of the file, which is the password; an empty password if no file is given."""
     if path is None:
         return SecretStr("")
     return password_in(path, "the password file")
@@ -325,7 +325,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
 
 
 def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
-    """Clone every volume's snapshot, outermost first. The command that creates a clone also marks it."""
+    """Clone the snapshot of every volume, outermost first. The command that creates a clone also marks the clone."""
     mark = {scratch_datasets.SCRATCH_PROPERTY: planned.place.scratch_id}
     layout = planned.restore.layout
     if layout.top not in layout.datasets.values():

@@ -32,11 +32,11 @@ from zsnapdb.zfs.destruction import Mark
 SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
 
 EndUsers = Callable[[str], None]
-"""Function that ends the processes and domains that use a container's datasets, except servers in folders."""
+"""Function that ends the processes and domains that use a container's datasets, except servers on mounted folders."""
 
 
 def end_no_process(_container: str) -> None:
-    """Do nothing, because only servers in folders, which are ended anyway, use the copy."""
+    """Do nothing, because the copy is used only by servers on mounted folders, which are ended anyway."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,8 @@ class Scratch:
 def home(instance: Instance, volumes: tuple[str, ...]) -> str:
     """Return the parent dataset of the instance's scratch copies.
 
-    It is below the configured dataset, else in the pool of the volumes, else in the only pool of this host.
+    It is below the configured dataset. If none is configured, it is in the volumes' pool, else in the only pool of this
+    host.
 
     Raises:
         PreflightError: the host has several pools and the instance uses none of them.
@@ -88,8 +89,8 @@ def ephemeral(
 ) -> Iterator[None]:
     """Create the place. After the block, even after an error, remove the place and everything in it.
 
-    Copies of killed runs are removed first. A lock allows one block per instance, purpose and host, so every other
-    marked dataset next to the place is a leftover.
+    Copies of killed runs are removed first. A lock allows only one block for each instance, purpose and host. So every
+    other marked dataset next to the place is a leftover.
     """
     home_dataset = place.container.rpartition("/")[0]
     with lock_instance(instance, place.what, f"at a {place.what} of"):
@@ -104,7 +105,7 @@ def ephemeral(
 
 
 def containers_in(home_dataset: str) -> list[str]:
-    """Return the containers of scratch copies below the home dataset, in use or not."""
+    """Return the containers of scratch copies below the home dataset, whether they are in use or not."""
     if not datasets.exists(home_dataset):
         return []
     below = datasets.children(home_dataset, [SCRATCH_PROPERTY], depth=1)
@@ -151,7 +152,7 @@ def _remove_empty(folder: Path, mount_root: Path) -> None:
         try:
             folder.rmdir()
         except OSError:
-            # Stop at a folder that has content, or that is already removed.
+            # Stop at a folder that has content or that no longer exists.
             return
         folder = folder.parent
 
@@ -188,7 +189,7 @@ def execute(
 def naming_removed(instance: Instance, repository: Repository, backup_id: str | None) -> Iterator[None]:
     """If the block fails because the backup was removed from the repository after the plan was made, raise NotFound.
 
-    In this case the missing objects are not damage. If `backup_id` is None, no backup of the repository is restored.
+    The missing objects are not damage in that case. If `backup_id` is None, no backup of the repository is restored.
     """
     try:
         yield
@@ -201,7 +202,7 @@ def naming_removed(instance: Instance, repository: Repository, backup_id: str | 
 
 
 def evidence_of(restored: restoring.RestoreResult | MachineRestoreResult) -> tuple[StepPart, ...]:
-    """Return the finished steps of a restore as records for a drill's evidence."""
+    """Return the finished steps of a restore in the form of a drill's evidence."""
     steps = ((restored.plan.step(part.step), part.seconds) for part in restored.done)
     return tuple(
         StepPart(kind=step.kind, what=step.describe(), seconds=seconds, size=size_of(step))

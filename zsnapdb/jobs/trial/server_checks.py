@@ -1,4 +1,4 @@
-"""The checks of a restored copy: page checksums of its files, its tables, and the site's probes."""
+"""The checks of a restored copy: the page checksums of its files, its tables, and the site's probes."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _system_file(copy: Copy) -> Path:
 def check_pages(
     copy: Copy, innochecksum: Path, budget: int | None, seed: int, timeout: float
 ) -> Iterator[tuple[CheckOutcome, int]]:
-    """Check the checksums of about `budget` bytes of pages (None: all).
+    """Check the page checksums in about `budget` bytes, or in all pages if it is None.
 
     Yield each result, and the number of bytes checked. The copy's server must be stopped. A doublewrite buffer is left
     out, because its pages are not data.
@@ -136,7 +136,7 @@ class IsolatedServer:
             return probe(session)
 
     def session(self, *, of_users: bool = False) -> Session:
-        """Open a session with the time limit `timeout` for each answer. `of_users`: see `Session.open`."""
+        """Open a session with the time limit `timeout` for each answer. For `of_users` see `Session.open`."""
         return Session.open(
             Address(user="root", socket=Path(self.identity.socket)),
             SecretStr(""),
@@ -158,7 +158,7 @@ class IsolatedServer:
         return self.copy.process().pid() is not None
 
     def check(self, facts: ServerFacts) -> CheckOutcome:
-        """Check, by the server's own answers, that it is isolated."""
+        """Check that the server is isolated, according to its own answers."""
         check_inside(facts, self.copy.root)
         wrong = []
         if facts.variables.get("skip_networking", "").upper() not in ("ON", "1"):
@@ -202,16 +202,16 @@ def _engine_libraries(session: Session) -> tuple[str, ...]:
 def sized(table: CatalogueTable) -> Sized:
     """Return the table with its quoted name and its approximate size in bytes.
 
-    If a table cannot be opened, the server lists it without an engine (MariaDB: a damaged table). The returned size is
-    then 0, so that the table is always checked.
+    If a table cannot be opened, the server lists it without an engine (MariaDB: a damaged table). In this case the
+    returned size is 0, so that the table is always checked.
     """
     return Sized(table.quoted, max(table.size, _SMALLEST_TABLE) if table.engine is not None else 0)
 
 
 def check_tables(isolated: IsolatedServer, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
-    """Let the server check about `budget` bytes of tables (None: all). If the server ends, the checks end too."""
+    """Let the server check about `budget` bytes of tables, or all if it is None. If it ends, the checks end too."""
     with isolated.session() as session:
-        # All tables, of every type, whose rows are in the server's own files.
+        # Check tables of every type whose rows are in the server's own files.
         tables = {table.quoted: table for table in stored_tables(session) if table.row_place in CHECKED}
         for chosen in sample_whole([sized(table) for table in tables.values()], budget, seed):
             try:
@@ -225,7 +225,7 @@ def check_tables(isolated: IsolatedServer, budget: int | None, seed: int) -> Ite
 def _objected(name: str, wrong: str) -> CheckOutcome:
     """Return the outcome for a table that CHECK TABLE reports.
 
-    If the server only cannot open the table, it is not treated as damaged.
+    If the server merely cannot open the table, the table is not treated as damaged.
     """
     hint = plugin_hint(wrong) or ("give the server more files, memory or room" if lacks_resources(wrong) else "")
     if hint:
@@ -239,7 +239,7 @@ def check_probes(
     failures: tuple[type[ZsnapdbError], ...] = (ServerError,),
     longest: int | None = None,
 ) -> Iterator[CheckOutcome]:
-    """Run the configured probes and judge the answers. If a probe cannot be run, it has failed.
+    """Run the configured probes and judge the answers. A probe that cannot be run has failed.
 
     `query` returns the rows of an answer, or raises one of the `failures`. `longest` is the maximum length of a finding
     in characters.

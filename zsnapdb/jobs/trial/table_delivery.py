@@ -58,14 +58,17 @@ class DumpPrograms:
     client: Path
 
     def objection_to_history(self, target_version: str | None) -> str | None:
-        """Return why old row versions cannot be dumped for this server version (None: a file); None if they can."""
+        """Return why old row versions cannot be dumped for this server version; None if they can.
+
+        The version is None if the target is a file.
+        """
         has_option = programs.has_option(self.dump, HISTORY_OPTION)
         return objection_to_history(self.dump.name, has_option=has_option, target_version=target_version)
 
 
 @dataclass(frozen=True)
 class DumpLogin:
-    """The login of the client program to a live server. `identity` are the variables that identify the server."""
+    """The login of the client program on a live server. `identity` are the variables that identify the server."""
 
     address: Address
     password: SecretStr
@@ -76,7 +79,7 @@ def _login(isolated: IsolatedServer) -> contextlib.AbstractContextManager[Path]:
     """Yield the option file of the dump program for the block.
 
     The ephemeral server accepts every account, because it runs without access control (`Access.PRIVATE_SOCKET`). Any
-    other server refuses this account, because the account's name and password are random.
+    other server refuses the account in the option file, because its name and password are random.
 
     Raises:
         ConsistencyError: another server answers on the socket.
@@ -138,8 +141,9 @@ def load(
         client_file(login.address, login.password, only_on_server(login.identity, *_LOADING)) as target,
         _login(isolated) as source,
     ):
-        # In binary mode, a client that reads a pipe knows only its own command `delimiter` (refman 8.4, "mysql Client
-        # Options"; MariaDB, "mariadb Command-Line Client"). So the text of a dump cannot start a program on this host.
+        # In binary mode, a client that reads from a pipe accepts only one of its own commands, `delimiter` (refman 8.4,
+        # "mysql Client Options"; MariaDB, "mariadb Command-Line Client"). So the text of a dump cannot start a program
+        # on this host.
         options = ("--default-character-set=utf8mb4", "--binary-mode", "--local-infile=0")
         client = [str(tools.client), f"--defaults-file={target}", *options, "--", schema]
         for words in dump.runs:
@@ -156,7 +160,8 @@ _LISTED = 30
 class Delivered:
     """The result of a delivery.
 
-    It contains the destination, the transport with its reason, the row count of each counted table, and the omissions.
+    It contains the destination, the transport with its reason, the row count of each counted table, and the parts that
+    were left out.
     """
 
     where: str
@@ -239,7 +244,7 @@ def _no_history(chosen: Iterable[CatalogueTable], tools: DumpPrograms, target: T
 
 @dataclass(frozen=True)
 class Target:
-    """The live server: address and password, an open session, and its properties. `timeout` is in seconds."""
+    """The live server: its address, the password, an open session, and its properties. `timeout` is in seconds."""
 
     address: Address
     password: SecretStr
@@ -257,7 +262,7 @@ class Target:
 def check_rights(target: Target, name: TableName, requested: Transport | None) -> None:
     """Raise PreflightError if the account may not create, fill and drop the delivered objects.
 
-    Privileges from roles may not be visible.
+    Privileges that come from roles may not be visible.
     """
     needed = {"CREATE", "DROP", "INSERT", "SELECT"} | ({"ALTER"} if requested is Transport.TABLESPACE else set())
     lacking = accounts.lacking_on(target.session, name.schema, needed)
@@ -301,7 +306,7 @@ def table_to_server(
     requested: Transport | None,
     here: ServerKind,
 ) -> Delivered:
-    """Copy the table to the live server under its new name, which was unused. After an error, nothing of it remains.
+    """Copy the table to the live server under its new name, which was unused. After an error, no part remains.
 
     Foreign keys and triggers are left out, because they would connect the table with other tables of the live server.
     """
@@ -316,7 +321,7 @@ def table_to_server(
         definition = table_transfer.definition(session, moved)
         file = target.datadir / name.schema / f"{name.table}.ibd"
         if requested is Transport.TABLESPACE:
-            # The binlog must not contain the table's name, because replicas would not have its file.
+            # Do not write this to the binlog, because replicas would not have the table's file.
             stop_logging(target.session)
             left_out.append(
                 "the binlog: replicas of the server, and a recovery from its binlogs, will not have the table"
@@ -381,7 +386,7 @@ def _import(
                 _copy_new(here, there, owner.st_uid, owner.st_gid)
         table_transfer.import_tablespace(target.session, name)
     except BaseException:
-        # Not every server can drop a table whose tablespace was discarded if the file of the tablespace exists again.
+        # If the file of a discarded tablespace exists again, not every server can drop the table.
         safe_open.remove(file)
         raise
     finally:
@@ -401,7 +406,7 @@ def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
 def _drop(target: Target, name: TableName, *, unlogged: bool) -> None:
     """Drop everything that this run has created on the live server.
 
-    Use a new session, because the session that created the objects may be lost.
+    A new session is used, because the session that created the objects may be lost.
     """
     with Session.open(target.address, target.password, read_timeout=target.timeout) as session:
         table_transfer.drop(session, name, unlogged=unlogged)

@@ -73,7 +73,7 @@ class MachineBasePlan:
 
     @property
     def source_snapshots(self) -> dict[str, str]:
-        """The snapshots of the domain's disks that `create` makes, by target."""
+        """The snapshots that `create` makes of the domain's disks, by target."""
         return {target: f"{name}@{catalogue.BASE_SNAPSHOT}-{self.name}" for target, name in self.sources.items()}
 
 

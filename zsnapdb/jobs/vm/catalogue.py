@@ -45,7 +45,7 @@ BASE_SNAPSHOT = "zsnapdb-base"
 START_SNAPSHOT = "zsnapdb-start"
 """The short name of the snapshots of a machine's volumes before its first start.
 
-A reset rolls back to these snapshots.
+A reset rolls the volumes back to these snapshots.
 """
 _PROPERTY_BYTES = 8000
 """The maximum number of bytes in a user property (zfsprops(7))."""
@@ -116,8 +116,8 @@ class MachineBase(BaseRecord):
 class MachineRecord:
     """The record on the anchor of a cloned machine.
 
-    `base` is the base, or INSTANCE@BACKUP. `grade` is the grade of the backup (None: the origin was a base). `uuid` is
-    the UUID of the machine's domain. `identity` is the source of the guest's own identity.
+    `base` is the base, or INSTANCE@BACKUP. `grade` is the consistency grade of the backup, or None if the origin was a
+    base. `uuid` is the UUID of the machine's domain. `identity` is the source of the guest's own identity.
     """
 
     name: str
@@ -161,9 +161,9 @@ def homes(settings: Settings) -> list[str]:
 
 
 def home(settings: Settings, pool: str | None) -> str:
-    """Return the dataset for new bases in the pool (None: the only pool).
+    """Return the dataset for new bases in the pool, or in the only pool if `pool` is None.
 
-    Raises PreflightError if there are several pools.
+    Raises PreflightError if `pool` is None and there are several pools.
     """
     if pool is None and settings.vms.dataset:
         return settings.vms.dataset
@@ -178,7 +178,7 @@ def home(settings: Settings, pool: str | None) -> str:
 MACHINE_FILES = NVRAM, FIRST_NVRAM, SEED, SERIAL_LOG = "nvram", "first.nvram", "seed.iso", "serial.log"
 """The files of a machine.
 
-In this order: the NVRAM, a copy of the first NVRAM for a reset, the cloud-init image with the guest's identity, and the
+They are the NVRAM, a copy of the first NVRAM for a reset, the cloud-init image with the guest's identity, and the
 output of the first serial line.
 """
 
@@ -222,7 +222,7 @@ def machines(settings: Settings) -> list[Machine]:
 
 
 def _read(kind: type[M], found: CopyDatasets) -> M:
-    """Return the base or machine. Raises ValueError also if its name is not a valid name."""
+    """Return the base or machine. Also raises ValueError if its name is invalid."""
     if not NAME.fullmatch(found.name):
         raise ValueError(f"{found.name!r} is not the name of a machine")
     types = {dataset: values["type"].value for dataset, values in found.members.items()}
@@ -234,7 +234,8 @@ def _read(kind: type[M], found: CopyDatasets) -> M:
 def ready_machine(settings: Settings, name: str) -> Machine:
     """Return the machine with that name. Raises PreflightError while it is being created or destroyed.
 
-    Raises UnknownNameError with the existing machines, and DamagedError if the machine cannot be read.
+    Raises UnknownNameError, which lists the existing machines, if there is none with that name, and DamagedError if the
+    machine cannot be read.
     """
     known = known_machines(settings)
     return copies.complete(known.what, copies.find(known, name))
@@ -280,7 +281,7 @@ PATIENCE = 60.0
 
 
 def names() -> contextlib.AbstractContextManager[None]:
-    """Take the lock for reserving names of bases and machines. No slow code may run under this lock."""
+    """Take the lock for reserving names of bases and machines. Do nothing slow under this lock."""
     return exclusive("vm-names", doing="naming virtual machines", patience=PATIENCE)
 
 

@@ -1,7 +1,8 @@
 """Origins of cloned machines: a base, or a backup of a machine that is an instance.
 
-`NAME` is the base with that name, else the newest backup of the instance NAME on this host. `NAME@latest` and `NAME@ID`
-are always backups of the instance. The backup's snapshots must be on this host, because they are not fetched.
+`NAME` is the base with that name. If there is none, it is the newest backup of the instance NAME on this host.
+`NAME@latest` and `NAME@ID` are always backups of the instance. The backup's snapshots must be on this host, because
+they are not fetched.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class MachineOrigin:
     """The origin of cloned machines.
 
     `name` is the base, or INSTANCE@BACKUP. `home` is the parent dataset of the clones. `snapshots` contains the origin
-    snapshot of each disk, by target, and `guids` the snapshot's GUID. Each clone gets a copy of the NVRAM file `nvram`.
-    `grade` is the grade of the backup (None: the origin is a base, whose disks were not in use).
+    snapshot of each disk, by target, and `guids` contains its GUID. Each clone gets a copy of the NVRAM file `nvram`.
+    `grade` is the consistency grade of the backup, or None for a base, whose disks were not in use.
     """
 
     name: str
@@ -67,8 +68,8 @@ def locked(text: str) -> contextlib.AbstractContextManager[None]:
 def find(settings: Settings, hypervisor: Hypervisor, text: str) -> MachineOrigin:
     """Return the origin with the name `text`; change nothing.
 
-    Raises NotFound if neither such a base nor such a machine exists, or if no suitable backup has its snapshots on this
-    host. Raises PreflightError if the machine cannot be cloned.
+    Raises NotFound if neither such a base nor such a machine exists, or if this host has no snapshots of a suitable
+    backup. Raises PreflightError if the machine cannot be cloned.
     """
     named = request.origin_name(text)
     known = catalogue.known_bases(settings)
@@ -162,7 +163,7 @@ def _grade(names: Sequence[str]) -> Grade:
 
 
 def _spaces_then(volumes: Mapping[str, str], snapshots: Mapping[str, str]) -> tuple[ZvolSpace, ...]:
-    """Return the space of each volume, with the volume's size at the snapshot. The volume may have grown since."""
+    """Return the space of each volume, with its size at the snapshot, because the volume may have grown since."""
     sizes = {target: int(datasets.properties(name, ["volsize"])["volsize"].value) for target, name in snapshots.items()}
     return tuple(replace(space, size=sizes[space.target]) for space in catalogue.spaces(volumes))
 

@@ -1,6 +1,6 @@
 """The cloning of machines from a base or a backup. All requested machines are created, or none.
 
-Then zsnapdb waits until each is ready.
+After that, zsnapdb waits until each machine is ready.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _TAIL_LINES = 5
 _SERVER_PORT = 3306
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _GREETING_SECONDS = 5.0
-"""The time in seconds to wait at one address. A server sends its greeting immediately.
+"""The time in seconds to wait for a server's greeting at one address. A server sends it immediately.
 
 MySQL's connect_timeout does not apply, because it is for clients.
 """
 
 
 class ReadyKind(StrEnum):
-    """The kinds of signs that a machine is ready."""
+    """The kinds of signs that show that a machine is ready."""
 
     STARTED = "started"
     AGENT = "agent"
@@ -107,8 +107,8 @@ def wait_until_ready(
 ) -> None:
     """Wait until the machine is ready.
 
-    Raises ConsistencyError if the machine ends meanwhile, and CommandTimeout after `patience` seconds. Both errors
-    contain the last lines of the machine's serial log.
+    Raises ConsistencyError if the machine is powered off meanwhile, and CommandTimeout after `patience` seconds. Both
+    errors contain the last lines of the machine's serial log.
     """
     deadline = time.monotonic() + patience
     while not _is_ready(hypervisor, uuid, shows, log, deadline):
@@ -233,7 +233,7 @@ class _Phases:
 
 
 def plan(settings: Settings, host: Host, wanted: MachinesRequest) -> MachinesPlan:
-    """Return the plan of `create`; change nothing. Errors name the obstacles."""
+    """Return the plan of `create`; change nothing. An error names the obstacle."""
     _refuse_wrong_usage(settings, wanted)
     with connected(settings.vms.uri) as hypervisor:
         return _plan(settings, host, hypervisor, wanted)
@@ -246,7 +246,7 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
     origin = clone_sources.find(settings, hypervisor, wanted.source)
     known = catalogue.known_machines(settings)
     domains = hypervisor.domains()
-    # The name and the dataset of an unreadable machine are in use too.
+    # The name and the dataset of a machine are also in use if its properties cannot be read.
     taken = [*(machine.name for machine in known.copies), *(item.name for item in known.unreadable)]
     request.refuse_taken(names, taken, [d.domain.name for d in domains])
     request.admit_requests(
@@ -275,7 +275,7 @@ def _existing(dataset: str) -> str:
 
 
 def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
-    """Raise UsageError if the request itself is wrong, before any query."""
+    """Raise UsageError if the request contradicts itself or the configuration. No program is queried."""
     names = request.names(wanted.template, wanted.count)
     if wanted.identity is GuestIdentity.CLOUD_INIT:
         cloud_init.refuse_no_host_name(names)
@@ -402,7 +402,7 @@ def _execute(
 def _clone_all(planned: MachinesPlan) -> None:
     """Clone the volumes of all machines in parallel, because each request waits for a transaction group.
 
-    After an error no further machine is begun, and no request is still running.
+    After an error, no clone of another machine is started, and no request is still running.
     """
     pool = ThreadPoolExecutor(_CLONED_AT_ONCE, thread_name_prefix="clone")
     try:
@@ -468,9 +468,9 @@ def prepare_log(settings: Settings, name: str) -> Path:
 
 
 def _remove_all(settings: Settings, hypervisor: Hypervisor, planned: MachinesPlan) -> None:
-    """Remove the created parts of each machine.
+    """Remove all parts of each machine that were created.
 
-    After an error with one machine, the other machines are still removed.
+    If one machine cannot be removed, the others still are.
     """
     failures: list[str] = []
     made = {machine.name: machine for machine in catalogue.machines(settings)}

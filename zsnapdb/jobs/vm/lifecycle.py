@@ -26,7 +26,7 @@ from zsnapdb.zfs import datasets, destruction
 
 _Opened = tuple[Hypervisor, SeenMachine]
 MachineVerb = Verb[_Opened, P, R]
-"""A verb on a machine, its plan, and its result."""
+"""A command on a machine, with the types of its plan and result."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ def listing(settings: Settings) -> KnownCopies[SeenMachine]:
 
 
 def _verb(settings: Settings, name: str, decide: Callable[[_Opened], tuple[P, Callable[[], R]]]) -> MachineVerb[P, R]:
-    """Return the verb on the complete machine with that name, and on its domain.
+    """Return the command on the complete machine with that name, and on its domain.
 
-    Raises PreflightError if it has no domain.
+    Raises PreflightError if the machine has no domain.
     """
 
     @contextlib.contextmanager
@@ -187,7 +187,7 @@ def destroy(
 ) -> Verb[Machine | None, MachineDestroyPlan | None, MachineDestroyPlan | None]:
     """Remove the machine, its domain and exactly its datasets.
 
-    If there is no such machine, the result is None, so the verb can be repeated. Raises PreflightError if foreign
+    If there is no such machine, the result is None, so the command can be repeated. Raises PreflightError if foreign
     datasets depend on the machine.
     """
 

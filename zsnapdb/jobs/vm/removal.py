@@ -1,4 +1,4 @@
-"""The removal of bases and machines: first the domain, then exactly their own datasets and files."""
+"""Removes bases and machines: first the domain, then exactly their own datasets and files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zsnapdb.zfs.destruction import Mark
 
 @dataclass(frozen=True)
 class ForeignSnapshots:
-    """Foreign objects on the volumes: snapshots, datasets cloned from any snapshot, and bookmarks."""
+    """Foreign objects on the volumes: snapshots, clones of any snapshot, and bookmarks."""
 
     snapshots: tuple[str, ...]
     clones: tuple[str, ...]
@@ -67,8 +67,8 @@ def refuse_others(what: str, foreign: ForeignSnapshots, *, snapshots_may_go: boo
 def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine) -> None:
     """Power the machine off, undefine its domain, and destroy its datasets and files.
 
-    The call can be repeated. Raises PreflightError if a domain with the machine's UUID does not belong to the machine;
-    nothing is changed. Raises NotOursError if a dataset below the anchor lacks the machine's mark.
+    The call can be repeated. Raises PreflightError, before any change, if a domain with the machine's UUID does not
+    belong to the machine. Raises NotOursError if a dataset below the anchor lacks the machine's mark.
     """
     mark, known = catalogue.machine_mark(machine.name), own_domain(hypervisor, machine)
     with destroying(machine.anchor, mark) as members:
@@ -93,7 +93,7 @@ def remove_base(settings: Settings, base: MachineBase) -> None:
 
 
 _UNUSED = CloneUse(0, None)
-"""The use of a machine, which is always unknown. Only the lease decides how long a machine stays."""
+"""The use of a machine is always unknown, so only the lease decides how long a machine stays."""
 
 
 def leaks(settings: Settings, host: Host) -> list[Leak]:
@@ -131,7 +131,7 @@ def _orphaned_domains(settings: Settings) -> list[Leak]:
 
 
 def sweep(settings: Settings, host: Host, *, act: bool, also: Collection[ExtraRemoval] = ()) -> list[ReapOutcome]:
-    """Remove incomplete and expired machines and incomplete bases, or return the plan (`act` false).
+    """Remove incomplete and expired machines and incomplete bases. If `act` is false, only return the plan.
 
     A machine with foreign snapshots stays, unless `also` allows their removal.
     """

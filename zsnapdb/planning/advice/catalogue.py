@@ -20,12 +20,12 @@ AREAS: Mapping[str, tuple[Rule, ...]] = {
 }
 """The rules by area. The page of the rules has a section for each area."""
 RULES = tuple(rule for rules in AREAS.values() for rule in rules)
-"""Every rule. A new rule is a check and a line in the list of its area."""
+"""Every rule. To add a rule, add a check and a line in the list of its area."""
 
 
 @dataclass(frozen=True)
 class Silence:
-    """The decision of a site to silence a rule, with its reason and its last day (UTC)."""
+    """The decision of a site to silence a rule, with a reason and the last day (UTC) of the silence."""
 
     rule: str
     reason: str
@@ -54,7 +54,7 @@ def check_silences(silences: Sequence[Silence]) -> None:
 
 
 def judge_advice(facts: AdviceFacts, silences: Sequence[Silence]) -> tuple[FitnessFinding, ...]:
-    """Return the findings of all rules, one per unreadable fact, and one with the number of rules without findings.
+    """Return the findings of all rules, one for each unreadable fact, and one that counts the rules without findings.
 
     Silenced findings are included with the severity OK. A silence has no effect after its last day.
     """

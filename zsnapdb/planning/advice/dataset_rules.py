@@ -48,7 +48,7 @@ def _each(
 ) -> Callable[[AdviceFacts], Iterator[RuleFinding]]:
     """Return a check that finds the volumes with a bad value of a property. `value` is the good value.
 
-    `is_safe`: `doctor --fix` may set the good value.
+    `is_safe` says whether `doctor --fix` may set the good value.
     """
 
     def check(facts: AdviceFacts) -> Iterator[RuleFinding]:
@@ -203,7 +203,7 @@ RULES = (
 
 
 SCRUB_LIMIT = timedelta(days=35)
-"""The limit is a month plus some days, because Debian and Ubuntu scrub and trim once a month
+"""The maximum age of a scrub: a month plus some days, because Debian and Ubuntu scrub and trim once a month
 (/etc/cron.d/zfsutils-linux).
 """
 FULL_PERCENT = 80

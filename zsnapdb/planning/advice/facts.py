@@ -1,7 +1,7 @@
 """The facts that the rules of `doctor` judge: volumes, pool, memory and server. Pure.
 
-`jobs/doctor/rule_facts.py` gathers them.
-A fact that could not be read is None or absent. A rule that needs such a fact finds nothing.
+`jobs/doctor/rule_facts.py` gathers them. A fact that could not be read is None or missing. A rule that needs such a
+fact finds nothing.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class VolumeFacts:
 class DeviceFacts:
     """A device of a pool.
 
-    `role` is data, log, cache, spare, special or dedup; `group` is the mirror or raidz that the device belongs to ("":
-    none).
+    `role` is data, log, cache, spare, special or dedup. `group` is the mirror or raidz that the device belongs to, or
+    "" if there is none.
 
     `path` is the full path of the device.
     """
@@ -53,8 +53,9 @@ class DeviceFacts:
 class PoolFacts:
     """A pool, with the values that `zpool` prints. `capacity` and `fragmentation` are percentages.
 
-    `ashifts` has the alignment (2^n bytes) of each single device and of each group. `untrimmed` are the devices that
-    support TRIM and were never trimmed. `last_scrub` is the end of the last finished scrub, None if there was none.
+    `ashifts` contains the alignment (2^n bytes) of each single device and of each group. `untrimmed` are the devices
+    that support TRIM but were never trimmed. `last_scrub` is the end of the last finished scrub, or None if there was
+    none.
     """
 
     name: str
@@ -67,7 +68,7 @@ class PoolFacts:
     devices: tuple[DeviceFacts, ...] = ()
     last_scrub: datetime | None = None
     is_scrub_known: bool = True
-    """Whether `zpool status` shows the last scrub. `zpool status` does not while a scrub runs, nor after a resilver."""
+    """Whether `zpool status` shows the last scrub. It does not while a scrub is running, or after a resilver."""
     untrimmed: tuple[str, ...] = ()
     errors: str = ""
     """The data errors that `zpool status` reports; "" if there are none."""
@@ -94,7 +95,7 @@ class PoolFacts:
 class MemoryFacts:
     """The host's memory and the ARC's limit (`c_max` of arcstats), in bytes, and the module parameters.
 
-    `parameters` are the files below /sys/module/zfs/parameters, as text.
+    `parameters` are the contents of the files below /sys/module/zfs/parameters, as text.
     """
 
     total: int | None = None
@@ -116,8 +117,8 @@ class RecoveryFacts:
 
     `account` is the account of the instance on its server, as `user@host`.
 
-    `lets_root_in`: the operating system's root can log in as the server's root through the socket, without a password.
-    `no_control` is the reason why zsnapdb cannot stop and start the server; "" if it can.
+    `lets_root_in` says whether the operating system's root can log in as the server's root through the socket, without
+    a password. `no_control` is the reason why zsnapdb cannot stop and start the server; "" if it can.
     """
 
     account: str
@@ -130,10 +131,11 @@ class RecoveryFacts:
 class AdviceFacts:
     """All facts that the rules judge.
 
-    `at` is the time of the judgement, `zfs_release` the release of the loaded ZFS module.
+    `at` is the time of the judgement, and `zfs_release` is the release of the loaded ZFS module.
 
-    `privileges` are the account's privileges on `*.*`; None if a role grants some, because no table of the server lists
-    those. `copy_options` are the configured options of servers on copies. `binlog_bytes` is the size of all binlogs.
+    `privileges` are the account's privileges on `*.*`. `privileges` is None if a role grants some, because no table of
+    the server lists the privileges of roles. `copy_options` are the configured options of servers on copies.
+    `binlog_bytes` is the size of all binlogs.
     """
 
     at: datetime
@@ -159,7 +161,7 @@ class AdviceFacts:
         return tuple(volume for volume in self.volumes if volume.has_data)
 
     def variable(self, name: str) -> str | None:
-        """Return a global variable of the server, None if the server does not have it."""
+        """Return a global variable of the server; None if the server does not have it."""
         return self.server.variables.get(name)
 
     def variable_number(self, name: str) -> int | None:
@@ -182,9 +184,11 @@ class AdviceFacts:
 
 @dataclass(frozen=True)
 class RuleFinding:
-    """A finding of a rule: the fact, and the command or setting that repairs it on this host ("": use the rule's fix).
+    """A finding of a rule: the fact, and the command or setting that repairs it on this host.
 
-    `change` is that command, if `doctor --fix` may run it (see FitnessFinding).
+    If `fix` is "", the rule's own fix applies.
+
+    `change` is set if `doctor --fix` may make the repair (see FitnessFinding).
     """
 
     fact: str
@@ -201,9 +205,9 @@ def repairable_finding(fact: str, change: PropertyChange, note: str = "") -> Rul
 class Rule:
     """A rule over facts. `id` never changes, because configurations use it to silence the rule.
 
-    `title` is the desired state, `reason` the consequence of another state. `source` names the manual page, the release
-    or the experiment that the rule follows. `fix` is the repair. `check` returns the findings; none if there is no
-    problem or a needed fact was unreadable.
+    `title` is the desired state, and `reason` is the consequence of another state. `source` names the manual page, the
+    release or the experiment that the rule follows. `fix` is the repair. `check` returns the findings. There are none
+    if there is no problem, or if a needed fact could not be read.
     """
 
     id: str

@@ -15,7 +15,7 @@ LEAST_PAGE_REQUESTS = 1000
 _LEAST_MISSES = 50
 """Minimum number of misses in the period. A percentage of fewer misses is meaningless."""
 _SMALL_SHARE = 0.001
-"""The share of misses below which an even smaller share brings no gain."""
+"""The share of misses below which a further reduction brings no gain."""
 _FREE_SHARE = 0.05
 _AMPLIFIED = 1.5
 """A smaller record is worth a trial if the disks read more than this many times the bytes that the server requested."""
@@ -46,9 +46,10 @@ class EffectEstimate(StrEnum):
 
 @dataclass(frozen=True)
 class LoadSetting:
-    """The present settings: page size and buffer pool of the server (bytes), its data volumes, the devices of the pool.
+    """The present settings: page size and buffer pool of the server in bytes, its data volumes, and the pool's devices.
 
-    `bypasses_arc`: the server's reads bypass the ARC (O_DIRECT on OpenZFS 2.3 or later, with `direct` not disabled).
+    `bypasses_arc` says whether the server's reads bypass the ARC (O_DIRECT on OpenZFS 2.3 or later, unless `direct` is
+    disabled).
     """
 
     page_size: int
@@ -63,8 +64,8 @@ class LoadSetting:
 class LoadAdvice:
     """A line of advice: the effect of a change, the figures, and the facts that the counters do not show.
 
-    `saved` and `of` are counts in the period: with the change, at most `saved` of `of` events would not have happened.
-    None: unknown.
+    `saved` and `of` are counts in the period, or None if unknown. With the change, at most `saved` of the `of` events
+    would not have happened.
     """
 
     topic: Topic
@@ -85,7 +86,7 @@ def judge_load(load: Load, setting: LoadSetting) -> tuple[LoadAdvice, ...]:
 
 
 def _idle(load: Load) -> str:
-    """Return why the period allows no estimates; empty if the period allows estimates."""
+    """Return why the period allows no estimates; empty if it does."""
     if load.server is None:
         return "the server was restarted meanwhile: its counters were reset"
     requests = load.server.get("Innodb_buffer_pool_read_requests", 0)
@@ -144,7 +145,7 @@ def _buffer_pool(load: Load, setting: LoadSetting) -> LoadAdvice:
 
 
 def _arc_counts(load: Load) -> tuple[int, int, int] | None:
-    """Return demand hits, demand misses, and the misses on blocks that the ARC had evicted recently."""
+    """Return demand hits, demand misses, and misses of blocks that the ARC had evicted recently."""
     if load.arc is None:
         return None
     hits, misses = (

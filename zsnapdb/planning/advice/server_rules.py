@@ -298,7 +298,7 @@ _MEMORY_SHARE = 0.9
 The rest is for connections and the system.
 """
 _ARC_FLOOR = 0.005
-"""The smallest ARC on a host without L2ARC, as a fraction of the data."""
+"""The smallest good ARC on a host without L2ARC, as a fraction of the data."""
 
 
 def _memory(facts: AdviceFacts) -> Iterator[RuleFinding]:
@@ -382,11 +382,11 @@ _NEEDS = {
     "drill": ("server program", "drill", "plugins"),
     "clone": ("server program", "plugins"),
 }
-"""For each emergency command, the findings that show why it would be refused or needs more arguments."""
+"""For each emergency command, the findings which show why the command would be refused or needs more arguments."""
 
 
 def possible(findings: Iterable[FitnessFinding]) -> FitnessFinding:
-    """Return a finding that lists the usable emergency commands, and why each other one cannot be used."""
+    """Return a finding that lists the usable emergency commands, and says why each other command cannot be used."""
     against = {finding.what for finding in findings if finding.severity is not Severity.OK}
     missing = {name: [what for what in needs if what in against] for name, needs in _NEEDS.items()}
     text = ", ".join(name for name, why in missing.items() if not why) or "nothing"

@@ -11,9 +11,10 @@ from zsnapdb.planning.backup.send_form import SendForm
 
 @dataclass(frozen=True)
 class DatasetEncryption:
-    """The ZFS encryption of a dataset. `cipher` None: not encrypted. `root` is the encryption root.
+    """The ZFS encryption of a dataset. `cipher` is None if it is not encrypted. `root` is its encryption root.
 
-    `is_unlocked`: the key is loaded. `is_typed`: the key must be typed (the dataset's own keylocation is prompt).
+    `is_unlocked` says whether the key is loaded. `is_typed` says whether a user must type the key (the dataset's own
+    keylocation is prompt).
     """
 
     cipher: str | None = None
@@ -26,10 +27,10 @@ CLEAR = DatasetEncryption()
 
 
 def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[FitnessFinding]:
-    """Return the findings against storing the volumes. `ciphers`: the cipher of each encrypted dataset.
+    """Return the findings against storing the volumes. `ciphers` maps each encrypted dataset to its cipher.
 
-    `zfs send` decrypts the data unless the stream is raw (zfs-send(8), --raw). Then the repository must encrypt the
-    data.
+    `zfs send` decrypts the data unless the stream is raw (zfs-send(8), --raw). So without raw streams, the repository
+    must encrypt the data.
     """
     if is_encrypting:
         return []
@@ -120,7 +121,7 @@ def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[
 def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEncryption) -> list[FitnessFinding]:
     """Return an objection if the target's key is not loaded, and a warning if the volumes are received unencrypted.
 
-    `encrypted` are the volumes that were encrypted on the source, `at_rest` is the encryption of `parent`, which
+    `encrypted` are the volumes that were encrypted on the source. `at_rest` is the encryption of `parent`, which
     received datasets inherit (zfs-receive(8)).
     """
     if not at_rest.is_unlocked:
@@ -140,7 +141,7 @@ def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEnc
 def judge_raw_keys(raw: tuple[str, ...], key_file: str | None, trouble: str | None) -> list[FitnessFinding]:
     """Return the findings about the key of volumes that were stored raw; none if no volume was stored raw.
 
-    `key_file` is the configured file (None: not configured), `trouble` the reason why it cannot be used (None: it can).
+    `key_file` is the configured file, if any. `trouble` is the reason why it cannot be used, or None if it can.
     """
     if not raw:
         return []
@@ -166,7 +167,8 @@ class PlaceObjection:
 class NameChange:
     """A planned renaming of the dataset `source` to `place`. `own` is the encryption of the dataset.
 
-    `home` and `around` are the parents of old and new name, `replaced` is the present dataset with the new name.
+    `home` and `around` are the parents of the old and the new name. `replaced` is the present dataset with the new
+    name.
     """
 
     source: str
@@ -180,9 +182,9 @@ class NameChange:
 def objection_to(move: NameChange) -> PlaceObjection | None:
     """Return why the dataset cannot be renamed, or could not be renamed back; None if both are possible.
 
-    ZFS does not rename a dataset to a place outside its encryption root (zfs-rename(8)). Within one parent, ZFS renames
-    any dataset, and an encryption root keeps its key. Observed with OpenZFS 2.3.9: a clone has the encryption root of
-    its origin, wherever the clone is.
+    ZFS does not rename a dataset to a place outside its encryption root (zfs-rename(8)). Within one parent, ZFS can
+    rename any dataset, and an encryption root keeps its key. Observed with OpenZFS 2.3.9: a clone has the encryption
+    root of its origin, wherever the clone is.
     """
     parent = move.place.rpartition("/")[0]
     if move.replaced.cipher is not None and move.own.cipher is None:
@@ -208,7 +210,7 @@ def judge_key(place: str, replaced: DatasetEncryption) -> list[FitnessFinding]:
     """Return a warning if a key must be typed after a clone has replaced its dataset.
 
     A promoted clone becomes the encryption root in place of its origin, and ZFS forgets the loaded key (observed with
-    OpenZFS 2.3.9). Mounted datasets keep working; nothing else can be mounted until the key is loaded again.
+    OpenZFS 2.3.9). Mounted datasets keep working, but other datasets cannot be mounted until the key is loaded again.
     """
     if replaced.cipher is None or replaced.root != place or not replaced.is_typed:
         return []

@@ -152,9 +152,9 @@ class PropertyChange:
 
 @dataclass(frozen=True)
 class FitnessFinding:
-    """A check: its subject, its result as text, and a hint. `rule`: the id of its rule in `planning/advice`.
+    """A check: its subject, its result as text, and a hint. `rule` is the id of its rule in `planning/advice`.
 
-    `change` fixes the problem and is safe: existing data is not changed, and no additional memory is used.
+    `change` repairs the problem. It is safe, because it changes no existing data and uses no additional memory.
     """
 
     severity: Severity
@@ -213,7 +213,7 @@ def judge_server(
 ) -> list[FitnessFinding]:
     """Return the findings about the server itself.
 
-    `forced`: `lock.strategy` sets the lock strategy; `stops_applier`: the setting `lock.stop_applier`.
+    `forced` is set if `lock.strategy` chooses the lock strategy. `stops_applier` is the setting `lock.stop_applier`.
     """
     findings = [ok("server", facts.describe())]
     listing = ", ".join(f"{count} {name}" for name, count in sorted(facts.engines.items())) or "none"
@@ -319,7 +319,7 @@ def _replication(facts: ServerFacts, stops_applier: bool) -> list[FitnessFinding
 
 
 def _leftovers(facts: ServerFacts) -> list[FitnessFinding]:
-    """Return the findings about data that a restore omits, and about restored state that needs a decision."""
+    """Return the findings about data that a restore omits, and about restored objects that need a decision."""
     findings = [warning("rows", sentence, _WITHOUT_ROWS) for sentence in rows_not_restored(facts.engines)]
     if facts.prepared_xa:
         detail = (
@@ -358,7 +358,7 @@ def judge_placement(
 ) -> list[FitnessFinding]:
     """Return the findings about the location of the files.
 
-    `no_copy`: the reasons why no server could start on a copy of the files.
+    `no_copy` are the reasons why no server could start on a copy of the files.
     """
     listing = ", ".join(f"{role} = {dataset}" for role, dataset in sorted(volumes.items()))
     if placement.objections:
@@ -417,10 +417,10 @@ def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[in
 
 @dataclass(frozen=True)
 class OtherView:
-    """A folder of a server in a container. On this host, the folder's path leads to another folder or does not exist.
+    """A folder of a server in a container. On this host, its path leads to another folder or does not exist.
 
-    `setting` is the setting with the folder, `path` the folder's path for the server, `pid` the server's process on
-    this host. `here` is the folder's path on this host (empty: no path leads to it).
+    `setting` is the setting that contains the folder, `path` is the folder's path for the server, and `pid` is the
+    server's process on this host. `here` is the folder's path on this host, or empty if no path leads to it.
     """
 
     setting: str
@@ -462,7 +462,7 @@ def judge_state(
 
 
 POOL_FLOOR = 4 << 20
-"""Bytes that must be free in a pool. A snapshot set, its properties, holds and bookmarks take a few blocks each."""
+"""Bytes that must be free in a pool. Snapshots, their properties, holds and bookmarks take a few blocks each."""
 LOW_PERCENT = 5
 """The percentage of free space below which a dataset is reported."""
 

@@ -17,8 +17,8 @@ from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
 
 _ROW_VERSION_FLAW = ((8, 0, 29), (8, 0, 32))
-"""MySQL releases whose redo log is unreliable for tables with row versions: from the first release on, before the
-second.
+"""MySQL releases whose redo log is unreliable for tables with row versions: from the first release up to, but not
+including, the second.
 
 Percona XtraBackup refuses these releases and accepts 8.0.32. Percona Server never had the flaw: 8.0.29-21 was released
 with the fix (XtraBackup 8.0 manual, "Found tables with row versions").
@@ -31,13 +31,13 @@ def unsafe_engines(facts: ServerFacts) -> dict[str, int]:
 
 
 def row_versions_are_flawed(flavour: Flavour, release: tuple[int, ...]) -> bool:
-    """Return whether this release has the flaw. Other releases need no query for tables with row versions."""
+    """Return whether this release has the flaw. On other releases, tables with row versions need not be counted."""
     first, sound = _ROW_VERSION_FLAW
     return flavour is Flavour.MYSQL and first <= release < sound
 
 
 def has_flawed_row_versions(facts: ServerFacts) -> bool:
-    """Return whether crash recovery of some tables is unreliable: with row versions, on a release with the flaw."""
+    """Return whether crash recovery of tables is unreliable, because they have row versions on a flawed release."""
     return facts.row_versions > 0 and row_versions_are_flawed(facts.flavour, facts.release) and not facts.is_percona
 
 
@@ -76,11 +76,11 @@ class LockProperties:
     """The properties of a lock strategy for its choice, description and use.
 
     - `name`: the name of the strategy in `lock.strategy` and in the manifest
-    - `statement`: a statement that the server accepts if it has the lock (empty: every server has the lock)
+    - `statement`: a statement that the server accepts if it has the lock; empty if every server has the lock
     - `merit`: the reason to choose the strategy
     - `waits`: the statements that wait until the lock is released
     - `refused`: returns why the server would refuse the lock, or None
-    - `privileges`: the account needs one of these privileges (empty: none)
+    - `privileges`: the account needs one of these privileges, if there are any
     """
 
     name: str
@@ -92,7 +92,7 @@ class LockProperties:
     needs_crash_safe: bool = False
     """Whether the lock is sufficient only if every user table survives a crash."""
     holds_ddl: bool = True
-    """Whether the lock blocks DDL. A strategy that does not block DDL blocks no statement at all."""
+    """Whether the lock blocks DDL. A strategy that does not block DDL blocks no statements."""
     falls_back: bool = False
     """Whether zsnapdb uses a sufficient strategy that blocks nothing if the lock is not granted immediately."""
     refused: Callable[[ServerFacts], str | None] = _none
@@ -120,7 +120,7 @@ class LockProperties:
 
 @dataclass(frozen=True)
 class LockChoice:
-    """The chosen strategy and the reason. `fallback` is used if the lock is not granted immediately."""
+    """The chosen strategy and the reason. The strategy `fallback` is used if the lock is not granted immediately."""
 
     lock: LockProperties
     reason: str
@@ -149,7 +149,8 @@ def check_name(name: str, strategies: Sequence[LockProperties]) -> None:
 def choose(facts: ServerFacts, setting: str, strategies: Sequence[LockProperties]) -> LockChoice:
     """Return the configured strategy, or the first of `strategies` (weakest lock first) that is sufficient.
 
-    Raises ConfigError if the configured strategy does not exist, PreflightError if it is not sufficient here.
+    Raises ConfigError if the configured strategy does not exist, and PreflightError if it is not sufficient for this
+    server.
     """
     check_name(setting, strategies)
     if setting != AUTO:
@@ -209,7 +210,7 @@ _VICTIMS = (
     "Waiting for commit lock",
 )
 _READS = ("select", "table", "(select")
-"""WITH is not listed, because DELETE and UPDATE may follow it."""
+"""The first words of queries. WITH is not listed, because DELETE and UPDATE may follow it."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +232,7 @@ class Statement:
 
 
 def long_statements(processes: Iterable[Mapping[str, Any]], own: frozenset[int], longest: float) -> list[Statement]:
-    """Return the statements running for at least `longest` seconds, longest first, from SHOW FULL PROCESSLIST.
+    """Return the statements of SHOW FULL PROCESSLIST that have run for at least `longest` seconds, longest first.
 
     `own` are the connections of zsnapdb. Server threads, such as replication, are left out, because their statements do
     not end. Statements that wait for a flush or a global lock are left out too, because they block nothing.
@@ -254,7 +255,7 @@ def to_kill(statements: Iterable[Statement], allowed: str) -> list[Statement]:
 
 
 def delays() -> Iterator[float]:
-    """Yield the seconds to wait after each attempt. They double every time, up to 15."""
+    """Yield the seconds to wait after each attempt. They double each time, up to 15."""
     delay = _FIRST_DELAY
     while True:
         yield delay

@@ -36,7 +36,7 @@ class Placement:
 
 
 def mount_of(path: str, mounts: Sequence[MountedFilesystem]) -> MountedFilesystem | None:
-    """Return the mount that contains a path: the longest mount point, and of several mounts there the last one."""
+    """Return the mount with the longest mount point that contains a path; the last mount if there are several."""
     best: MountedFilesystem | None = None
     for mount in mounts:
         root = mount.path.rstrip("/") + "/"
@@ -48,9 +48,9 @@ def mount_of(path: str, mounts: Sequence[MountedFilesystem]) -> MountedFilesyste
 def mount_points(
     volumes: Mapping[str, str], mounts: Sequence[MountedFilesystem], paths: Sequence[NamedPath]
 ) -> dict[str, str]:
-    """Return the mount point of each volume (role to dataset): the one that the server uses, else the last mount.
+    """Return the mount point of each volume (role to dataset) that the server uses, else that of its last mount.
 
-    A dataset may be mounted several times: a bind mount of its root, for example for a container, looks like any other
+    A dataset may be mounted several times. A bind mount of its root, for example for a container, looks like any other
     mount.
     """
     whole = [mount for mount in mounts if mount.fstype == "zfs" and not mount.is_bind]

@@ -50,15 +50,15 @@ class Interrupted:
     snapshots: frozenset[tuple[str, int]]
     """Dataset and GUID of each snapshot that the backup sends."""
     bases: frozenset[tuple[str, int]]
-    """Dataset and GUID of each snapshot (or bookmark) that the increments start from."""
+    """Dataset and GUID of each snapshot or bookmark from which the increments start."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
     """The current state of the host and the repository.
 
-    `sources` are snapshots, `origins` are snapshots and bookmarks, each identified by dataset and GUID. `kept` are the
-    snapshots in the stored manifest (None: there is no such manifest). `send_flags` are the flags that a backup may
+    `sources` are snapshots, and `origins` are snapshots and bookmarks, each identified by dataset and GUID. `kept` are
+    the snapshots in the stored manifest, or None if there is no manifest. `send_flags` are the flags that a backup may
     use.
     """
 
@@ -86,7 +86,8 @@ class ResumeJudgement:
 def judge(started: Interrupted, around: Surroundings, *, within: float | None, fresh: bool = False) -> ResumeJudgement:
     """Return the decision whether an interrupted backup is continued.
 
-    `within` is the maximum age of the backup in seconds (None: no limit). If `fresh`, the backup is abandoned.
+    `within` is the maximum age of the backup in seconds, or None for no limit. If `fresh` is set, the backup is
+    abandoned.
     """
 
     def give_up(because: Cause, text: str) -> ResumeJudgement:

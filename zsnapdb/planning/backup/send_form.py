@@ -39,9 +39,9 @@ _AS_SMALL = 1.1
 
 @dataclass(frozen=True)
 class ZstdEffect:
-    """The effect of zstd on the data: compressed divided by plain bytes, and the place where this was measured.
+    """The effect of zstd on the data: compressed bytes divided by plain bytes, and the place of the measurement.
 
-    `seconds` are processor seconds per GiB (None: unknown).
+    `seconds` are processor seconds per GiB, or None if unknown.
     """
 
     ratio: float
@@ -57,9 +57,9 @@ class ZstdEffect:
 class Compressibility:
     """The known facts about the data before a new chain starts, in bytes and processors.
 
-    `logical` are the bytes before the pool's compression, `lying` the bytes that the pool stores (`logicalreferenced`
-    and `referenced`, zfsprops(7)). `zstd` is None if unknown. `level` is the zstd level at which a plain stream starts
-    (0: the stream is stored uncompressed).
+    `logical` are the bytes before the pool's compression, and `lying` are the bytes that the pool stores
+    (`logicalreferenced` and `referenced`, zfsprops(7)). `zstd` is None if unknown. `level` is the zstd level at which a
+    plain stream starts, or 0 if the stream is stored uncompressed.
     """
 
     logical: int
@@ -112,7 +112,7 @@ def choose_form(known: Compressibility) -> FormChoice:
 
 LOWEST, HIGHEST = 1, 12
 _BUSY, _LEISURELY = 0.85, 0.55
-"""Shares of the processors' time.
+"""The shares of the processors' time above which the level falls, and below which it rises.
 
 The next higher level costs at most 50 % more, so one step up from the lower share stays below the upper share.
 """
@@ -158,7 +158,7 @@ def decide_chunk_size(configured: int, sizes: Sequence[int]) -> int:
 
 
 _LEAST_CHUNKS = 32
-"""Minimum number of chunks of a stream. So all workers get chunks, and the last chunk is a small part."""
+"""The minimum number of chunks of a stream. It gives all workers chunks, and keeps the last chunk small."""
 
 
 def decide_first_chunk(least: int, most: int, sizes: Sequence[int]) -> int:
@@ -175,8 +175,8 @@ def decide_first_chunk(least: int, most: int, sizes: Sequence[int]) -> int:
 def decide_workers(configured: int, chunk_size: int, configured_size: int) -> int:
     """Return the number of parallel workers for chunks of this size in bytes.
 
-    It is the configured number, unless the chunks are larger than the configured size. Then all chunks in memory have
-    at most WINDOW bytes, or as many as the configured size and number allow.
+    It is the configured number, unless the chunks are larger than the configured size. In that case, all chunks in
+    memory together have at most WINDOW bytes, or as many bytes as the configured size and number allow.
     """
     if chunk_size <= configured_size:
         return configured
@@ -185,7 +185,7 @@ def decide_workers(configured: int, chunk_size: int, configured_size: int) -> in
 
 
 def check_rows(stream: str, size: int | None, chunk_size: int) -> None:
-    """Check that a manifest can list all chunks of a stream of about `size` bytes (None: unknown).
+    """Check that a manifest can list all chunks of a stream of about `size` bytes. If the size is None, it is unknown.
 
     Raises: ConfigError: with this chunk size, the stream would have too many chunks
     """

@@ -1,7 +1,8 @@
-"""The next files to archive: the incarnation of the server's binlogs, the offset, and gaps. Pure.
+"""The binlogs to archive next, with their incarnation, offsets and gaps. Pure.
 
 An incarnation is one unbroken binlog history of one server. A file is recognized by its fingerprint and by the last
-archived bytes, never by its name alone. After RESET, a restore or a failover the same names have other contents.
+archived bytes, never by its name alone. After RESET, a restore or a failover, files with the same names have other
+contents.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class KnownArchived(Protocol):
 class ServerBinlog:
     """A binlog in the index of the server.
 
-    `size` is in bytes. `problem` is the reason why the binlog is unreadable (empty: it is readable).
+    `size` is in bytes. `problem` is the reason why the binlog cannot be read; empty if it can.
     """
 
     name: str
@@ -59,7 +60,7 @@ class ServerBinlog:
 class ArchiveStep:
     """A file to archive.
 
-    `offset` bytes are archived already; `gap` describes missing data directly before the file.
+    `offset` bytes are already archived. `gap` describes missing data directly before the file.
     """
 
     name: str
@@ -70,7 +71,7 @@ class ArchiveStep:
 
 @dataclass(frozen=True)
 class Plan:
-    """The files to archive, in order. `begin` is the reason for a new incarnation (None: the known one continues)."""
+    """The files to archive, in order. `begin` is the reason for a new incarnation; None if the known one continues."""
 
     begin: str | None
     steps: tuple[ArchiveStep, ...]
@@ -88,7 +89,7 @@ def has_all_of(newest: KnownArchived, local: Sequence[ServerBinlog]) -> bool:
 def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
     """Return whether a file that starts at the GTIDs `previous` continues the state `reached`.
 
-    MariaDB may forget domains in between (FLUSH … DELETE_DOMAIN_ID).
+    Between the two files, MariaDB may forget domains (FLUSH … DELETE_DOMAIN_ID).
     """
     if isinstance(reached, GtidPosition) and isinstance(previous, GtidPosition):
         return all(reached.heads.get(domain) == head for domain, head in previous.heads.items())
@@ -132,12 +133,12 @@ def decide(
 ) -> Plan:
     """Return the plan for the server's files.
 
-    - `kept`: the files of the incarnation under which this server was last archived, in order (empty: never archived)
+    - `kept`: the files, in order, of the incarnation under which this server was last archived; empty if it never was
     - `local`: the binlogs of the server, in the order of its index
     - `agrees`: whether the server's file, if the file exists, still contains the bytes that were archived last
     - `elsewhere`: the GTIDs that were archived from other servers of the instance
 
-    If a server takes over from other servers, archiving starts with the new server's newest file before which no
+    If a server takes over from other servers, archiving starts with the newest file of the new server before which no
     transaction is missing.
     """
     if not local:

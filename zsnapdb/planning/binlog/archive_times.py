@@ -46,14 +46,14 @@ def is_reached(horizon: CommitHorizon, end: BinlogCoordinates | None) -> bool:
 
 @dataclass(frozen=True)
 class LastRecord:
-    """The last record of an archiver: the time up to which the archive was complete, and the age of the record (s)."""
+    """An archiver's last record: the time up to which the archive was complete, and the record's age in seconds."""
 
     until: int
     age: float
 
 
 def is_worth_recording(last: LastRecord | None, until: int, interval: float, archived: int | None) -> bool:
-    """Return whether an archiver records, after a round, that the archive is complete up to `until`.
+    """Return whether an archiver should record, after a round, that the archive is complete up to `until`.
 
     - `last`: None if this archiver has written no record
     - `interval`: seconds between two records
@@ -71,7 +71,7 @@ def is_worth_recording(last: LastRecord | None, until: int, interval: float, arc
 def record_interval(objectives: ObjectiveSettings) -> float:
     """Return the seconds between two records: a third of the shortest time that makes an archive objective warn.
 
-    So an idle server keeps meeting its objectives.
+    With this interval, an idle server keeps meeting its objectives.
     """
     limits = [limit for limit in (objectives.archive_lag, objectives.rpo) if limit is not None]
     return min(INTERVAL, *(limit * objectives.warn_at / 3 for limit in limits)) if limits else INTERVAL
@@ -86,7 +86,7 @@ def least_limit(objectives: ObjectiveSettings, round_interval: float) -> float:
 
 
 _LEAST_RESERVE = 2.5
-"""Minimum number of seconds that a round has to store its bytes, unless half of the interval is shorter."""
+"""The minimum time in seconds for a round to store its bytes, unless half of the interval is shorter."""
 
 
 @dataclass(frozen=True)
@@ -166,8 +166,8 @@ MOST_STRETCHES = 256
 class ArchiverObservation:
     """A moment at which the archiver read the binlogs, in microseconds.
 
-    `wall` is the clock of the host (UTC). `steady` is the monotonic clock of this process (None: another process read
-    them).
+    `wall` is the time of the host's clock (UTC). `steady` is the monotonic clock of this process, or None if another
+    process read the binlogs.
     """
 
     wall: int
@@ -176,7 +176,7 @@ class ArchiverObservation:
 
 @dataclass(frozen=True)
 class Sighting:
-    """The bounds of the commit time of transactions, in microseconds UTC. None: unknown."""
+    """The bounds of the commit time of transactions, in microseconds UTC. An unknown bound is None."""
 
     earliest: int | None
     latest: int
@@ -220,7 +220,7 @@ class Stretch:
 
 
 def with_stretch(stretches: Sequence[Stretch], more: Stretch) -> tuple[Stretch, ...]:
-    """Return the stretches with one appended. If there are more than a description may list, neighbours are joined."""
+    """Return the stretches and one more. If there are more than a description may list, neighbours are joined."""
     last = stretches[-1] if stretches else None
     if last is not None and last.end == more.start and last.sighting == more.sighting:
         return (*stretches[:-1], last.joined(more))
@@ -234,8 +234,7 @@ def with_stretch(stretches: Sequence[Stretch], more: Stretch) -> tuple[Stretch, 
 class CommitTimeEvidence:
     """The facts that an archiver knows about the commit times in a binlog.
 
-    `stretches` are the known stretches up to byte `end`. Later transactions were committed within `sighting` (None:
-    unknown).
+    `stretches` are the known stretches up to byte `end`. Later transactions were committed within `sighting`, if known.
     """
 
     sighting: Sighting | None = None

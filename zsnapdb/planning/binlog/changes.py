@@ -1,7 +1,7 @@
 """The changes of transactions, and the search for transactions by their changes. Pure.
 
-A binlog in row format contains the changed rows and their tables. A logged statement does not: its rows are unknown,
-and its tables are known only from its text.
+A binlog in row format contains the changed rows and their tables. For a logged statement, the rows are unknown, and the
+tables are known only from its text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ SEARCHED_KINDS = (ChangeKind.INSERT, ChangeKind.UPDATE, ChangeKind.DELETE, Chang
 class TableChanges:
     """The numbers of rows that a transaction changed in one table.
 
-    If `is_counted` is False, the real numbers are higher, because a column with an unreadable format stopped the count.
+    If `is_counted` is False, the real numbers may be higher, because a column with an unreadable format stopped the
+    count.
     """
 
     schema: str
@@ -59,7 +60,7 @@ class TableChanges:
         return counts.get(kind, 0)
 
     def plus(self, kind: ChangeKind, rows: int | None) -> TableChanges:
-        """Return the changes with more rows (None: an unknown number)."""
+        """Return the changes with `rows` more rows. If the number is unknown, it is None."""
         if rows is None:
             return replace(self, is_counted=False)
         match kind:
@@ -145,7 +146,7 @@ class TransactionChanges:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The unknown facts about this transaction, because the binlog does not contain them; one sentence each."""
+        """The facts about this transaction that the binlog does not contain, one sentence each."""
         notes = []
         if any(statement.kind is not ChangeKind.DDL for statement in self.statements):
             notes.append(
@@ -207,7 +208,7 @@ class Period:
 class Match(Enum):
     """The result of a search for a transaction.
 
-    `POSSIBLE`: the binlog does not show whether the transaction matches.
+    `POSSIBLE` means that the binlog does not show whether the transaction matches.
     """
 
     NO = 0
@@ -217,7 +218,7 @@ class Match(Enum):
 
 @dataclass(frozen=True)
 class ChangeFilter:
-    """The conditions of a search for transactions; all must hold. Empty `kinds`: any kind.
+    """The conditions of a search for transactions, which must all hold. If `kinds` is empty, any kind matches.
 
     `rows_at_least` counts only rows of the searched table and kinds. DDL has no rows, so with `rows_at_least` it must
     be listed in `kinds` to match.
@@ -282,7 +283,7 @@ def parse_kinds(text: str) -> frozenset[ChangeKind]:
 
 @dataclass(frozen=True)
 class ListedTransaction:
-    """A transaction that matches a search, with its binlog and its history in the archive (None: on the server)."""
+    """A transaction that matches a search, with its binlog and its history in the archive (None if on the server)."""
 
     binlog: str
     history: str | None
@@ -323,7 +324,7 @@ class TransactionList:
 def is_within(file_first: int | None, file_last: int | None, conditions: Collection[Period | None]) -> bool:
     """Return whether a file with these earliest and latest commit times can contain transactions within all periods.
 
-    A transaction starts before its commit. So a period of start times excludes a file only by its lower end.
+    A transaction starts before its commit, so `file_first` must be None if the periods are of start times.
     """
     periods = [period for period in conditions if period is not None]
     return all(

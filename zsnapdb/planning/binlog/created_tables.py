@@ -26,7 +26,7 @@ class CreatedTable:
 
     - `start`, `end`: the bytes of the transaction in its file
     - `offset`: the start of the event with the statement
-    - `is_transactional`: None if the binlogs do not show it
+    - `is_transactional`: whether the engine is transactional; None if the binlogs do not show this
     - `lacks_options`: the server logged the statement under a sql_mode that omits all table options
     - `is_touched`: a later statement renames or drops a table of this name, or may have changed its options
     - `is_dropped`: a later statement drops the table
@@ -65,7 +65,7 @@ class RecordedTable:
 
 @dataclass(frozen=True)
 class EngineStop:
-    """A change of the default engine before the transaction at `offset` of the replay's file `number` (from 1).
+    """A change of the default engine before the transaction at `offset` in the replay's file `number` (counted from 1).
 
     The default row format of InnoDB becomes `row_format`. `database` gets `collation`, but only for this transaction.
     """
@@ -95,7 +95,7 @@ class EnginePlan:
 
 
 def fits(engine: str, is_transactional: bool | None) -> bool:
-    """Return whether the kind of transactions fits the table's engine. None (unknown) fits every engine."""
+    """Return whether the kind of transactions fits the table's engine. An unknown kind (None) fits every engine."""
     return is_transactional is None or (engine.casefold() in _TRANSACTIONAL) is is_transactional
 
 
@@ -143,7 +143,7 @@ def _needed_defaults(
 ) -> Defaults | None:
     """Return the defaults that recreate the original table; None if they are unknown.
 
-    A default that has no effect on the table stays as it is.
+    A default that has no effect on the table is not changed.
     """
     known = record if record is not None and fits(record.engine, table.is_transactional) else None
     engine: str | None = current.engine
@@ -194,7 +194,7 @@ OTHER_POINT = "restore a backup that was made after these tables, or a point bef
 
 
 def listing(tables: Iterable[CreatedTable]) -> str:
-    """Return the names of the first five tables, and the number of further tables."""
+    """Return the names of the first five tables, and the number of the others."""
     names = list(dict.fromkeys(str(table) for table in tables))
     rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + rest

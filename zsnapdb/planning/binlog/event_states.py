@@ -15,7 +15,7 @@ from enum import StrEnum
 class EventState(StrEnum):
     """The state of an event.
 
-    REPLICA: the event is disabled on replicas, by a replication thread or by the statement that defines the event.
+    REPLICA means that the event is disabled on replicas, by a replication thread or by the statement that defines it.
     """
 
     ENABLED = "ENABLED"
@@ -40,7 +40,7 @@ _TOKEN = re.compile(
     r"""|(?P<name>`(?:[^`]|``)*`)|(?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")|(?P<word>[\w$]+)|(?P<mark>.)""",
     re.DOTALL,
 )
-"""Version comments are executed, so only their delimiters are skipped."""
+"""The pattern of a token. Version comments are executed, so only their delimiters are skipped."""
 _CONCERNS = re.compile(r"\b(EVENT|DATABASE|SCHEMA)\b", re.IGNORECASE)
 _VERB = re.compile(r"\b(CREATE|ALTER|DROP)\b", re.IGNORECASE)
 _MADE_BY_DEFINERS = frozenset({"PROCEDURE", "FUNCTION", "TRIGGER", "VIEW", "SQL", "AGGREGATE"})

@@ -1,4 +1,4 @@
-"""The point where another server continues a history in the archive, or the reason why none does. Pure."""
+"""The point at which another server continues a history in the archive, or the reason why none does. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from zsnapdb.planning.binlog.route_elements import EndKind, History, RouteEnd, R
 def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
     """Return whether the first of these files starts exactly where these GTIDs end.
 
-    `files` are neighbours of one history. MariaDB may have forgotten domains before the first file. Then no file may
-    contain such a domain, because the domain's transactions could be those already reached.
+    `files` are neighbours of one history. MariaDB may have forgotten domains before the first file. In this case no
+    file may contain such a domain, because its transactions may already be reached.
     """
     previous = files[0].previous
     if previous is None or not is_some(previous) or not same_gtids(gtids, previous):
@@ -88,8 +88,7 @@ def _without_gtids(
 ) -> RouteEnd | None:
     """Return the end of a history with unknown GTIDs if another server committed later; None if no other server did.
 
-    If `reached` is known to be empty, any GTID is later than `reached`. This holds even if the file with the other
-    server's commits is lost.
+    If `reached` is known to be empty, any GTID is later, even if the file with the other server's commits is lost.
     """
     here = files[at]
     is_empty = reached is not None and not is_some(reached) and not here.is_anonymous
@@ -142,8 +141,8 @@ def _has_heads_of(reached: Gtids, whole: Gtids | None) -> bool:
 def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated: bool) -> int | RouteEnd | None:
     """Return the index of another server's newest file whose earlier transactions are reached, or why there is none.
 
-    `is_repeated`: the server also has an older history. If the server was set back, it may have assigned its numbers to
-    other transactions. So its numbers are proof only if they precede all of these files.
+    `is_repeated` is set if the server also has an older history. If the server was set back, it may have assigned its
+    numbers to other transactions. So its numbers prove something only if they precede all of these files.
     """
     whole, first = files[-1].reached, files[0]
     if not isinstance(whole, GtidSet) or reached.contains(whole):
@@ -188,7 +187,7 @@ def _taken_over_position(files: Sequence[RouteFile], reached: Gtids) -> int | Ro
 class RepeatedGtids:
     """GTIDs of an older `history` that `server` assigns again in the newest history.
 
-    `by_server_id`: the GTIDs contain a server_id (MariaDB). Otherwise they contain a server_uuid.
+    If `by_server_id` is set, the GTIDs contain a server_id (MariaDB). Otherwise they contain a server_uuid.
     """
 
     server: str
@@ -271,7 +270,7 @@ def _range(domain: int, server_id: int, first: int, last: int) -> str:
 
 
 def _with_set_by_hand(start: Gtids | None, own: Sequence[RouteFile]) -> Gtids | None:
-    """Return the GTIDs plus those set manually, for example by loading a dump: the server will not assign them.
+    """Return the GTIDs and those that were set by hand, for example by loading a dump. The server assigns none of them.
 
     Setting gtid_purged starts a binlog. The previous GTIDs of that binlog then include GTIDs that no earlier binlog
     contains (refman 8.4, "gtid_purged").

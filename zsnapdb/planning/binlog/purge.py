@@ -24,9 +24,9 @@ class DumpConnection:
 
 @dataclass(frozen=True)
 class Expiry:
-    """The server's own expiry of binlogs. If the total size is too large, it also removes the oldest binlogs.
+    """The server's own expiry of binlogs. If their total size is too large, it also removes the oldest binlogs.
 
-    `seconds` is the maximum age, `size` the maximum total size in bytes (0: no limit).
+    `seconds` is the maximum age, and `size` is the maximum total size in bytes. 0 means no limit.
     """
 
     seconds: float
@@ -49,9 +49,9 @@ class PurgePlan:
 def ages_of(written: Sequence[float], time: RemovalTime) -> list[float]:
     """Return the minimum age of the last write to each binlog in seconds, oldest binlog first.
 
-    `written` are the times of the last writes (seconds since 1970), possibly by a wrong clock. A time before that of
-    the previous binlog is raised to that time. A time in the future is limited to that of the next binlog. If the clock
-    was behind, the time of the next binlog is used.
+    `written` are the times of the last writes (seconds since 1970), possibly by a wrong clock. A time that is earlier
+    than that of the previous binlog is raised to the latter. A time in the future is limited to that of the next
+    binlog. If the clock was behind, the time of the next binlog is used.
     """
     times, following = list(written), math.inf
     moments = [datetime.fromtimestamp(at, UTC) for at in written]
@@ -83,7 +83,8 @@ def plan_purge(
     - `ages`: seconds since the last write to each of `local`
     - `kept`: the archived files in the server's current incarnation
     - `keep`: the minimum age in seconds
-    - `replicas`: the number of replicas that must be connected, as the progress of an unconnected replica is unknown
+    - `replicas`: the number of replicas that must be connected, because the progress of an unconnected replica is
+      unknown
     - `damaged`: the damage of archived copies, by binlog
     """
     warnings = expiry_warnings(expiry, keep)
@@ -114,7 +115,7 @@ def plan_purge(
 
 
 def expiry_warnings(expiry: Expiry, keep: float) -> tuple[str, ...]:
-    """Return warnings if the server itself removes binlogs, which may not be archived yet."""
+    """Return warnings if the server itself removes binlogs, because they may not be archived yet."""
     warnings = []
     if expiry.seconds:
         also = "; binlog.keep is longer and has no effect" if expiry.seconds <= keep else ""
@@ -166,8 +167,8 @@ class RetainedBackups:
 def decide(backups: RetainedBackups, oldest: int | None, files: Sequence[RouteFile]) -> tuple[BinlogDecision, ...]:
     """Return the decision about each archived file. `files` contains the incarnations and their files in order.
 
-    `oldest` is the start of the oldest retained backup, including unreadable ones (microseconds UTC; None: no backup is
-    retained, and all files are kept). A file is kept in these cases:
+    `oldest` is the start (microseconds UTC) of the oldest retained backup, which may be unreadable. If `oldest` is
+    None, no backup is retained, and all files are kept. A file is kept in these cases:
 
     - A route from a retained backup contains the file, or the archive of the file's server continues from it.
     - The file is at or after the first file of one of these routes, or a retained backup without a known position may
@@ -196,7 +197,7 @@ def _users(routes: Sequence[Route], count: int) -> list[str | None]:
         for part in route.places:
             for at in part:
                 if users[at] is not None:
-                    # If two routes have a file of a part in common, they also have the rest of the part in common.
+                    # If two routes share a file of a part, they also share the rest of the part.
                     break
                 users[at] = route.point.backup_id
     return users

@@ -48,7 +48,8 @@ class Gap:
 class Window:
     """The recoverable ranges in order, the gaps between them, and the route of each backup, oldest first.
 
-    `unprotected` is the reason why the newest archived state cannot be recovered until the next backup (None: it can).
+    `unprotected` is the reason why the newest archived state cannot be recovered until the next backup, or None if it
+    can.
     """
 
     ranges: tuple[Range, ...]
@@ -64,8 +65,8 @@ def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Rou
     """Return the route for restores to times after the newest backup. `points` is oldest first and not empty.
 
     This is the route of the newest backup. If the archive lacks that backup's position, the previous backup's route is
-    used, if both backups are known to belong to the same history. Otherwise only the newest backup itself can be
-    restored.
+    used, but only if both backups are known to belong to the same history. Otherwise only the newest backup itself can
+    be restored.
     """
     alone = route_of(points[-1])
     for index in range(len(points) - 1, -1, -1):
@@ -107,8 +108,8 @@ def _is_on(route: Route, point: BackupPoint) -> bool:
     """Return whether a route from an older backup is known to pass the position of this backup.
 
     The archive does not contain the position. So a route through binlogs of the backup's own server has probably left
-    the backup's history: a server that was set back reuses its GTIDs. The GTID sets of another server prove that the
-    route passes the position, unless the route ends where that server was set back or reset.
+    the backup's history, because a server that was set back reuses its GTIDs. The GTID sets of another server prove
+    that the route passes the position, unless the route ends where that server was set back or reset.
     """
     if route.to < point.taken or route.reached is None or point.gtids is None:
         return False

@@ -1,8 +1,8 @@
 """The route of archived binlogs that continues a backup, and the reason for its end. Pure.
 
 Restore, status, prune, clones and rescues all use `follow`, so a restore can reach the points that status reports. A
-route never crosses a gap. If the archive does not prove that a file continues the reached state, the route ends with
-the reason.
+route never crosses a gap. If the archive does not prove that a file continues the reached state, the route ends there,
+with the reason.
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class Route:
     """The archived files that continue a backup, in order, and why the route ends.
 
     - `start`: the offset in the first file at which the replay starts
-    - `is_start_exact`: if False, the file may contain transactions of the backup after `start`; GTIDs identify these
-      transactions
+    - `is_start_exact`: if False, the file may contain transactions of the backup after `start`, which are identified by
+      their GTIDs
     - `reached`: the GTIDs of the server after the replay
     - `places`: the indexes of the files in the list of all archived files, as ranges
     - `to`: the latest time that a restore can reach (microseconds UTC): the last commit, or a later time up to which
@@ -162,8 +162,8 @@ class _Fork:
 class RouteMap:
     """The routes through archived files (incarnations, oldest first, and their files in order).
 
-    Each file is examined once for the routes of all backups, so all routes together take about as long as one. Follow
-    the newest backup first.
+    Each file is examined only once for the routes of all backups, so all routes together take about as long as one.
+    Callers should follow the newest backup first.
     """
 
     def __init__(self, files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> None:
@@ -224,13 +224,13 @@ class RouteMap:
         return end
 
     def _examined_end(self, at: int) -> int | None:
-        """Return the last file of the run to which this file is known to belong; None if the run is not known yet."""
+        """Return the last file's index in the run to which this file is known to belong; None for an unknown run."""
         number = bisect_left(self._run_ends, at)
         end = self._run_ends[number] if number < len(self._run_ends) else None
         return end if end is not None and self._run_starts[end] <= at else None
 
     def _tail(self, first: int) -> _Tail:
-        """Return the transactions from a file on to the end of its run."""
+        """Return the transactions from this file to the end of its run."""
         end = self._run_end(first)
         number = bisect_left(self._tail_places, first)
         near = self._tail_places[number] if number < len(self._tail_places) else end + 1
@@ -265,7 +265,7 @@ def missing_before(before: RouteFile, file: RouteFile) -> str | None:
 
 
 def _names_of(files: Sequence[RouteFile], histories: Sequence[History]) -> Mapping[str, frozenset[str]]:
-    """Return the identities of the server in each incarnation: the server_id of a MariaDB server can change."""
+    """Return the identities of the server in each incarnation, because a MariaDB server's server_id can change."""
     return {files[one.low].incarnation: frozenset(files[at].server for at in one.places) for one in histories}
 
 
@@ -276,7 +276,7 @@ def _way(
     state: ArchiveState,
     names: Mapping[str, Collection[str]],
 ) -> int | _Fork:
-    """Return the index of the next file of every route through a file, or a fork if the route's GTIDs decide.
+    """Return the next file's index in every route through this file, or a fork if the route's GTIDs decide.
 
     If the server was set back to the end of this file and then wrote another history, the route continues in the newer
     history. `names` are the identities of the server in each incarnation.

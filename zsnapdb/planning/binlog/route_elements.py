@@ -18,7 +18,7 @@ _SECOND = 1_000_000
 class RouteFile(KnownArchived, Protocol):
     """An archived file with the earliest and latest commit time of its transactions.
 
-    - `first_commit`, `last_commit`: microseconds UTC (None: the file has no transactions)
+    - `first_commit`, `last_commit`: microseconds UTC; None if the file has no transactions
     - `server`: the identity of the server (server_uuid, or server_id)
     - `created`: the time at which the server created the file, in seconds UTC
     - `gtids`: the GTIDs of its own transactions
@@ -41,7 +41,7 @@ class RouteFile(KnownArchived, Protocol):
 
 @dataclass(frozen=True)
 class BackupPoint:
-    """The position of a backup, and the server of the backup. None: unknown.
+    """The position of a backup, and the server of the backup. Unknown fields are None.
 
     The snapshot was created between `taken` (the start of the backup) and `before`, both in microseconds UTC.
     `fingerprint` identifies the binlog in `coordinates`. `last_gtid` is the GTID of the last transaction in the backup.
@@ -112,7 +112,7 @@ class CompleteUntil:
 class ArchiveState:
     """Facts about an archive in addition to its readable files.
 
-    `read_at` is the time at which the archive was read (microseconds UTC; None: unknown). No transaction in it was
+    `read_at` is the time (microseconds UTC) at which the archive was read, if known. No transaction in the archive was
     committed later.
     """
 
@@ -125,13 +125,13 @@ class ArchiveState:
         return replace(self, read_at=round(moment.timestamp() * _SECOND))
 
     def until(self, time: int) -> int:
-        """Return a time from events (microseconds UTC), limited to the time at which the archive was read."""
+        """Return this time from events (microseconds UTC), limited to the time at which the archive was read."""
         return time if self.read_at is None else min(time, self.read_at)
 
     def damage_after(self, file: RouteFile, following: RouteFile | None) -> RouteEnd | None:
         """Return the end of a route at a file if the next data of the file's incarnation is unreadable; else None.
 
-        `following` is the next readable file of the incarnation (None: the file is the last).
+        `following` is the next readable file of the incarnation, or None if the file is the last.
         """
         for place in self.unreadable:
             is_between = place.number >= file.number and (following is None or place.number < following.number)

@@ -17,7 +17,7 @@ from zsnapdb.planning.server_family import family
 _MICROSECONDS = 1_000_000
 _Identify = Callable[[RouteFile], Hashable]
 Heads = Mapping[str, Sequence[int]]
-"""The indexes of the files by head (fingerprint), newest first."""
+"""The indexes of the files by the fingerprint of their head, newest first."""
 
 NO_ARCHIVE = RouteEnd(EndKind.NO_ARCHIVE, "no binlogs are archived")
 NOT_ARCHIVED = RouteEnd(EndKind.NOT_ARCHIVED, "no archived binlog holds its position")
@@ -41,7 +41,7 @@ class RouteStart:
 
 
 def heads_of(files: Sequence[RouteFile]) -> Heads:
-    """Return the indexes of the files by head, newest first."""
+    """Return the indexes of the files by the fingerprint of their head, newest first."""
     heads: dict[str, list[int]] = {}
     for at in range(len(files) - 1, -1, -1):
         heads.setdefault(files[at].fingerprint, []).append(at)
@@ -125,7 +125,7 @@ def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile], heads: Heads)
 
 
 def held_by(point: BackupPoint, files: Sequence[RouteFile]) -> int:
-    """Return how many files, counted from the first history on, are proved to contain no transaction after the backup.
+    """Return how many files, from the first file on, are proved to contain no transaction after the backup.
 
     The head of the backup's binlog proves the number without a clock: the archived part of that binlog ends before the
     backup, so all earlier files are older.
@@ -140,8 +140,8 @@ def _own_copies(point: BackupPoint, files: Sequence[RouteFile], heads: Heads) ->
     """Yield the indexes of the backup's own binlog, identified by its head, newest first."""
     if point.coordinates is None or point.fingerprint is None:
         return
-    # If two binlogs without transactions start within the same second, they differ only in their numbers. The head
-    # contains the server_id, so it identifies the server, even if its server_id changed before the backup.
+    # If two binlogs without transactions start within the same second, only their numbers differ. The head contains the
+    # server_id, so it identifies the server, even if the server_id changed before the backup.
     is_named = family(point.flavour).has_uuid
     own = (point.server if is_named else None, point.coordinates.file.rpartition(".")[2])
     for at in heads.get(point.fingerprint, ()):
@@ -208,9 +208,10 @@ def _damage_at(point: BackupPoint, state: ArchiveState) -> RouteEnd | None:
 def _only_history(
     point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
 ) -> Sequence[int]:
-    """Return the file indexes of the backup's server, newest first; none if that server has several histories.
+    """Return the indexes of the files of the backup's server, newest first; none if that server has several histories.
 
-    Also none if the history starts with file number 1 after the snapshot, because the server was probably reset then.
+    Also return none if the history starts with file number 1 after the snapshot, because the server was probably reset
+    at that time.
     """
     own = [history for history in histories if files[history.low].server == point.server]
     if len(own) != 1 or point.gtids is None or state.has_lost_history:
@@ -230,7 +231,7 @@ def _begins_at(files: Sequence[RouteFile], at: int, point: BackupPoint) -> bool:
 def _holds(files: Sequence[RouteFile], histories: Sequence[History], at: int, point: BackupPoint) -> bool:
     """Return whether this file and its successors contain everything after the backup, by GTIDs alone.
 
-    Either the file alone proves this, or the whole history does. The whole history is proof only if each of the
+    Either the file alone proves this, or the whole history does. The whole history proves it only if each of the
     backup's GTIDs identifies one transaction. A server with several histories may have assigned a number twice.
     """
     file = files[at]
@@ -260,7 +261,7 @@ def _not_left(
         if before:
             known = {identity(files[at]) for other in before for at in other.places}
             started = max(files[at].created for other in before for at in other.places)
-            # If a server was set back, its first files may be older files that other histories lack. Only later
+            # If a server was set back, its first files may be older files that other histories lack. Only the later
             # files are new.
             own = next(
                 (at for at in history.places if identity(files[at]) not in known and files[at].created >= started), None
@@ -282,7 +283,7 @@ def _identity_without_base(file: RouteFile) -> tuple[int, int, str]:
 
 
 def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:
-    """Return whether, by name and offset, the position is in this file, and the GTIDs do not contradict this."""
+    """Return whether the position is in this file by name and offset, and the GTIDs do not contradict this."""
     where = point.coordinates
     if where is None or (file.name, file.server) != (where.file, point.server):
         return False
@@ -302,7 +303,7 @@ def _is_within(file: RouteFile, point: BackupPoint, offset: int) -> bool:
 
 
 def _is_at_gtids(file: RouteFile, point: BackupPoint, last: RouteFile) -> bool:
-    """Return whether a file starts at or before the backup's GTIDs, and the end of the file `last` reaches them."""
+    """Return whether a file starts at or before the backup's GTIDs, and the end of the file at `last` reaches them."""
     if point.gtids is None or not is_some(point.gtids) or file.previous is None or file.is_anonymous:
         return False
     return contains(point.gtids, file.previous) and last.reached is not None and contains(last.reached, point.gtids)

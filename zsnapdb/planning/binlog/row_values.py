@@ -40,7 +40,7 @@ _MOST_SHOWN = 60
 class ValueColumn:
     """A column as described in information_schema.
 
-    `key_part` is the column's position in the primary key, from 1 (0: not in the key).
+    `key_part` is the column's position in the primary key, counted from 1, or 0 if it is not in the key.
 
     `collation_id` is the server's id of the collation. `expression` is the expression of a generated column.
     """
@@ -81,8 +81,8 @@ NULL = SqlValue("NULL", "NULL", "NULL")
 class LoggedColumn:
     """A column in a table map: its type, and the prefix, fixed length and size of its values (see `RowColumn`).
 
-    The other facts are None unless the server logs them. MySQL always logs signs and collations; the rest depends on
-    binlog_row_metadata.
+    The other facts are None unless the server logs them. MySQL always logs signs and collations. The other facts depend
+    on binlog_row_metadata.
     """
 
     code: int
@@ -154,7 +154,7 @@ def _members(column: ValueColumn) -> list[bytes] | None:
 def is_readable(column: ValueColumn) -> bool:
     """Return whether values of this type can be read from a binlog.
 
-    Values of MySQL's JSON and of plugin types cannot.
+    Values of MySQL's JSON type and of plugin types cannot be read.
     """
     others = ("float", "double", "decimal", "date", "year", *_NUMBERED, *_GEOMETRIES)
     return column.type in (*_INTEGERS, *_FRACTIONAL, *_TEXTS, *_BYTES, *others)
@@ -186,7 +186,8 @@ def condition(column: ValueColumn, value: SqlValue) -> str:
 def exact_values(column: ValueColumn) -> tuple[str, ...]:
     """Return expressions that together distinguish every value of the column from any other, as bytes.
 
-    A FLOAT is printed with six digits, so it is queried as a DOUBLE. An ENUM or SET value is a number and a text.
+    A FLOAT is printed with six digits, so it is queried as a DOUBLE. An ENUM or SET value consists of a number and a
+    text, so both are queried.
     """
     if column.type == "float":
         return (f"CAST({column.quoted} + 0e0 AS CHAR)",)
@@ -234,7 +235,7 @@ def sql_value(column: ValueColumn, raw: bytes | None) -> SqlValue:
     if kind == "year":
         return _quoted("0000" if raw[0] == 0 else str(1900 + raw[0]))
     if kind in ("float", "double"):
-        # The exact value of a FLOAT as a DOUBLE: only this value equals the column in a comparison.
+        # Use the exact value of the FLOAT as a DOUBLE, because only this value equals the column in a comparison.
         return _float(repr(struct.unpack("<f" if kind == "float" else "<d", raw)[0]))
     if kind in _GEOMETRIES:
         return _geometry(raw)
@@ -279,7 +280,7 @@ def _text(column: ValueColumn, raw: bytes) -> SqlValue:
 def _decimal(column: ValueColumn, raw: bytes) -> str:
     """Return a DECIMAL.
 
-    Its bytes are groups of nine digits in four bytes; the first bit is set unless the value is negative.
+    Its bytes are groups of four bytes with nine digits each. The first bit is set unless the value is negative.
     """
     scale = column.scale or 0
     whole = (column.precision or 0) - scale
@@ -387,8 +388,8 @@ class Trigger:
 class TableShape:
     """The properties of a table that determine whether its changes can be undone.
 
-    `made` is the time of the last change of columns, in seconds since 1970 by the server's clock (None: unknown). The
-    server also updates `made` after changes that it does not log.
+    `made` is the time of the last change of columns, in seconds since 1970 by the server's clock, or None if unknown.
+    The server also updates `made` after changes that it does not log.
     """
 
     schema: str

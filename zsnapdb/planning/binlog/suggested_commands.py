@@ -1,6 +1,7 @@
 """Suggested commands to repair an unwanted transaction: undo its rows, rescue a dropped table, or restore.
 
-The text of a statement decides only which command is suggested. The command itself verifies the statement's effect.
+The text of a statement only decides which command is suggested. The command itself verifies the effect of the
+statement.
 """
 
 from __future__ import annotations

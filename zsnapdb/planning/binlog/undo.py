@@ -31,19 +31,19 @@ from zsnapdb.planning.sql_quoting import quoted
 MOST_ROWS = 100_000
 """Maximum number of rows in a transaction that can be undone."""
 MOST_ROWS_WITHOUT_KEY = 100
-"""Maximum number of rows in tables without a primary key: each of them needs a table scan."""
+"""Maximum number of rows in tables without a primary key. Each of these rows needs a table scan."""
 COUNTED = "SELECT @zsnapdb_undone"
 _DIFFERS = "nothing was undone: a row was changed since"
 
 COUNTED = "SELECT @zsnapdb_undone"
-"""Returns the number of changes undone so far in the open transaction."""
+"""Query that returns the number of changes undone so far in the open transaction."""
 SESSION = ("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES'", "SET SESSION time_zone = '+00:00'")
 """Session settings under which the literals in the statements keep their meaning."""
 
 
 @dataclass(frozen=True)
 class LoggedRow:
-    """A row before and after its change in a transaction, by column position; None: there was no row."""
+    """A row before and after its change in a transaction, by column position. It is None where there was no row."""
 
     schema: str
     table: str
@@ -55,7 +55,7 @@ class LoggedRow:
 
 @dataclass(frozen=True)
 class RowChange:
-    """A change of one row by column name; None: there was no row.
+    """A change of one row, by column name. A side without a row is None.
 
     A change from a binlog may lack the values of JSON columns, and of columns that binlog_row_image omits.
     """
@@ -99,7 +99,7 @@ def shape_objection(shape: TableShape) -> str | None:
 
 
 def row_objection(shape: TableShape, row: LoggedRow) -> str | None:
-    """Return why this change cannot be undone; None if it can."""
+    """Return why this change cannot be undone; None if it can be."""
     images = [image for image in (row.before, row.after) if image is not None]
     needed = {place for place, column in enumerate(shape.columns) if column.key_part}
     if not shape.has_key:
@@ -114,7 +114,7 @@ def row_objection(shape: TableShape, row: LoggedRow) -> str | None:
 
 
 def count_objection(changes: Sequence[RowChange]) -> str | None:
-    """Return why there are too many changes for an undo; None if there are not."""
+    """Return an objection if there are too many changes for an undo, else None."""
     without_key = [change.shape.name for change in changes if not change.shape.has_key]
     if len(without_key) > MOST_ROWS_WITHOUT_KEY:
         return f"{len(without_key)} rows are of tables without a primary key, such as {without_key[0]}"
@@ -225,11 +225,12 @@ def statements(changes: Sequence[RowChange]) -> list[str]:
 
 
 def opening(changes: Sequence[RowChange], *, is_guarded: bool = False) -> list[str]:
-    """Return the first statements of an undo: they open its transaction.
+    """Return the first statements of an undo, which open its transaction.
 
-    If foreign keys cascade, the server's foreign key checks are off: the undo itself restores the cascaded rows, which
-    the server must not change again. Then `changing` checks the foreign keys. All reads lock their rows. `is_guarded`:
-    the undo fails if a table's definition, triggers or foreign keys changed after the script was verified.
+    If foreign keys cascade, the server's foreign key checks are off, because the undo itself restores the cascaded
+    rows, and the server must not change them again. In this case `changing` checks the foreign keys. All reads lock
+    their rows. With `is_guarded`, the undo fails if a table's definition, triggers or foreign keys changed after the
+    script was verified.
     """
     checks = ["SET SESSION foreign_key_checks = 0"] if any(change.shape.cascades for change in changes) else []
     isolation = "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE"
@@ -263,7 +264,7 @@ def holding(table: TableShape) -> str:
 
 
 def changing(changes: Sequence[RowChange]) -> list[str]:
-    """Return the statements that undo the changes in an open transaction, and count those that changed their row."""
+    """Return the statements that undo the changes in an open transaction, and that count the successful ones."""
     result = []
     for change in reversed(changes):
         result += [undoing(change), "SET @zsnapdb_undone = @zsnapdb_undone + ROW_COUNT()"]
@@ -302,7 +303,7 @@ def _referring(change: RowChange, key: ForeignKey) -> list[str]:
 
 
 def ending(changes: Sequence[RowChange]) -> list[str]:
-    """Return the last statements: they commit if all changes were undone; otherwise they roll back and end in an error.
+    """Return the last statements. They commit if all changes were undone. Otherwise they roll back and end in an error.
 
     PREPARE accepts COMMIT, DO and CALL in both server families (refman 8.4, "Prepared Statements"; MariaDB manual).
     """
@@ -335,9 +336,9 @@ def _prepared(expression: str) -> list[str]:
 
 
 ExactRow = tuple[bytes | None, ...]
-"""The `exact_values` of all columns of a row, as a server returns them; empty: there is no such row.
+"""The `exact_values` of all columns of a row, as a server returns them. Empty if there is no such row.
 
-For a table without a primary key, the tuple has only the number of equal rows.
+For a table without a primary key, it contains only the number of equal rows.
 """
 
 
@@ -407,7 +408,8 @@ def tables_of(changes: Sequence[RowChange]) -> tuple[TableShape, ...]:
 def questions(changes: Sequence[RowChange]) -> tuple[RowQuestion, ...]:
     """Return one query for each key that a changed row had, in the order of the last changes of these rows.
 
-    If the key of a row was changed, the old key comes first: an undo runs backwards and must free the new key first.
+    If the key of a row was changed, the old key comes first, because an undo runs backwards and must free the new key
+    first.
     """
     found: dict[tuple[str, ...], RowQuestion] = {}
     for change in changes:
@@ -490,7 +492,7 @@ def _row(shape: TableShape, exact: ExactRow) -> dict[str, SqlValue] | None:
 def needs_same_definition(
     logged: Sequence[RowChange], asked: Sequence[RowQuestion], then: Mapping[str, TableShape]
 ) -> str | None:
-    """Return why a value that only the clone contains may belong to another column; None if it cannot.
+    """Return why a value that only the clone contains may belong to another column; None if this is impossible.
 
     A replay wrote this value to the clone, and a replay omits DDL that was not logged. So the definition in the clone
     must be the current one, with the same creation time.

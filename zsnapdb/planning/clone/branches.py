@@ -1,7 +1,7 @@
-"""The branches of a clone: names for commits, called heads. The clone is on one of the branches. Pure.
+"""The branches of a clone. Each branch is a name for a commit, its head. The clone is on one of the branches. Pure.
 
-A head is a commit of the clone, so a head exists as long as the clone does. Only the current branch of the clone can be
-without a commit.
+A head is a commit of the clone, so it exists as long as the clone does. Only the clone's current branch may have no
+commit.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from zsnapdb.base.patterns import BACKUP_ID
 FIRST = "main"
 """The first branch of every clone."""
 MOST = 64
-"""Maximum number of branches per clone.
+"""Maximum number of branches of a clone.
 
-So many branches fit into a property even with the longest names (8,191 bytes, zfsprops(7)).
+This number of branches fits into a property (8,191 bytes, zfsprops(7)), even with the longest names.
 """
 NOTHING = "-"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,59}")
@@ -34,7 +34,7 @@ def is_branch_name(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Branches:
-    """The branches of a clone by name, each with its head ("": no commit yet), and the branch that the clone is on."""
+    """The branches of a clone by name, each with its head ("" without commits), and the clone's current branch."""
 
     current: str = FIRST
     heads: Mapping[str, str] = field(default_factory=lambda: {FIRST: ""})
@@ -93,9 +93,9 @@ def decode(text: str) -> Branches:
 
 
 def current_of(text: str) -> str | None:
-    """Return the branch that a clone is on. `text` is the record in the clone's anchor ("": no record).
+    """Return the branch that a clone is on. `text` is the record in the clone's anchor, or "".
 
-    None if it is unreadable.
+    Return None if the record cannot be read.
     """
     try:
         return decode(text).current if text else FIRST
@@ -104,7 +104,7 @@ def current_of(text: str) -> str | None:
 
 
 def refuse_new(branches: Branches, name: str) -> None:
-    """Raise UsageError for an invalid name, ExistsError for an existing name, PreflightError for too many branches."""
+    """Raise UsageError for an invalid, ExistsError for an existing name, PreflightError for too many branches."""
     if not is_branch_name(name):
         raise UsageError(
             f"invalid branch name {name!r}",
@@ -126,7 +126,7 @@ def head_of(branches: Branches, name: str) -> str:
 
 
 class CommitWithParent(Protocol):
-    """A commit with its parent: the id of the commit or snapshot set before it ("": unknown)."""
+    """A commit with its parent, which is the id of the commit or snapshot set before it ("" if unknown)."""
 
     @property
     def parent(self) -> str: ...
@@ -135,7 +135,7 @@ class CommitWithParent(Protocol):
 def line_of(head: str, commits: Mapping[str, CommitWithParent]) -> Sequence[str]:
     """Return the commits of the clone that lead to a head, newest first.
 
-    A recorded parent may be wrong, so the result has each commit only once.
+    Recorded parents may be wrong and form a loop, so the result contains each commit only once.
     """
     line: list[str] = []
     while head in commits and head not in line:

@@ -18,7 +18,7 @@ LOCAL_HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Tunnel:
-    """A port of this computer, and the host and port that the ssh server connects to for it."""
+    """A port of this computer, and the host and port to which the ssh server forwards its connections."""
 
     via: str
     local_port: int
@@ -70,9 +70,9 @@ _SHORTEST = {"host": "ho", "port": "por", "socket": "so", "protocol": "pro", "pi
 _LETTERS = "hPSW"
 """Letters of the options that give the server's address."""
 _LETTERS_WITH_VALUE = "eDu#pT"
-"""Letters whose value may follow in the same argument.
+"""Letters of options whose value may follow in the same argument.
 
-`_LETTERS_WITH_NEXT` has the letters that use the next argument.
+`_LETTERS_WITH_NEXT` contains the letters that use the next argument.
 """
 _LETTERS_WITH_NEXT = "eDu"
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class OwnSnapshot:
-    """A snapshot of a clone's dataset, with the commit it belongs to, if any, and the datasets cloned from it."""
+    """A snapshot of a clone's dataset, with the commit to which it belongs, if any, and the datasets cloned from it."""
 
     dataset: str
     short: str
@@ -72,8 +72,8 @@ class Removal:
 def removal(origins: Mapping[str, str], snapshots: Sequence[OwnSnapshot], heirs: Mapping[str, str]) -> Removal:
     """Return the steps that destroy the clone.
 
-    `origins` maps each dataset of the clone to the snapshot that it was cloned from ("": none). `heirs` maps each other
-    dataset that was cloned from one of the snapshots to the name of its clone.
+    `origins` maps each dataset of the clone to the snapshot from which it was cloned ("" if there is none). `heirs`
+    maps each other dataset that was cloned from one of the snapshots to the name of its clone.
     """
     state = _State(dict(origins), list(snapshots))
     promotions: list[Promotion] = []
@@ -149,7 +149,8 @@ def _dependents_first(origins: Mapping[str, str]) -> tuple[str, ...]:
             for dataset in left
             if dataset not in needed and not any(other.startswith(dataset + "/") for other in left)
         ]
-        # A circle is impossible: a clone is younger than its origin. If the properties show one, `zfs` decides.
+        # A loop is impossible, because a clone is younger than its origin. If the properties show a loop, `zfs`
+        # decides.
         chosen = max(free or list(left), key=lambda dataset: (len(dataset), dataset))
         order.append(chosen)
         del left[chosen]

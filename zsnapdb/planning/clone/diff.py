@@ -37,8 +37,8 @@ _MOST_SINGLE_DIGITS = 9
 class Column:
     """A column as described in information_schema.
 
-    `key_part`: the column's position in the primary key, from 1 (0: not in the key). `pads`: the column's collation
-    ignores trailing spaces.
+    `key_part` is the column's position in the primary key, counted from 1, or 0 if it is not in the key. `pads` is set
+    if the column's collation ignores trailing spaces.
     """
 
     name: str
@@ -76,7 +76,7 @@ def order_expression(column: Column) -> str:
 
 
 def sort_expression(column: Column) -> str:
-    """Return the expression by which the server is to sort.
+    """Return the expression by which the server has to sort.
 
     The expression is the column itself, so that the server can use an index. A UUID is an exception: MariaDB does not
     sort it by its bytes (MariaDB manual, "UUID Data Type").
@@ -100,7 +100,7 @@ def remainder_expression(before: Column, after: Column) -> str | None:
     """Return an expression that distinguishes values with the same printed form; None if the type has no such values.
 
     For text the expression returns the bytes. A server prints an invalid ENUM value and an empty SET in the same way as
-    a member ''.
+    a member with an empty name.
     """
     if after.type in _TEXT and before.charset == after.charset is not None and after.charset not in _LOSSLESS:
         return f"CAST({after.quoted} AS BINARY)"
@@ -148,7 +148,7 @@ class DifferenceKind(StrEnum):
 class Change:
     """A row that differs: its key, and its values before and after, in the order of the common columns.
 
-    None: the row did not exist on that side.
+    A side is None if the row did not exist there.
     """
 
     kind: DifferenceKind
@@ -192,7 +192,7 @@ class Shape:
 
     @property
     def remainders(self) -> tuple[str | None, ...]:
-        """The `remainder_expression` of each common column. None: the printed value is enough."""
+        """The `remainder_expression` of each common column. It is None if the printed value is enough."""
         return tuple(remainder_expression(*pair) for pair in zip(self.earlier, self.common, strict=True))
 
     def key_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -282,8 +282,8 @@ def _readable_row(columns: Sequence[Column], row: Sequence[Any]) -> tuple[Any, .
 def _changed(shape_: Shape, old: Sequence[Any], new: Sequence[Any]) -> Change:
     """Return the change of a row.
 
-    If two different values look alike, the change contains the unrounded values or, if these look alike too, the
-    remainders.
+    If two different values look alike when displayed, the change contains the unrounded values or, if these look alike
+    too, the remainders.
     """
     before, after = list(_readable_row(shape_.earlier, old)), list(_readable_row(shape_.common, new))
     key = shape_.key_of(after)
@@ -331,9 +331,9 @@ def schema_difference(before: Mapping[str, str], after: Mapping[str, str]) -> st
 
 @dataclass
 class ShownDifference:
-    """The room that is left for showing a difference: rows per table, and characters in total.
+    """The remaining space for showing a difference: rows per table, and characters in total.
 
-    `is_cut`: a part of the difference is not shown.
+    `is_cut` is set if a part of the difference is not shown.
     """
 
     rows: int
@@ -341,7 +341,7 @@ class ShownDifference:
     is_cut: bool = False
 
     def fitting_lines(self, text: str) -> str:
-        """Return the first lines of the text that fit, and subtract their length from the room."""
+        """Return the first lines of the text that fit, and subtract their length from the remaining space."""
         if len(text) > self.characters:
             # Lines are not cut, because a cut line would look like another definition.
             text, self.is_cut = text[: text.rfind("\n", 0, self.characters + 1) + 1].rstrip("\n"), True
@@ -349,7 +349,7 @@ class ShownDifference:
         return text
 
     def fitting_rows(self, changes: Iterable[Change]) -> tuple[Change, ...]:
-        """Return the first changes of a table that fit, and subtract their length from the room.
+        """Return the first changes of a table that fit, and subtract their length from the remaining space.
 
         The function may also consume the next change of `changes`.
         """

@@ -1,4 +1,4 @@
-"""The contract of a started clone: it shares nothing with its source, and starts no action by itself. Pure."""
+"""The rules for a started clone: it shares nothing with its source, and starts no action by itself. Pure."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ _NEVER_RUNS = ("mysqlx_port",)
 
 
 READ = (*_MUST_BE_OFF, *_MUST_BE_ON, *_NEVER_RUNS, "port", "bind_address", "socket")
-"""The variables that the contract checks."""
+"""The variables that the rules check."""
 
 
 @dataclass(frozen=True)
 class CloneIdentity:
     """The identity that the clone's option file gives to the clone's server.
 
-    `follows`: if the clone is a replica in a set of clones, the port of the replica's source on this host.
+    `follows` is the port of the replication source on this host, if the clone is a replica in a set of clones.
     """
 
     server_id: int
@@ -68,7 +68,7 @@ def find_isolation_breaks(
     unlocked: tuple[str, ...],
     breaches: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return every rule of the contract that the started server breaks (none: it is separate from its source).
+    """Return every rule that the started server breaks. If there is none, it is separate from its source.
 
     `unlocked` are the unlocked accounts, except the clone's own accounts. `breaches` are the targets that the server
     can reach outside its sandbox.
@@ -113,8 +113,8 @@ def awake_accounts_query(flavour: Flavour) -> str:
 def lock_accounts_sql(flavour: Flavour) -> tuple[str, ...]:
     """Return the statements that lock every account. The clone's own accounts are created afterwards.
 
-    So the source's accounts with the same user name as the clone's account are locked too, whatever their host. A
-    locked account can still be the definer of views and routines (refman 8.4, "Account Locking").
+    So accounts of the source with the same user name as the clone's account are locked too, whatever their host part
+    is. A locked account can still be the definer of views and routines (refman 8.4, "Account Locking").
     """
     return _LOCK[flavour], "FLUSH PRIVILEGES;"
 
@@ -153,8 +153,8 @@ _LOCK = {
 class AccountRights(StrEnum):
     """The rights of the users of a clone.
 
-    `schemas`: all rights in all schemas except the server's own, and the creation of schemas. None of these rights
-    allows the user to change the server, its files or its accounts. `all`: every privilege.
+    `schemas` gives all rights in all schemas except the server's own, and the right to create schemas. None of these
+    rights allows the user to change the server, its files or its accounts. `all` gives every privilege.
     """
 
     SCHEMAS = "schemas"
@@ -182,12 +182,12 @@ def grants(
     A privilege on the pattern `%` applies to every schema, even to schemas that do not exist yet. If several entries
     match a schema, the server uses only the entry with the most specific name (refman 8.4, "Access Control, Stage 2:
     Request Verification"; MariaDB manual, "GRANT"). So the entries for `mysql` and `sys` exclude these schemas. An
-    account that can write the tables of accounts, plugins and functions could give itself every right. So could an
-    account that can change a routine that runs with the rights of the server's own accounts.
+    account that can write the tables of accounts, plugins and functions could give itself every right. The same holds
+    for an account that can change a routine that runs with the rights of the server's own accounts.
 
-    `patterns_are_names`: the server reads `%` as a name, as MySQL with partial_revokes does. Then the statements grant
-    the rights globally and revoke them for the two schemas. `known` are the privileges that the server has (SHOW
-    PRIVILEGES).
+    If `patterns_are_names` is set, the server reads `%` as a name, as MySQL with partial_revokes does. In this case the
+    statements grant the rights globally and revoke them for the two schemas. `known` are the privileges that the server
+    has (SHOW PRIVILEGES).
     """
     if rights is AccountRights.ALL:
         return (f"GRANT ALL PRIVILEGES ON *.* TO {account} WITH GRANT OPTION",)
@@ -206,7 +206,7 @@ def grants(
 
 
 class ServerProfile(StrEnum):
-    """tiny: a small server, so that many fit on a host; normal: the settings in the instance's server.options."""
+    """The size of a clone's server: `tiny`, so that many fit on a host, or `normal`, as in server.options."""
 
     TINY = "tiny"
     NORMAL = "normal"

@@ -1,4 +1,4 @@
-"""Ports that clones keep: the ports' routes in HAProxy, the state that HAProxy reports, and commands for HAProxy.
+"""Ports that clones keep: their routes in HAProxy, the state that HAProxy reports, and commands for HAProxy.
 
 Pure.
 """
@@ -34,7 +34,7 @@ class KeptRoute:
 
 
 KeptRoutes = Mapping[int, KeptRoute | None]
-"""The target of each port at which HAProxy listens. None: the port has no target."""
+"""The target of each port at which HAProxy listens; None if the port has no target."""
 
 
 def choose(ports: Collection[int], taken: Collection[int]) -> int | None:
@@ -77,7 +77,7 @@ STATE_COMMAND = "show servers state"
 
 
 def switching(port: int, route: KeptRoute | None) -> Sequence[str]:
-    """Return the HAProxy commands that switch the port to this route (None: no target) and end the port's sessions."""
+    """Return the HAProxy commands that switch the port to this route, or to no target, and end the port's sessions."""
     server = f"{_BACKEND}{port}/{_SERVER}"
     away = (f"set server {server} state maint", f"shutdown sessions server {server}")
     if route is None:
@@ -90,7 +90,7 @@ def configuration(
 ) -> str:
     """Return the configuration of a separate HAProxy for these ports, with their current routes.
 
-    HAProxy starts as root and then runs as `account` (None: HAProxy keeps the account that starts it).
+    HAProxy starts as root and then runs as `account`. If `account` is None, HAProxy keeps the account that started it.
 
     The configuration has no health checks. A server counts each health check as a failed login, and blocks a host after
     several of them (max_connect_errors).

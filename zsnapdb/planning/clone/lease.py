@@ -15,7 +15,7 @@ from zsnapdb.planning.clock_guard import CONFIRM, RemovalTime
 
 _FORM = "%Y-%m-%dT%H:%M:%SZ"
 FOREVER = datetime.max.replace(tzinfo=UTC)
-"""An unreadable time is replaced by this time, so that the clone is protected."""
+"""The time that replaces an unreadable time, so that the clone is protected."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -34,7 +34,7 @@ def read_stamp(text: str) -> datetime:
 
 @dataclass(frozen=True)
 class Policy:
-    """The configured limits of leases, in seconds. `idle` None: an idle clone does not expire."""
+    """The configured limits of leases, in seconds. If `idle` is None, an idle clone does not expire."""
 
     ttl: float
     max_ttl: float
@@ -51,15 +51,15 @@ def policy(settings: CloneSettings) -> Policy:
 
 
 LEAST_HEARTBEAT, MOST_HEARTBEAT = 5.0, 86_400.0
-"""Seconds. With a shorter heartbeat, a clone would end while its holder waits for a processor."""
+"""The limits of a heartbeat in seconds. With a shorter one, a clone would expire while its holder waits to run."""
 
 
 @dataclass(frozen=True)
 class Heartbeat:
     """The heartbeat that keeps a clone: at least one every `every` seconds. The newest heartbeat was at `last`.
 
-    `silence`: the seconds since the newest heartbeat by the steady clock, independent of the wall clock (None:
-    unknown).
+    `silence` is the time in seconds since the newest heartbeat by the steady clock, independent of the wall clock, or
+    None if unknown.
     """
 
     every: int
@@ -94,9 +94,9 @@ def heartbeat_seconds(seconds: float) -> int:
 
 @dataclass(frozen=True)
 class LeaseChange:
-    """The last change of a lease: the time of the change, the ends before it, and the seconds of an extension.
+    """The last change of a lease: its time, the former ends, and the seconds of an extension.
 
-    An extension while the clock is behind may end before the former end. So its seconds are recorded too.
+    If the clock is behind, an extension may end before the former end, so its seconds are recorded too.
     """
 
     at: datetime
@@ -107,11 +107,10 @@ class LeaseChange:
 
 @dataclass(frozen=True)
 class CloneLease:
-    """The expiry of a clone, and the end of its protection from the reaper (None: not protected).
+    """The expiry of a clone, and the end of its protection from the reaper, if it is protected.
 
-    `heartbeat`: the clone expires earlier if a heartbeat of its holder is overdue (None: no heartbeat is required).
-    `changed` is the last change of the lease (None: the lease never changed). `asked` are the seconds of an extension
-    that is not recorded yet.
+    `heartbeat` is set if the clone expires earlier when a heartbeat of its holder is overdue. `changed` is the last
+    change of the lease, if any. `asked` are the seconds of an extension that is not recorded yet.
     """
 
     expires: datetime
@@ -148,10 +147,10 @@ def _bounded(seconds: float, limit: float, what: str, key: str) -> timedelta:
 
 
 def first_lease(ttl: float | None, policy: Policy, now: datetime, beats_every: float | None = None) -> CloneLease:
-    """Return the lease of a new clone for `ttl` seconds (None: the configured time).
+    """Return the lease of a new clone for `ttl` seconds, or for the configured time if it is None.
 
-    `beats_every`: the seconds between two heartbeats of its holder (None: no heartbeat is required). Raises
-    PreflightError if the lease is longer than allowed, UsageError if the heartbeat is outside its limits.
+    `beats_every` is the time in seconds between two heartbeats of its holder, or None if no heartbeat is required.
+    Raises PreflightError if the lease is longer than allowed, and UsageError if the heartbeat is outside its limits.
     """
     return CloneLease(
         now + _bounded(policy.ttl if ttl is None else ttl, policy.max_ttl, "a time to live", "clones.max_ttl"),
@@ -160,7 +159,7 @@ def first_lease(ttl: float | None, policy: Policy, now: datetime, beats_every: f
 
 
 def extended(lease: CloneLease, seconds: float | None, policy: Policy, now: datetime) -> CloneLease:
-    """Return the lease with its end `seconds` from now (None: as for a new lease). The end never becomes earlier."""
+    """Return the lease with its end `seconds` from now (default: as a new lease). The end never becomes earlier."""
     wanted = _bounded(policy.ttl if seconds is None else seconds, policy.max_ttl, "an extension", "clones.max_ttl")
     return replace(lease, expires=max(lease.expires, now + wanted), asked=wanted.total_seconds())
 
@@ -220,7 +219,7 @@ def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLea
 def _settled_end(end: datetime, before: datetime | None, moved: timedelta, late: timedelta) -> datetime:
     """Return the corrected end of a changed lease. `before` is the end before the change.
 
-    `moved` and `late`: how far the clock was ahead at the creation and at the change.
+    `moved` and `late` are the amounts by which the clock was ahead at the creation and at the change.
     """
     if end == before:
         return _moved_back(end, moved)
@@ -236,8 +235,8 @@ def _moved_back(end: datetime, ahead: timedelta) -> datetime:
 def require_within_age(lease: CloneLease, before: CloneLease | None, begun: datetime, most: float) -> CloneLease:
     """Return the lease. Raises PreflightError if, at its end, the data of a subject would be older than `most` seconds.
 
-    `begun` is the time at which the data was first cloned from an instance (FOREVER: the time is unreadable, and the
-    age is not checked). `before` is the former lease, whose ends are always accepted.
+    `begun` is the time at which the data was first cloned from an instance. If it is FOREVER, the time is unreadable,
+    and the age is not checked. `before` is the former lease, whose ends are always accepted.
     """
     last = end_of_age(begun, most)
     had = (None, None) if before is None else (before.expires, before.protected_until)
@@ -267,7 +266,7 @@ def remaining(lease: CloneLease, now: datetime) -> str:
 
 @dataclass(frozen=True)
 class CloneUse:
-    """The number of clients connected to a clone, and the time since which no client is connected (None: unknown)."""
+    """The number of connected clients of a clone, and the time since which it has none. None if unknown."""
 
     clients: int | None
     idle_since: datetime | None
@@ -282,9 +281,9 @@ class LeaseVerdict(Enum):
 
 @dataclass(frozen=True)
 class JudgedLease:
-    """The decision of a sweep about a copy, with its reason. `error`: the error that prevented a decision.
+    """The decision of a sweep about a copy, with its reason. `error` is the error that prevented a decision, if any.
 
-    `is_leak`: a killed run left the copy behind. Then the sweep's limits do not protect the copy.
+    `is_leak` is set if a killed run left the copy behind. The sweep's limits do not protect such a copy.
     """
 
     verdict: LeaseVerdict
@@ -294,15 +293,15 @@ class JudgedLease:
 
     @classmethod
     def leak(cls, reason: str) -> JudgedLease:
-        """Return the decision about a copy that a killed run left behind: the sweep removes it."""
+        """Return the decision about a copy that a killed run left behind: to remove it."""
         return cls(LeaseVerdict.REAP, reason, is_leak=True)
 
 
 def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Policy, now: datetime) -> JudgedLease:
     """Return the decision of a sweep about a clone, with its reason.
 
-    A clone stays if it cannot be destroyed (`obstacles` has the reasons) or is protected. An expired clone also stays
-    if its number of clients is unknown. The clone's own commits do not prevent its removal.
+    A clone stays if it cannot be destroyed (`obstacles` contains the reasons) or is protected. An expired clone also
+    stays if its number of clients is unknown. The clone's own commits do not prevent its removal.
     """
     if obstacles:
         return JudgedLease(LeaseVerdict.KEEP, "; ".join(obstacles))
@@ -337,7 +336,7 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
 def judge_at(judged: Callable[[datetime], JudgedLease], time: RemovalTime) -> JudgedLease:
     """Return the decision at the time that expiry uses.
 
-    If that time is in doubt, the reason for keeping a copy mentions the doubt.
+    If that time is in doubt, the reason for keeping a copy says so.
     """
     proven = judged(time.at)
     if time.doubt and proven.verdict is LeaseVerdict.KEEP:
@@ -355,7 +354,7 @@ _OF_SUBJECT, _OF_ALL = 10, 50
 
 @dataclass(frozen=True)
 class Quota:
-    """Limits: clones per owner, clones in total, and bytes that the pool must keep free (0: no limit)."""
+    """Limits: clones per owner, clones in total, and bytes that the pool must keep free. 0 means no limit."""
 
     per_owner: int
     total: int
@@ -379,8 +378,8 @@ def quota_of(settings: Settings, *, is_subject: bool) -> Quota:
 def admit(quota: Quota, owner: str, owners: list[str], available: int) -> None:
     """Raise PreflightError with the limit that was reached if the owner may not have one more clone.
 
-    The error reveals nothing about other owners. `owners` has one entry per existing clone; `available` is the free
-    space of the pool in bytes.
+    The error reveals nothing about other owners. `owners` has one entry for each existing clone. `available` is the
+    free space of the pool in bytes.
     """
     if quota.total and len(owners) >= quota.total:
         raise PreflightError(

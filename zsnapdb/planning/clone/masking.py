@@ -37,7 +37,7 @@ class FileState:
 
 @dataclass(frozen=True)
 class Changes:
-    """The states of files by `folder/name`, before and after.
+    """The states of files by `folder/name`, before and after masking.
 
     `since_ns` is the time of `before` in nanoseconds since 1970.
     """
@@ -51,7 +51,7 @@ class Changes:
 class TableFiles:
     """The name of a table.
 
-    `needs_file`: the table's rows must be in its own files, or in a file that several tables share.
+    `needs_file` is set if the table's rows must be in its own files, or in a file that several tables share.
     """
 
     schema: str
@@ -91,7 +91,7 @@ def changed(tables: Collection[TableFiles], changes: Changes) -> list[TableFiles
     """Return the tables that may have changed.
 
     A file that was written at about the time of `since_ns` is treated as changed. If a changed file belongs to no
-    table, all tables of its folder are treated as changed. So is a table without its own file.
+    table, all tables of its folder are treated as changed. The same applies to a table without its own file.
     """
     known = {table.key for table in tables}
     written, present = set(), set()
@@ -148,7 +148,7 @@ def planned_lines(flavour: Flavour) -> tuple[str, ...]:
 
 
 def histories_to_drop(tables: Collection[CatalogueTable], keep: Collection[str]) -> list[CatalogueTable]:
-    """Return the system-versioned tables whose history masking drops, without those in `keep` (schema.table).
+    """Return the system-versioned tables whose history masking drops: all except those in `keep` (schema.table).
 
     A history contains the rows from before masking, and no UPDATE changes these rows. Raises PreflightError if `keep`
     contains a table that is not system-versioned.
@@ -208,8 +208,8 @@ def renewing_options(flavour: Flavour, release: tuple[int, ...], variables: Mapp
 class Scrubbed:
     """The result of the removal of old rows.
 
-    `logs_known`: the snapshot contains the paths of the source's log files. `not_emptied` are the tablespaces that
-    several tables share and whose free pages were not overwritten. A rebuilt table leaves its old pages in such a
+    `logs_known` is set if the snapshot contains the paths of the source's log files. `not_emptied` are the tablespaces
+    that several tables share and whose free pages were not overwritten. A rebuilt table leaves its old pages in such a
     tablespace.
     """
 
@@ -228,7 +228,7 @@ def remains(
 ) -> tuple[str, ...]:
     """Return the places in the clone's files where bytes of unmasked rows may remain.
 
-    The rows that SQL accounts can read are always masked.
+    Rows that can be read with SQL are always masked.
     """
     places = ["the snapshot the clone was made from, which is the source's and not in the clone's folders"]
     if not scrubbed.doublewrite_emptied:
@@ -290,8 +290,8 @@ def longest(all_canaries: tuple[Canary, ...]) -> int:
 
 
 _IN_USE = timedelta(hours=1)
-"""Minimum time that a set stays after its last use. A command that has just created or used a set may be about to
-clone it.
+"""The minimum time that a set stays after its last use, because a command that has just created or used a set may be
+about to clone it.
 """
 
 
@@ -322,11 +322,11 @@ class MaskingChoice:
 class MaskingCase:
     """The source and the purpose of a new clone.
 
-    `rules` is the digest of the masking rules that the clone needs (empty if none), `source_rules` the digest of the
-    rules that masked the clone's source (empty if unmasked). `is_stored`: the source is a stored backup, here or in the
-    repository, not a local or live set. `names_latest`: the request is for the latest set. `starts`: the clone's server
-    is started now. `is_ephemeral`: a command creates the clone for its own use. `keep_unused`: the seconds that a set
-    stays after its last use, if no clone depends on it.
+    `rules` is the digest of the masking rules that the clone needs (empty if none). `source_rules` is the digest of the
+    rules that masked the clone's source (empty if unmasked). `is_stored`: whether the source is a stored backup, here
+    or in the repository, and not a local or live set. `names_latest`: whether the request is for the latest set.
+    `starts`: whether the clone's server is started now. `is_ephemeral`: whether a command creates the clone for its own
+    use. `keep_unused`: the time in seconds that a set stays after its last use, if no clone depends on it.
     """
 
     kind: SourceKind
@@ -385,7 +385,7 @@ def _objection(case: MaskingCase) -> str | None:
 class UnusedSet:
     """A received or prepared set: the number of clones that depend on it, and its last use (as stored).
 
-    `is_form`: the set was prepared from another set, and can be prepared from that set again.
+    `is_form` is set if the set was prepared from another set, and can be prepared from that set again.
     """
 
     clones: int
@@ -396,9 +396,9 @@ class UnusedSet:
 def judge_set(item: UnusedSet, keep_unused: float, short: str, now: datetime) -> JudgedLease:
     """Return the decision of a sweep about a received or prepared set, with its reason.
 
-    `short` is the reason why the set's pool has too little space (empty: enough space). If `short` is given, the sweep
-    removes a prepared set one hour after its last use, unless a clone depends on it. If the time of use is unreadable,
-    the set stays.
+    `short` is the reason why the set's pool has too little space, or empty if it has enough. If `short` is not empty,
+    the sweep removes a prepared set one hour after its last use, unless a clone depends on it. If the time of use is
+    unreadable, the set stays.
     """
     if item.clones:
         return JudgedLease(LeaseVerdict.KEEP, f"{item.clones} clones depend on it")

@@ -44,9 +44,9 @@ class LoadFindings:
     """The result of the recorded load.
 
     The load started at the snapshot set `begins_at`. The applier applied `transactions`, which production committed
-    within `seconds`. `late` is the greatest delay of a transaction during the migration, `late_before` the greatest
-    delay before the migration, both in seconds. `is_through`: the whole load was applied before the migration ended.
-    `error`: the reason why the load stopped ("": the load did not stop).
+    within `seconds`. `late` is the greatest delay of a transaction during the migration, and `late_before` is the
+    greatest delay before it, both in seconds. `is_through` is set if the whole load was applied before the migration
+    ended. `error` is the reason why the load stopped, or "" if it did not stop.
     """
 
     begins_at: str
@@ -89,11 +89,11 @@ def load_findings(
 
 
 MOST_PROBED = 20
-"""Maximum number of tables with probes. More probes would themselves be a load."""
+"""Maximum number of tables with probes. More probes would put too much load on the server themselves."""
 
 
 class TableEffect(StrEnum):
-    """The effect of a migration on a table. rewritten: the rows are in another file, as after a copy or TRUNCATE."""
+    """The effect of a migration on a table. After `rewritten`, its rows are in another file (copy or TRUNCATE)."""
 
     CREATED = "created"
     DROPPED = "dropped"
@@ -126,9 +126,9 @@ class TableAccess(StrEnum):
 class TableWait:
     """The longest wait of a statement on a table during the migration, in seconds.
 
-    The probe ran `asked` statements one after the other. `failed` of them failed, and `error` is the last error ("":
-    none). The time from the first failure to the next success is one wait. `before` is the longest wait before the
-    migration, in seconds.
+    The probe ran `asked` statements one after the other. `failed` of them failed, and `error` is the last error ("" if
+    there is none). The time from the first failure to the next success is one wait. `before` is the longest wait before
+    the migration, in seconds.
     """
 
     table: TableName
@@ -195,7 +195,7 @@ class MigrationRun:
 class SecondRun(StrEnum):
     """The effect of a second run of the migration on the definitions, or its failure.
 
-    Whether the second run changed rows is unknown. none: there was no second run.
+    It is unknown whether the second run changed rows. `none` means that there was no second run.
     """
 
     CHANGES_NO_DEFINITION = "changes no definition"
@@ -208,8 +208,8 @@ class SecondRun(StrEnum):
 class MigrationFindings:
     """The findings about a migration: its run, the waits that it caused, and the effect of a second run.
 
-    `without_table`: the longest wait of a statement that needs no table, in seconds. This wait is caused by the load of
-    the host. `load`: the result of the recorded load that ran with the migration (None: there was none).
+    `without_table` is the longest wait in seconds of a statement that needs no table. The load of the host causes this
+    wait. `load` is the result of the recorded load that ran with the migration, if any.
     """
 
     run: MigrationRun
@@ -265,7 +265,7 @@ class QueryResult:
 class ComparedQuery:
     """A query and its results before and after the upgrade.
 
-    `after` None: after the upgrade, the query failed with the error `problem`.
+    If `after` is None, the query failed after the upgrade with the error `problem`.
     """
 
     query: str

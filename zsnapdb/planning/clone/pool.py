@@ -30,7 +30,7 @@ class PoolMark(StrEnum):
     HANDED_OUT = "handed out"
     NOT_GOOD = "not good"
     REPLACED = "replaced"
-    """A reset gave the user another clone of the pool."""
+    """The clone lost its user, because a reset gave the user another clone of the pool."""
 
     @property
     def is_of_nobody(self) -> bool:
@@ -64,10 +64,10 @@ class PoolSlot:
 
 @dataclass(frozen=True)
 class SlotWish:
-    """The slot that a request needs: its data, the digest of its masking rules ("": none), its profile and its address.
+    """The slot that a request needs: its data, the digest of its masking rules or "", its profile and address.
 
-    `data`: the identity of the data, or its maximum age in seconds. `quota`: the bytes that the clone itself may
-    occupy, including the bytes that it occupies now (0: no limit).
+    `data` is the identity of the data, or its maximum age in seconds. `quota` is the number of bytes that the clone
+    itself may occupy, including the bytes that it occupies now; 0 means no limit.
     """
 
     data: str | float
@@ -79,10 +79,11 @@ class SlotWish:
 
 @dataclass(frozen=True)
 class HostRoom:
-    """The memory and space of the host for the pool, in bytes (None: unknown).
+    """The memory and space of the host for the pool, in bytes. Unknown values are None.
 
-    `memory` is available to new programs. `space` is the space that clones may still write, above `clones.free_floor`.
-    `form` is the part of the space that is needed for the prepared set, which is created first (0: no prepared set).
+    `memory` is available to new programs. `space` is the space that clones may still write before only
+    `clones.free_floor` is free. `form` is the part of the space that is needed for the prepared set, which is created
+    first. It is 0 without a prepared set.
     """
 
     memory: int | None
@@ -94,7 +95,7 @@ class HostRoom:
 class PoolPlan:
     """The plan for filling a pool: the slots to remove, each with the reason, and the number of new slots.
 
-    `short`: the reason why the pool is not filled completely (empty if it is).
+    `short` is the reason why the pool is not filled completely, or empty if it is.
     """
 
     keeps: tuple[PoolSlot, ...]
@@ -104,9 +105,9 @@ class PoolPlan:
 
 
 def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime | None = None) -> str | None:
-    """Return why the slot does not meet the request; None if the slot does.
+    """Return why the slot does not meet the request; None if it does.
 
-    `time` serves to detect wrong data times.
+    `time` is used to detect wrong times of the data.
     """
     if time is not None and time.is_from_future(slot.data_of):
         return "its time is in the future: a clock was wrong"
@@ -135,7 +136,7 @@ def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime |
 
 
 def handout_objection(slot: PoolSlot, wish: SlotWish, time: RemovalTime) -> str | None:
-    """Return why the slot must not be handed out now; None if the slot may be.
+    """Return why the slot must not be handed out now; None if it may be handed out.
 
     A slot of unknown age stays in the pool.
     """
@@ -198,8 +199,8 @@ def _limits(keeps: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom) -> l
 def too_large(slots: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom, total_memory: int | None) -> str | None:
     """Return why this host cannot fill the pool to its size now, with the figures; None if the host can.
 
-    `total_memory` is the memory of the host in bytes (None: unknown). The pool's used space already includes the
-    existing slots.
+    `total_memory` is the memory of the host in bytes, if known. The pool's used space already includes the existing
+    slots.
     """
     most = total_memory // 2 if total_memory is not None else None
     if most is not None and terms.size * LEAST_MEMORY > most:

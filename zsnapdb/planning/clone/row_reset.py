@@ -10,10 +10,9 @@ from zsnapdb.planning.binlog.row_values import TableShape, is_readable
 from zsnapdb.planning.binlog.undo import LoggedRow, RowChange, shape_objection
 
 MOST_CHANGES = 2000
-"""Maximum number of row changes that are undone. For several thousand changes, replacing the data is faster."""
+"""Maximum number of row changes that are undone. With several thousand changes, it is faster to replace the data."""
 MOST_TABLES = 500
-"""Maximum number of tables whose counters are read. To return the counter of a table, a server must open the table.
-"""
+"""Maximum number of tables whose counters are read. A server must open a table to return its counter."""
 
 
 def transaction_objection(transaction: TransactionChanges) -> str | None:
@@ -79,7 +78,7 @@ def log_objection(status: Mapping[str, str]) -> str | None:
 class SwapCase:
     """A clone that may be swapped for another clone: its kept port, and whether HAProxy listens on the port.
 
-    `has_commits`: the clone has branches or snapshots, which would be removed together with the clone's data.
+    `has_commits` is set if the clone has branches or snapshots, because these would be removed together with its data.
     """
 
     has_pool: bool

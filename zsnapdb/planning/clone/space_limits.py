@@ -16,15 +16,15 @@ COMPARED = 1 << 30
 
 
 def clone_quota(configured: int, available: int, floor: int) -> int:
-    """Return the quota of a new clone in bytes (0: no limit is configured).
+    """Return the quota of a new clone in bytes; 0 if no limit is configured.
 
-    `available` is the free space of the pool, `floor` the space that must stay free for production.
+    `available` is the free space of the pool, and `floor` is the space that must stay free for production.
     """
     return min(configured, max(LEAST, available - floor)) if configured else 0
 
 
 def form_quota(configured: int, available: int, floor: int) -> int:
-    """Return the quota of a prepared set in bytes: never more than the free space above the floor.
+    """Return the quota of a prepared set in bytes. It is never more than the free space above the floor.
 
     A prepared set is not below the clones' common parent dataset, whose quota keeps the floor free.
     """
@@ -32,10 +32,10 @@ def form_quota(configured: int, available: int, floor: int) -> int:
 
 
 def home_quota(used: int, available: int, floor: int, before: int = 0) -> int:
-    """Return the quota of all clones together in bytes: their `used` space plus the free space above the floor.
+    """Return the quota of all clones together in bytes. It is their `used` space plus the free space above the floor.
 
-    `before` is the quota that was set earlier (0: none). While the pool's free space is below the floor, the quota does
-    not grow. Otherwise each call would let the clones use another `LEAST` bytes of production's space.
+    `before` is the quota that was set earlier, or 0. While the pool's free space is below the floor, the quota does not
+    grow. Otherwise each call would let the clones use another `LEAST` bytes of production's space.
     """
     wanted = used + max(LEAST, available - floor)
     return min(wanted, before) if before and available < floor else wanted
@@ -64,8 +64,8 @@ def objection_to_set(needed: int, free: int, floor: int) -> str | None:
 def objection_to_sets_of(owner: str, kept: Mapping[str, int], needed: int, most: int) -> str | None:
     """Return why one more set may not be received for this subject; None if it may.
 
-    `kept` maps the id of each set that was or is being received for the subject to the bytes of the set. `most` 0: no
-    limit.
+    `kept` maps the id of each set that was or is being received for the subject to the bytes of the set. If `most` is
+    0, there is no limit.
     """
     used = sum(kept.values())
     if not most or used + needed <= most:
@@ -82,8 +82,8 @@ def objection_to_sets_of_all(bytes_: int, most: int, receiving: int, most_at_onc
 
     The text reveals nothing about other subjects.
 
-    `bytes_` is the size of all sets of subjects, including the new set (`most` 0: no limit). `receiving` is the number
-    of sets that are being received.
+    `bytes_` is the size of all sets of subjects, including the new set. If `most` is 0, there is no limit. `receiving`
+    is the number of sets that are being received.
     """
     if most and bytes_ > most:
         return f"the sets received for all subjects would have more than clones.received_total, {size(most)}"

@@ -12,7 +12,7 @@ LARGEST = 50
 
 
 class CloneTopology(StrEnum):
-    """How the clones of a set are connected: not at all, or the first clone is the source of all others."""
+    """The connection of the clones in a set: they are independent, or the first clone is the source of all others."""
 
     INDEPENDENT = "independent"
     REPLICATION = "replication"
@@ -41,9 +41,9 @@ def replica_statements(flavour: Flavour, *, knows_replica: bool) -> ReplicaState
 
     The statements contain placeholders for port, user and password.
 
-    `knows_replica`: whether the server has CHANGE REPLICATION SOURCE (MySQL 8.0.23). GET_SOURCE_PUBLIC_KEY: the
-    connection does not leave the host, so the password may be encrypted with a key that the source itself provides
-    (refman 8.4, "CHANGE REPLICATION SOURCE TO").
+    `knows_replica` says whether the server has CHANGE REPLICATION SOURCE (MySQL 8.0.23). GET_SOURCE_PUBLIC_KEY is safe,
+    because the connection does not leave the host. So the password may be encrypted with a key that the source itself
+    provides (refman 8.4, "CHANGE REPLICATION SOURCE TO").
     """
     if flavour is Flavour.MARIADB:
         return ReplicaStatements(

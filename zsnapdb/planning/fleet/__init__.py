@@ -1,1 +1,1 @@
-"""All instances of all hosts, according to their repositories."""
+"""Decisions about all instances of all hosts."""

@@ -1,6 +1,6 @@
-"""The jobs of a fleet: messages, progress texts, the action after an attempt, and the decisions of a host. Pure.
+"""The jobs of a fleet: messages, progress texts, the next action after an attempt, and the decisions of a host. Pure.
 
-A host decides about a request by its own configuration, not by the content of the request.
+A host decides about a request according to its own configuration, not to the content of the request.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.planning.agent_jobs import JobKind, JobName, RunRecord, is_good
 
 JOB = "zsnapdb-job"
-"""The name of a job's workflow, and of its activity on a host."""
+"""The name of a job's workflow, and of the workflow's activity on a host."""
 SLOTS = "zsnapdb-slots"
 CONTROL = "control"
 """The queue of the workflows."""
@@ -37,7 +37,7 @@ CLOCKS = timedelta(minutes=5)
 
 
 class _Message(BaseModel):
-    # A newer control may send more fields; an older host ignores them.
+    # A newer control process may send more fields. An older host ignores them.
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     format: Literal[1] = 1
@@ -51,7 +51,7 @@ class JobRequest(_Message):
     run_id: RunId
     scheduled: Moment
     host: FleetHostName | None = None
-    """The host that must do the job (None: any host)."""
+    """The host that must do the job; None for any host."""
 
 
 class JobProgress(_Message):
@@ -64,7 +64,7 @@ class JobProgress(_Message):
 
 
 class JobAnswer(_Message):
-    """The result of a job on a host. `served`: the earlier run that already did the job ("": none)."""
+    """The result of a job on a host. `served` is the earlier run that already did the job, or ""."""
 
     host: FleetHostName
     exit_code: Annotated[int, Field(ge=-255, le=255)]
@@ -75,10 +75,10 @@ class JobAnswer(_Message):
 
 
 class FleetJob(_Message):
-    """A job, as the control process knows it. `host` None: any host of the queue `queue` may do the job.
+    """A job, as the control process knows it. If `host` is None, any host of the queue `queue` may do the job.
 
-    `timeout` is the maximum duration in seconds. A host that is silent for `heartbeat` seconds is considered dead.
-    `run_id` None: the id is derived from the schedule's time.
+    `timeout` is the maximum duration in seconds. A host that is silent for `heartbeat` seconds is considered dead. If
+    `run_id` is None, the id is derived from the schedule's time.
     """
 
     verb: FleetVerb
@@ -127,7 +127,7 @@ def is_timely(scheduled: datetime, now: datetime) -> bool:
 
 
 _PERCENT_STEP = 10
-"""The step in which progress is reported. A line for every percent would fill an operator's screen."""
+"""The step in percent in which progress is reported. A line for every percent would fill an operator's screen."""
 
 
 def progress_text(progress: JobProgress) -> str:
@@ -146,38 +146,39 @@ def answer_text(answer: JobAnswer) -> str:
 
 
 class JobVerdict(StrEnum):
-    """How a job continues after an attempt."""
+    """The continuation of a job after an attempt."""
 
     DONE = "done"
     AGAIN = "again"
     TWICE = "twice"
     NEVER = "never"
     ELSEWHERE = "elsewhere"
-    """A job for any host: this host cannot do it, and has changed nothing. Another host is tried."""
+    """This host cannot do a job that any host may do, and has changed nothing. Another host is tried."""
 
 
 _OF_A_HOST = frozenset({UsageError.exit_code, ConfigError.exit_code, PreflightError.exit_code})
-"""Exit codes for causes that only this host has. The command changed nothing."""
+"""Exit codes for causes that affect only this host. The command changed nothing."""
 _OF_CLASSES = {
     RetryClass.AGAIN: JobVerdict.AGAIN,
     RetryClass.TWICE: JobVerdict.TWICE,
     RetryClass.NEVER: JobVerdict.NEVER,
 }
 _MOST = {JobVerdict.DONE: 1, JobVerdict.TWICE: 2, JobVerdict.NEVER: 1, JobVerdict.ELSEWHERE: 30}
-"""Maximum number of attempts by verdict. For a verdict without an entry, attempts continue until the job's timeout.
-A job that 30 hosts could not do is offered again later. Until then the job occupies no slot of its bucket.
+"""Maximum number of attempts by verdict. For a verdict without an entry, attempts continue until the job's timeout. If
+30 hosts could not do a job, the job is offered again later. Until then it occupies no slot of its bucket.
 """
 
 
 def verdict(exit_code: int, error_code: str, *, anywhere: bool) -> JobVerdict:
-    """Return the continuation of a job whose command ended with this exit code (negative: a signal ended it).
+    """Return the continuation of a job whose command ended with this exit code. It is negative after a signal.
 
-    `error_code` is the stable code of the command's error ("": unknown). `anywhere`: any host may do the job.
+    `error_code` is the stable code of the command's error, or "" if unknown. `anywhere` says that any host may do the
+    job.
     """
     if exit_code == 0:
         return JobVerdict.DONE
     if exit_code < 0:
-        # A cause outside the command ended the command, such as a reboot or a lack of memory.
+        # Something outside the command ended it, such as a reboot or a lack of memory.
         return JobVerdict.AGAIN
     if anywhere and exit_code in _OF_A_HOST:
         return JobVerdict.ELSEWHERE
@@ -185,7 +186,7 @@ def verdict(exit_code: int, error_code: str, *, anywhere: bool) -> JobVerdict:
 
 
 def is_final(kind: JobVerdict, attempt: int) -> bool:
-    """Return whether attempt number `attempt` (from 1 on) is the last."""
+    """Return whether attempt number `attempt`, counted from 1, is the last."""
     most = _MOST.get(kind)
     return most is not None and attempt >= most
 
@@ -210,14 +211,14 @@ def command_arguments(request: JobRequest) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a host does not do a job, and how the job continues."""
+    """The reason why a host does not do a job, and the continuation of the job."""
 
     reason: str
     verdict: JobVerdict
 
 
 def decide_deferral(request: JobRequest) -> JobVerdict:
-    """Return how a job that this host cannot do now continues: at once on another host, or later on this host."""
+    """Return the continuation of a job that this host cannot do now: at once on another host, or later on this host."""
     return JobVerdict.ELSEWHERE if request.host is None else JobVerdict.AGAIN
 
 
@@ -244,9 +245,9 @@ def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: d
 
 
 def drop_future_run(last: RunRecord | None, now: datetime) -> RunRecord | None:
-    """Return the last run; None if its time is in the future, because the clock was ahead then.
+    """Return the last run; None if its time is in the future, because the clock was ahead during that run.
 
-    Otherwise no backup would run until that time.
+    A run with a future time would prevent all backups until that time.
     """
     return last if last is not None and max(last.scheduled, last.started) <= now + CLOCKS else None
 
@@ -259,9 +260,9 @@ def is_too_soon(request: JobRequest, last: RunRecord | None, own: WorkerSettings
 
 
 def served_until(request: JobRequest, now: datetime) -> datetime:
-    """Return the time up to which the run, if successful, covers the schedule.
+    """Return the time up to which a successful run covers the schedule.
 
-    It is at most the time in the run id, because a repeated request for an old run only gets the old answer.
+    The result is at most the time in the run id, because a repeated request for an old run only gets the old answer.
     """
     return min(now, request.scheduled, run_context.time_of(request.run_id))
 

@@ -1,7 +1,7 @@
-"""Verdicts on the instances of a fleet, from their repositories, and the selection and order of rows. Pure.
+"""Verdicts about the instances of a fleet, from their repositories, and the selection and order of rows. Pure.
 
-`planning/health/objectives.py` judges the objectives. This module adds the one judgement that only a fleet needs:
-whether a host is silent.
+`planning/health/objectives.py` judges the objectives. This module adds the judgement whether a host is silent, which
+only a fleet needs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from zsnapdb.planning.health.facts import HealthFacts
 from zsnapdb.planning.health.objectives import Health, Judgement, Objective, Verdict, judge, worst
 
 HEARD = "heard"
-"""The name of the judgement on a silent host."""
+"""The name of the judgement whether a host is silent."""
 _CLOCKS = 300.0
 """The allowed difference between clocks, in seconds. A sign of life that is further in the future proves nothing."""
 NOT_JUDGED = ("copies", "immutable_for")
@@ -30,9 +30,9 @@ NOT_JUDGED = ("copies", "immutable_for")
 class InstanceFacts:
     """The facts about an instance in a repository.
 
-    `host` and `objectives` are from its newest backup ("" and None: not recorded). `heard` is the newest sign of life:
-    a backup, a drill, an evidence record or the end of the archive. `oldest_point` is the first restorable point. Sizes
-    are in bytes.
+    `host` and `objectives` are from its newest backup. They are "" and None if not recorded. `heard` is the newest sign
+    of life: a backup, a drill, an evidence record or the end of the archive. `oldest_point` is the first restorable
+    point. Sizes are in bytes.
     """
 
     instance: str
@@ -55,7 +55,7 @@ class InstanceFacts:
 
 @dataclass(frozen=True)
 class FleetReason:
-    """Why an instance is not good, the advice, and the start of the problem (UTC; None: unknown).
+    """The reason why an instance is not good, the advice, and the start of the problem in UTC, if known.
 
     `what` is the objective, or HEARD.
     """
@@ -71,9 +71,9 @@ class FleetReason:
 class FleetRow:
     """An instance in a repository, judged at a time.
 
-    `problem` is the reason why the instance could not be read now; then the instance's facts, if any, are from an
-    earlier reading. `read` is the time of the reading. `reasons` are the objectives that are not met: the worst first,
-    then the oldest first.
+    `problem` is the reason why the instance could not be read now. In this case its facts, if any, are from an earlier
+    reading. `read` is the time of the reading. `reasons` are the objectives that are not met, ordered by verdict (worst
+    first) and then by age (oldest first).
     """
 
     instance: str
@@ -106,7 +106,8 @@ class FleetRow:
     def exit_code(self) -> int:
         """The exit code of `problem`, if there is a problem, else the exit code of `zsnapdb status`.
 
-        `zsnapdb status` exits with 7 for damage, 6 if nothing is restorable, else with the rank of the verdict.
+        `zsnapdb status` exits with 7 for damage, with 6 if nothing is restorable, and otherwise with the rank of the
+        verdict.
         """
         if self.problem or self.facts is None:
             return self.problem_code or Verdict.BROKEN.rank
@@ -164,7 +165,7 @@ def newest_sign(times: Iterable[datetime | None], at: datetime) -> datetime | No
 
 
 def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[HostState, ...]:
-    """Return every host that a backup mentions: silent hosts first, otherwise ordered by name.
+    """Return every host that a backup mentions. Silent hosts come first; otherwise hosts are ordered by name.
 
     `within` is in seconds.
     """
@@ -183,7 +184,7 @@ def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[
 def row(
     facts: InstanceFacts, read: datetime, at: datetime, expected: ObjectiveSettings, silent: Mapping[str, HostState]
 ) -> FleetRow:
-    """Return the instance, judged by the objectives in its backups or, if there are none, by the `expected` ones.
+    """Return the instance, judged by the objectives in its backups or, without these, by the `expected` objectives.
 
     `silent` are the silent hosts, by name.
     """
@@ -222,7 +223,7 @@ def _urgency(reason: FleetReason) -> tuple[int, float]:
 class SortKey(StrEnum):
     """The orders of rows.
 
-    RED: the worst verdict first, and among equal verdicts the one that has lasted longest first.
+    With RED, the worst verdict comes first, and among equal verdicts the one that has lasted longest.
     """
 
     RED = "red"

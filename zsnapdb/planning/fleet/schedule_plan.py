@@ -1,6 +1,6 @@
-"""The wanted schedules and limits of the engine, and how they differ from the current ones, with reasons. Pure.
+"""The wanted schedules and limits of the engine, and their differences from the current ones, with reasons. Pure.
 
-It also contains results for an operator: a plan, runs of jobs, and paused schedules.
+The module also contains results for an operator: a plan, runs of jobs, and paused schedules.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _end(window: WindowSettings, now: datetime) -> datetime | None:
         if _DAYS[day.weekday()] not in window.days:
             continue
         last = day + timedelta(days=1) if window.end < window.start else day
-        # If the clock repeats or skips a time, it stands for two moments, and the window contains both.
+        # If the local clock repeats or skips a time, that time stands for two moments, and the window contains both.
         start, end = min(_at(day, window.start, zone)), max(_at(last, window.end, zone))
         if start <= now < end:
             return end
@@ -80,7 +80,7 @@ class FleetSchedule(FleetScheduleSettings):
     def schedule_id(self) -> str:
         """The id in the engine: the name and a digest of the whole schedule.
 
-        So the ids alone show whether the schedule is present.
+        With this id, a list of ids shows whether exactly this schedule exists.
         """
         digest = hashlib.blake2b(self.model_dump_json().encode(), digest_size=6).hexdigest()
         return f"{self.name}/{digest}"
@@ -96,7 +96,7 @@ class FleetChangeKind(StrEnum):
 
 @dataclass(frozen=True)
 class PresentSchedule:
-    """A schedule of the engine. `document` describes it as it was applied ("": unknown)."""
+    """A schedule of the engine. `document` describes the schedule as it was applied, or is "" if unknown."""
 
     schedule_id: str
     document: str
@@ -109,7 +109,7 @@ class PresentSchedule:
 
     @property
     def schedule(self) -> FleetSchedule | None:
-        """The applied schedule (None: `document` cannot be read)."""
+        """The applied schedule; None if `document` cannot be read."""
         try:
             return FleetSchedule.model_validate_json(self.document)
         except ValidationError:
@@ -126,7 +126,7 @@ class PresentLimit:
 
 @dataclass(frozen=True)
 class FleetChange:
-    """A change, its reason, and its wave of the rollout (from 1 on)."""
+    """A change, its reason, and its wave of the rollout, counted from 1."""
 
     kind: FleetChangeKind
     name: str
@@ -138,7 +138,7 @@ class FleetChange:
     is paused too.
     """
     limit: int | None = None
-    """The new limit of the bucket `name` (None: the limit is removed, or the change concerns a schedule)."""
+    """The new limit of the bucket `name`; None if the limit is removed, or if the change concerns a schedule."""
 
     @property
     def is_limit(self) -> bool:
@@ -287,7 +287,7 @@ class JobFilter:
         return cls(key, pattern)
 
     def matches(self, job: FleetJob, home: str) -> bool:
-        """Return whether the job matches. `home` is the host of its instance ("": unknown)."""
+        """Return whether the job matches. `home` is the host of its instance, or "" if unknown."""
         value = {"instance": job.instance, "host": job.host or home, "verb": job.verb.value, "bucket": job.bucket or ""}
         return fnmatch.fnmatchcase(value[self.key], self.pattern)
 
@@ -321,7 +321,7 @@ class PausedJob:
 class JobRun:
     """A run of a job. `job` is None if it cannot be read.
 
-    `message` is the reason of a failure, `host` the host where the run ended.
+    `message` is the reason for a failure, and `host` is the host where the run ended.
 
     `state` is running, completed, failed, canceled, terminated or timed out.
     """
@@ -336,7 +336,7 @@ class JobRun:
 
     @property
     def place(self) -> str:
-        """The host where the run ended, or the only host that may do the job (empty: any host may)."""
+        """The host where the run ended, or the only host that may do the job; empty if any host may."""
         return self.host or (self.job.host if self.job is not None else None) or ""
 
     @property

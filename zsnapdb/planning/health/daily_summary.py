@@ -45,7 +45,7 @@ class ReportedDay:
 
 @dataclass(frozen=True)
 class KeptObjective:
-    """The greatest age on a day and its limit, both in seconds. `longest` None: there was no run yet."""
+    """The greatest age on a day and its limit, both in seconds. `longest` is None if there was no run yet."""
 
     objective: Objective
     limit: float
@@ -65,7 +65,7 @@ class JudgedDay:
 
 
 def judge_day(day: ReportedDay, objectives: ObjectiveSettings) -> JudgedDay:
-    """Return the day with the two objectives that runs can prove for a whole day: backup age and drill age."""
+    """Return the day with the two objectives that runs can prove for a whole day: the ages of backups and drills."""
     ages = (
         (Objective.BACKUP_AGE, objectives.backup_age, day.longest_without_backup),
         (Objective.DRILL, objectives.drill_age, day.longest_without_drill),

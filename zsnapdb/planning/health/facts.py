@@ -1,7 +1,7 @@
 """The facts for the health of an instance in one repository. Pure.
 
-All facts come from the content of the repository and the record of the host, none from a running program. So the facts
-are also correct if no job ran for a month, and on another host that only reads the repository.
+All facts come from the content of the repository and the record of the host, and none from a running program. So the
+facts are correct even if no job ran for a month, and on another host that only reads the repository.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LockFact:
 class ExchangedServer(StrEnum):
     """The state of the server that a restore replaces.
 
-    - RUNS: production runs, possibly because the former server was put back
+    - RUNS: production is running, possibly because the former server was put back
     - AWAY: production is down, and a zsnapdb command is running
     - LEFT: production is down, and no command is running
     """
@@ -74,8 +74,8 @@ class ExchangedServer(StrEnum):
 class ExchangeFact:
     """An unfinished rewind or other restore that replaces the server on this host.
 
-    `stopped` is the time (UTC) at which a zsnapdb command stopped the server; None if the server was not stopped or
-    runs again. `commands` are the two commands that end the exchange: one continues it, and one reverts it.
+    `stopped` is the time (UTC) at which a zsnapdb command stopped the server, or None if the server was not stopped or
+    is running again. `commands` are the two commands that end the exchange: one continues it, and the other reverts it.
     """
 
     started: datetime
@@ -88,7 +88,7 @@ class ExchangeFact:
 class StoppedServer:
     """The systemd unit of a server that does not run on this host, although it ran during the last backup.
 
-    `has_failed`: the server crashed or did not start, and was not stopped on purpose.
+    `has_failed` is set if the server crashed or did not start. It is not set if the server was stopped on purpose.
     """
 
     unit: str
@@ -99,12 +99,12 @@ class StoppedServer:
 class HealthFacts:
     """The known protection of an instance in one repository at a given time (UTC).
 
-    - `newest_point`: the newest restorable point (None: nothing can be restored)
-    - `window_start`: the start of the gapless range up to that point (None: nothing can be restored)
+    - `newest_point`: the newest restorable point; None if nothing can be restored
+    - `window_start`: the start of the gapless range up to that point; None if nothing can be restored
     - `no_copy`: why this host cannot restore the newest backup
     - `damage`, `doubts`: problems that a person must solve now, and problems that can wait
     - `room`: why this host cannot keep its records
-    - `restore_seconds`: the expected duration of a restore of the newest point (None: there was no suitable drill)
+    - `restore_seconds`: the expected duration of a restore of the newest point; None without a suitable drill
     - `exchanges`: the unfinished replacements of this host's server
     """
 

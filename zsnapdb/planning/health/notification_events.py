@@ -15,7 +15,7 @@ from zsnapdb.config.notifications import NotificationEvent, NotificationTarget, 
 from zsnapdb.planning.health.objectives import Health, Objective, Verdict
 
 READABLE = "repository"
-"""The subject of an event about whether the state of an instance could be read."""
+"""The subject of an event that says whether the state of an instance could be read."""
 _FIRST = NotificationEvent.START, NotificationEvent.SUCCESS, NotificationEvent.FAILURE
 
 
@@ -46,7 +46,7 @@ class KnownProblem(_FrozenRecord):
     repository: Annotated[str, Field(max_length=200)]
     sent: AwareDatetime
     is_objective: bool = False
-    """Whether the subject is an objective, not a job of the same name."""
+    """Whether the subject is an objective, and not a job of the same name."""
 
     def is_of(self, occasion: Occasion) -> bool:
         known = (self.instance, self.subject, self.repository, self.is_objective)
@@ -118,14 +118,14 @@ def is_news(target: NotificationTarget, memory: TargetMemory, occasion: Occasion
 
     - A ping target gets every event, because missing pings cause an alarm.
     - Other targets get a problem once, and again after `repeat`.
-    - They get the end of a problem if they got the problem.
+    - They get the end of a problem if they got the start of the problem.
     - They get each start and success only if they subscribed to these events.
     """
     if target.is_ping or occasion.event is NotificationEvent.TEST:
         return True
     known = next((problem for problem in memory.problems if problem.is_of(occasion)), None)
     if occasion.event.is_problem:
-        # If the clock was set back, problems are still sent.
+        # Send problems even if the clock was set back.
         age = (occasion.at - known.sent).total_seconds() if known is not None else None
         return age is None or age < 0 or age >= target.repeat
     if known is not None and occasion.event is not NotificationEvent.START:
@@ -149,7 +149,7 @@ class JudgedInstance:
 
 
 def judgement_occasions(judged: Iterable[JudgedInstance], at: datetime) -> Iterator[Occasion]:
-    """Yield the state of every objective: BROKEN or MET. For an instance that was not judged, yield only that fact."""
+    """Yield the state of every objective: BROKEN or MET. If the instance was not judged, yield only that fact."""
     for one in judged:
         broken = one.health is None
         yield Occasion(
@@ -172,7 +172,7 @@ def judgement_occasions(judged: Iterable[JudgedInstance], at: datetime) -> Itera
                 one.repository,
             )
         if one.health is not None and all(known.objective is not Objective.SERVER for known in one.health.judgements):
-            # The objective exists only while a restore replaces the server, so its end is reported explicitly.
+            # This objective exists only while a restore replaces the server, so its end is reported explicitly.
             text = "no restore that replaces the server is running any more"
             yield Occasion(
                 NotificationEvent.MET, one.instance, Objective.SERVER.value, at, text, repository=one.repository
@@ -224,8 +224,8 @@ class UnitEnd:
 def unit_failure(end: UnitEnd, at: datetime) -> Occasion | None:
     """Return the failure to report; None after success, or if the run was refused because another run was in progress.
 
-    For a unit of zsnapdb the subject is the job, as in the job's own notification. So a target is notified of a failure
-    only once.
+    For a unit of zsnapdb, the subject is the job, as in the job's own notification, so that a target is notified of a
+    failure only once.
     """
     if end.result == "success" or end.exit_code == BusyError.exit_code:
         return None

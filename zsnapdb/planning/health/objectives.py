@@ -29,8 +29,8 @@ class Objective(StrEnum):
     """The kind of an objective.
 
     RESTORABLE and INTACT are judged for every instance. SERVER is judged while the server is down or a zsnapdb command
-    replaces it, and the other objectives if they are configured. Without a limit, RPO causes a warning if no binlog is
-    archived.
+    replaces it. The other objectives are judged if they are configured. Without a limit, RPO causes a warning if no
+    binlog is archived.
     """
 
     RESTORABLE = "restorable"
@@ -57,7 +57,7 @@ class Verdict(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 met, 1 warning, 2 broken. The rank is also the exit code of `zsnapdb status`."""
+        """0 for met, 1 for a warning, 2 for broken. The rank is also the exit code of `zsnapdb status`."""
         return (Verdict.MET, Verdict.WARNING, Verdict.BROKEN).index(self)
 
 
@@ -65,10 +65,10 @@ class Verdict(StrEnum):
 class Judgement:
     """The state of one objective, with its reason.
 
-    - `fact`: the time that the verdict depends on (UTC), so that a reader can compute the current age
-    - `seconds`, `limit`: the measured and the configured value (None: there is none)
+    - `fact`: the time (UTC) on which the verdict depends, so that a reader can compute the current age
+    - `seconds`, `limit`: the measured and the configured value, if any
     - `subject`: the other repository of a copy
-    - `deadline`: the time at which an objective about an age breaks unless its fact changes
+    - `deadline`: the time at which an age objective breaks unless its fact changes
     """
 
     objective: Objective
@@ -111,8 +111,8 @@ def judge(facts: HealthFacts, objectives: ObjectiveSettings) -> Health:
     """Return the judgement of every configured objective, and of the objectives that apply to every instance.
 
     While a zsnapdb command replaces the server and the server is down, the server writes nothing and none of its jobs
-    can run. So during that time the objectives in `_STAND_STILL` cause only warnings; the objective `server` reports
-    the state.
+    can run. So during that time the objectives in `_STAND_STILL` cause only warnings, and the objective `server`
+    reports the state.
     """
     configured = tuple(_configured(facts, objectives))
     if any(exchange.server is not ExchangedServer.RUNS for exchange in facts.exchanges):
@@ -259,7 +259,7 @@ class _Ages:
 
 
 def _after(fact: datetime, seconds: float) -> datetime | None:
-    """Return the time `seconds` after the fact; None if it is after the year 9999. A forged fact can cause this."""
+    """Return the time `seconds` after the fact; None if it is after the year 9999, which a forged fact can cause."""
     try:
         return fact + timedelta(seconds=seconds)
     except OverflowError:
@@ -343,7 +343,7 @@ def _restore_time(facts: HealthFacts, limit: float, warn_at: float) -> Judgement
 
 @dataclass(frozen=True)
 class ShortLimit:
-    """A limit (`key` in the objectives of an instance) that is too short: the smallest possible limit (s), and why."""
+    """A limit (`key` in the objectives) that is too short, the smallest possible limit in seconds, and the reason."""
 
     key: str
     limit: float
@@ -373,7 +373,7 @@ def schedule_short_limits(key: str, limit: float | None, job: str, pause: float)
 _OF_BYTES = ("receive", "replay")
 """The kinds of steps whose duration depends on bytes."""
 _OF_CHECKS = ("pages", "tables", "probes", "boot", "ask")
-"""The kinds of steps that only a drill has, not a restore."""
+"""The kinds of steps that a drill has, but a restore does not."""
 
 
 def restore_seconds(history: Sequence[Timing], sizes: Mapping[str, int]) -> float | None:
@@ -393,7 +393,7 @@ def restore_seconds(history: Sequence[Timing], sizes: Mapping[str, int]) -> floa
 def start_without_gap(window: Window) -> int | None:
     """Return the start of the gapless range up to the newest restorable point (microseconds UTC).
 
-    None if nothing can be restored. If no binlogs are archived, the time between two backups is not a gap.
+    Return None if nothing can be restored. If no binlogs are archived, the time between two backups is not a gap.
     """
     start = None
     gaps = {gap.end: gap for gap in window.gaps}

@@ -1,7 +1,7 @@
 """The servers that wrote backups under one instance name. Pure.
 
 Two hosts may use the same instance name and repository, by mistake or temporarily. Their backups are handled
-separately: a server's backups must not make another server's backups expire, and are never taken as that server's
+separately. A server's backups must not make another server's backups expire, and are never treated as that server's
 newest backups.
 """
 
@@ -61,9 +61,9 @@ def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
 
     Two backups belong to one server if their manifests contain the same server, or if one is an increment of the other.
     So a server with a new UUID on the same datasets stays the same server. If the last backup of a server is older than
-    the first one of the next server and older than `SILENT`, the next server replaced it. Then the backups of both are
-    treated as those of one server. If the id of that last backup contradicts the order, the clock was wrong. Then the
-    age of the next server's first backup is compared with `SILENT` instead.
+    the first backup of the next server and older than `SILENT`, the next server replaced it. In this case the backups
+    of both are treated as those of one server. If the id of that last backup contradicts the order, the clock was
+    wrong, so the age of the next server's first backup is compared with `SILENT` instead.
     """
     wrong = contradicted([time_of(link.backup_id) for link in stored])
     doubtful = {link.backup_id for link, is_wrong in zip(stored, wrong, strict=True) if is_wrong}
@@ -111,9 +111,9 @@ def by_backup(known: Sequence[Writer]) -> Mapping[str, str]:
 
 
 def others(known: Sequence[Writer], own: Sequence[str]) -> tuple[Writer, ...]:
-    """Return the other servers that have a backup newer than the oldest backup of this host's server.
+    """Return the other servers with a backup that is newer than the oldest backup of this host's server.
 
-    `own` are ids of backups of this host's server. If there are no such ids, the result contains every server.
+    `own` are ids of backups of this host's server. If there are none, the result contains every server.
     """
     mine = [writer for writer in known if set(own) & set(writer.backups)]
     oldest = mine[0].first if mine else -1

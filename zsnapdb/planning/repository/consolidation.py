@@ -48,11 +48,11 @@ class Consolidation(Generic[S]):
 def choose(
     stored: Sequence[S], requested: str, damage: DamageRegister, unchosen: Mapping[str, str], randomness: int
 ) -> Consolidation[S]:
-    """Return the consolidation of the requested backup; for `latest`, of the newest backup with a complete chain.
+    """Return the consolidation of the requested backup or, for `latest`, of the newest backup with a complete chain.
 
     `stored` is oldest first. `unchosen` maps the backups that `latest` never chooses to the reasons. Raises NotFound if
-    there is no such backup, PreflightError if a full backup of its snapshots is stored, DamagedError if its chain is
-    broken or known to be damaged.
+    there is no such backup, PreflightError if a full backup of its snapshots is stored, and DamagedError if its chain
+    is broken or known to be damaged.
     """
     chain, passed = (
         _newest(stored, damage, unchosen) if requested == LATEST else (_find_requested(stored, requested, damage), ())
@@ -122,8 +122,8 @@ def _full_of(stored: Sequence[S], original: S, damage: DamageRegister) -> S | No
 def id_after(backup_id: str, randomness: int) -> str:
     """Return an id for another backup of the same snapshots. It is in the same second, directly after `backup_id`.
 
-    So retention and searches by time use the snapshots' time, not the time of the consolidation. If the second has too
-    few free ids, the new id is in the next second. Raises PreflightError if the id has no time.
+    With this id, retention and searches by time use the time of the snapshots, not of the consolidation. If the second
+    has too few free ids, the new id is in the next second. Raises PreflightError if the id has no time.
     """
     first = int(backup_id[-4:], 16) + 1
     if _SUFFIXES - first >= _ROOM:

@@ -1,8 +1,8 @@
 """The record of the backups and binlogs that a host stored, and its comparison with a repository. Pure.
 
-The record is stored on the host, where writers of the repository cannot change it. So the comparison finds backups that
-were deleted, hidden or rolled back in the repository. The record is also the only proof that this host removed a backup
-itself.
+The record is stored on the host, where accounts that can write to the repository cannot change it. So the comparison
+finds backups that were deleted, hidden or rolled back in the repository. The record is also the only proof that this
+host itself removed a backup.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ class RecordedVolume(RecordPart):
 class RecordedBackup(RecordPart):
     """A backup that this host stored: its server, its position and its volumes.
 
-    `server` is the server's name in its binlog history (None: the source is not a server). `writer` is the identity of
-    the source. Backups that earlier versions recorded have no pool, transaction group or sequence. `manifest` is the
-    SHA-256 of the manifest's line (None: an earlier version recorded the backup, and no writing command of this version
-    has read it yet).
+    `server` is the server's name in its binlog history, or None if the source is not a server. `writer` is the identity
+    of the source. Backups that earlier versions recorded have no pool, transaction group or sequence. `manifest` is the
+    SHA-256 of the manifest's line. `manifest` is None if an earlier version recorded the backup, and no writing command
+    of this version has read it yet.
     """
 
     backup_id: BackupId
@@ -84,7 +84,8 @@ class RemovedBackup(RecordPart):
     """A backup that a prune of this host removed, or whose removal a person acknowledged.
 
     The host writes the record before the removal, so the removal may be incomplete. `guids` are the GUIDs of its
-    snapshots, `manifest` means the same as in `RecordedBackup`. `acknowledged`: a person acknowledged the removal.
+    snapshots. `manifest` means the same as in `RecordedBackup`. `acknowledged` is set if a person acknowledged the
+    removal.
     """
 
     backup_id: BackupId
@@ -96,8 +97,8 @@ class RemovedBackup(RecordPart):
 class EvidenceEnd(RecordPart):
     """The newest evidence record that this host wrote or read: its number and the SHA-256 of its object.
 
-    `own` are ranges of records that this host wrote or adopted, each with its first and last number (None: an earlier
-    version did not record the ranges).
+    `own` are ranges of records that this host wrote or adopted, each with its first and last number, or None if an
+    earlier version did not record the ranges.
     """
 
     format: Literal[1] = 1
@@ -110,7 +111,7 @@ class EvidenceEnd(RecordPart):
         return self.own is None or any(first <= number <= last for first, last in self.own)
 
     def after(self, before: EvidenceEnd | None) -> EvidenceEnd:
-        """Return this end, with the own records of both ends."""
+        """Return this end, with the own records of this end and of `before`."""
         earlier = () if before is None else ((1, before.number),) if before.own is None else before.own
         merged: list[tuple[int, int]] = []
         for first, last in sorted((*earlier, *(self.own or ()))):
@@ -130,7 +131,7 @@ class BackupRecord(RecordPart):
     stored: tuple[RecordedBackup, ...] = ()
     removed: tuple[RemovedBackup, ...] = ()
     pinned: tuple[BackupId, ...] = ()
-    """The backups that this host pinned. No prune on this host removes them, whatever pins the repository lists."""
+    """The backups that this host pinned. No prune on this host removes them, even if the repository lists no pin."""
 
     drilled: tuple[BackupId, ...] = ()
     """The newest drills whose evidence this host stored in the repository, oldest first."""
@@ -188,7 +189,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": (*stored, *waiting), "removed": removed})
 
     def with_digests(self, digests: Mapping[str, str]) -> BackupRecord:
-        """Return the record with the missing digests of manifests, given by backup id."""
+        """Return the record with these digests of manifests, by backup id, where it lacked them."""
         stored = tuple(
             backup.model_copy(update={"manifest": digests[backup.backup_id]})
             if backup.manifest is None and backup.backup_id in digests
@@ -245,7 +246,7 @@ class BackupRecord(RecordPart):
         )
 
     def only_removed(self, names: Collection[str]) -> BackupRecord:
-        """Return the record with only these removed backups. Nothing of the others is left on this host."""
+        """Return the record with only these removed backups, because nothing of the others is left on this host."""
         return self.model_copy(update={"removed": tuple(b for b in self.removed if b.backup_id in names)})
 
     def removed_guids(self) -> Mapping[str, frozenset[int]]:
@@ -267,7 +268,7 @@ class ArchivedPosition(RecordPart):
 
     @property
     def place(self) -> tuple[int, int]:
-        """The number of the binlog and the offset in it; later positions of an incarnation are greater."""
+        """The number of the binlog and the offset in it. Later positions of an incarnation are greater."""
         return int(self.file.rpartition(".")[2]), self.end
 
 
@@ -275,8 +276,9 @@ class ArchivedPosition(RecordPart):
 class RecordedBinlog:
     """A rotated binlog that this host archived: its incarnation, its name, and the digest of its description.
 
-    `line` is the SHA-256 of the stored line (None: an earlier version recorded it). `removing`: a prune on this host
-    began to remove the binlog. A record contains many of these; as dataclasses, they need half the memory.
+    `line` is the SHA-256 of the stored line, or None if an earlier version recorded the binlog. `removing` is set if a
+    prune on this host began to remove the binlog. A record contains many of these objects. As dataclasses, they need
+    half the memory.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -324,7 +326,7 @@ class StoredKind(StrEnum):
     OTHER_REPOSITORY = "other-repository"
     RECORD_UNREADABLE = "record-unreadable"
     NOT_COMPARED = "not-compared"
-    """This account may not read this host's record, so a loss would not be noticed."""
+    """This account may not read this host's record, so a loss of backups would not be noticed."""
     OTHER_WRITER = "other-writer"
     FROM_FUTURE = "from-the-future"
     """A backup that this host did not store, with a time in the future."""
@@ -419,7 +421,7 @@ class _UnknownBackup:
 class MissingBackup:
     """A backup that this host stored and the repository lacks.
 
-    `recorded` None: the backup is known only from local snapshots. `guids` are the GUIDs of its snapshots.
+    If `recorded` is None, the backup is known only from local snapshots. `guids` are the GUIDs of its snapshots.
     """
 
     backup_id: str
@@ -439,9 +441,9 @@ def missing_backups(
 ) -> tuple[MissingBackup, ...]:
     """Return the backups that this host stored and the repository lacks, in the order in which they were stored.
 
-    `there` are the readable backups of the repository, `unreadable` the ids of its unreadable backups. A missing backup
-    is considered expired if the retention policy would not keep it, because another host may have removed it. Backups
-    in `foreign` never make another backup expire.
+    `there` are the readable backups of the repository, and `unreadable` are the ids of its unreadable backups. A
+    missing backup is considered expired if the retention policy would not keep it, because another host may have
+    removed it. Backups in `foreign` never make another backup expire.
     """
     listed = {link.backup_id for link in there} | set(unreadable)
     gone = {backup.backup_id for backup in record.removed}
@@ -484,8 +486,8 @@ def order_of(
 ) -> tuple[str, ...]:
     """Return the ids of all stored backups and all backups that this host knows, oldest first.
 
-    `there` are the readable backups. The record determines the places of missing and rewritten backups; without a
-    record, the backups' snapshots do. Backups in `foreign` do not change the order of the others.
+    `there` are the readable backups. The record determines the places of missing and rewritten backups. Without a
+    record, their snapshots do. Backups in `foreign` do not change the order of the others.
     """
     own = {backup.backup_id for backup in record.stored}
     there = [link for link in there if link.backup_id not in foreign or link.backup_id not in own]
@@ -558,7 +560,7 @@ def judge_writers(
 
 
 def judge_marker(note: str) -> tuple[StoredFinding, ...]:
-    """Return a finding if the repository was opened without its marker. `note` is the message about that."""
+    """Return a finding if the repository was opened without its marker. `note` is the message that says so."""
     if not note:
         return ()
     hint = "check who can write to the bucket; `zsnapdb init` writes the marker again"

@@ -1,6 +1,6 @@
 """The decision for each stored backup whether this host knows it or it is foreign, with reasons. Pure.
 
-Anyone who can write to a repository can add a manifest. This host knows a backup by one of three proofs: a trusted
+Anyone who can write to a repository can add a manifest. Three proofs make a backup known to this host: a trusted
 signature, its snapshots and manifest in this host's record, or marked snapshots on this host. Only known backups are
 considered for removal.
 """
@@ -96,12 +96,12 @@ class KnownBy(StrEnum):
 class Provenance:
     """The proof for each known backup, and the reason why each other backup is foreign.
 
-    `knows_any`: this host stored or adopted backups of the instance, or trusts signatures. Otherwise known and foreign
-    backups cannot be distinguished: all can be restored, and none is removed. `rewritten` are foreign backups with an
-    id under which this host stored another manifest. `untrusted` are the rewritten backups, and the foreign backups
-    whose manifests contain the snapshots of one of this host's backups. Untrusted backups are never used in a chain.
-    `begun` are known backups whose removal this host began. `unsealed` contains the digests of known manifests that are
-    not in the record.
+    `knows_any` is set if this host stored or adopted backups of the instance, or trusts signatures. Otherwise known and
+    foreign backups cannot be distinguished, so all can be restored, and none is removed. `rewritten` are foreign
+    backups with an id under which this host stored another manifest. `untrusted` are the rewritten backups, and the
+    foreign backups whose manifests contain the snapshots of one of this host's backups. Untrusted backups are never
+    used in a chain. `begun` are known backups whose removal this host began. `unsealed` contains the digests of known
+    manifests that are not in the record.
     """
 
     knows_any: bool = False
@@ -127,7 +127,8 @@ class Provenance:
     def for_removal(self) -> Provenance:
         """Return the provenance that is used for removals.
 
-        Snapshots on this host prove the data of a backup, but not that its manifest is the one that was stored.
+        Snapshots on this host prove the data of a backup. They do not prove that its manifest is the one that was
+        stored.
         """
         unproved = [name for name, proof in self.proofs.items() if proof is KnownBy.SNAPSHOTS]
         proofs = {name: proof for name, proof in self.proofs.items() if proof is not KnownBy.SNAPSHOTS}
@@ -157,10 +158,10 @@ def judge(
     """Return which of the readable backups this host knows.
 
     `digests` are the SHA-256 of their manifests, by id. `local` are the backups with marked snapshots on this host.
-    `is_signed`: this host trusts a manifest only if a trusted key signed it or this host recorded it. `unbelieved` has
-    the reasons against the other manifests, by id. `consolidated` are the backups whose manifests say that they were
-    consolidated. A record without any digest is from an earlier version. Then a consolidated backup is known if it
-    contains the snapshots of a recorded increment.
+    `is_signed` says that this host trusts a manifest only if a trusted key signed it or this host recorded it.
+    `unbelieved` contains the reasons against the other manifests, by id. `consolidated` are the backups whose manifests
+    say that they were consolidated. A record without any digest is from an earlier version. In this case a consolidated
+    backup is known if it contains the snapshots of a recorded increment.
     """
     stored = {backup.backup_id: backup for backup in record.stored}
     removed = {backup.backup_id: backup for backup in record.removed}
@@ -242,7 +243,7 @@ def _guids(link: Link) -> frozenset[tuple[str, int]]:
 def judge_foreign(
     instance: str, foreign: Mapping[str, str], rewritten: Sequence[str], named: Collection[str], *, knows_any: bool
 ) -> tuple[StoredFinding, ...]:
-    """Return the findings about foreign backups. `foreign` has the reasons by id.
+    """Return the findings about foreign backups. `foreign` contains the reasons by id.
 
     `rewritten` are foreign backups that use the ids of this host's own backups. `named` are backups that another
     finding mentions. Without `knows_any`, there is no finding.
@@ -278,7 +279,7 @@ def judge_foreign(
 
 
 def judge_future(instance: str, future: Mapping[str, datetime], now: datetime) -> tuple[StoredFinding, ...]:
-    """Return a finding if there are backups from the future. `future` has their times by id."""
+    """Return a finding if there are backups with a future time. `future` contains their times by id."""
     names = tuple(sorted(future))
     if not names:
         return ()
@@ -312,7 +313,7 @@ def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFi
 def from_future(backup_ids: Iterable[str], now: datetime, own: Collection[str]) -> Mapping[str, datetime]:
     """Return, by id, the times of the backups whose ids are more than a day after `now`.
 
-    Anyone who can write to a repository can add such a backup, which would then be taken as the newest. `own` are the
+    Anyone who can write to a repository can add such a backup, which would then be treated as the newest. `own` are the
     ids of the backups that this host stored. The result never contains these, because their ids show only that the
     clock was or is wrong.
     """

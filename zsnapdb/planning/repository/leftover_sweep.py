@@ -15,8 +15,9 @@ from zsnapdb.planning.repository.retention import time_of
 class Leftover:
     """The chunks and the mark of a backup that has no manifest.
 
-    `newest` is the time of the last write by the store's clock (None: unknown). `foreign` is the number of objects
-    whose keys zsnapdb never creates. `is_of_others`: an unknown host wrote the mark, and may continue the backup.
+    `newest` is the time of the last write by the store's clock, if known. `foreign` is the number of objects whose keys
+    zsnapdb never creates. `is_of_others` is set if an unknown host wrote the mark, because that host may continue the
+    backup.
     """
 
     backup_id: str
@@ -61,8 +62,8 @@ def decide(
 
     `stored` are the backups that this host stored. Chunks of these backups are not leftovers, even if a manifest is
     missing. A host that knows no backup removes nothing. Unfinished backups of unknown hosts stay. Any other leftover
-    is removed after `after` seconds without a write, both by its id and by the store's clock. The delay is needed
-    because running uploads look the same, and interrupted runs continue with the stored chunks.
+    is removed if, according to both its id and the store's clock, nothing was written to it for `after` seconds. The
+    delay is needed because running uploads look the same, and interrupted runs continue with the stored chunks.
     """
     ordered = sorted(leftovers, key=lambda item: item.backup_id)
     return tuple(_one(leftover, now, after, stored, knows_any) for leftover in ordered)

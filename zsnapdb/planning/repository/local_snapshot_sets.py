@@ -1,11 +1,11 @@
-"""Decisions about a host's own snapshots, bookmarks and local sets: whether a prune keeps or removes each, and why.
+"""Decisions whether a prune keeps or removes a host's own snapshots, bookmarks and local sets, with reasons.
 
 A prune never relies on the list in a repository alone, because every writer of the bucket can change that list. A prune
 removes a snapshot in three cases:
 
-- The prune removes its backup.
-- The record of this host shows that an earlier prune removed its backup.
-- Its backup stays, and the host keeps only a limited number of sets.
+- The prune removes the backup of the snapshot.
+- The record of this host shows that an earlier prune removed that backup.
+- The backup stays, but the host keeps only a limited number of sets.
 
 The newest sets of this host always stay.
 
@@ -32,7 +32,7 @@ class LocalSnapshot:
     """A snapshot of a stored backup: its full name, its holds and clones, and its `used` bytes.
 
     `used` are the bytes that only this snapshot keeps in the pool. `createtxg` is its transaction group. `repository`
-    is the id of the repository that contains the backup ("": unknown).
+    is the id of the repository that contains the backup, or "" if unknown.
     """
 
     name: str
@@ -58,11 +58,11 @@ class LocalBookmark:
 class RepositoryAfterPrune:
     """The state of the repository after the planned prune.
 
-    `kept` are the ids that stay, `removed` the GUIDs of removed backups by id, `base` the id of the next increment's
-    base ("": none). `removed_before` are the GUIDs of the backups that earlier prunes of this host removed, according
-    to its record. `staying` maps each GUID to the latest kept backup with that snapshot: a snapshot outlives its own
-    backup if a kept backup contains it. `damaged` backups cannot be restored, so their snapshots may be the last intact
-    copy.
+    `kept` are the ids that stay, `removed` are the GUIDs of removed backups by id, and `base` is the id of the next
+    increment's base ("" if there is none). `removed_before` are the GUIDs of the backups that earlier prunes of this
+    host removed, according to its record. `staying` maps each GUID to the latest kept backup with that snapshot: a
+    snapshot outlives its own backup if a kept backup contains it. `damaged` backups cannot be restored, so their
+    snapshots may be the last intact copy.
     """
 
     id: str
@@ -82,7 +82,8 @@ class RepositoryAfterPrune:
 class LocalLimits:
     """The number of sets that stay on this host.
 
-    `most`: the maximum number of sets whose backups stay (None: no limit). `least`: the minimum number of newest sets.
+    `most` is the maximum number of sets whose backups stay, or None for no limit. `least` is the minimum number of
+    newest sets.
     """
 
     most: int | None
@@ -108,7 +109,7 @@ def decide(
     limits: LocalLimits,
 ) -> tuple[LocalDecision, ...]:
     """Return a decision for each snapshot and bookmark."""
-    # The transaction groups of this pool decide, not a clock.
+    # Order by the transaction groups of this pool, not by a clock.
     made = [
         there.backup_of(item) for item in reversed(creation_order.by_creation(snapshots, lambda item: item.createtxg))
     ]
@@ -239,8 +240,8 @@ def decide_local(
 
     `sets` are ordered oldest first. A set with users stays. An incomplete set does not take the place of a complete
     set. It stays as long as a complete set would, because it may contain all volumes that existed at its time.
-    `is_sure`: a time in the future is wrong. `unsure` are the sets that were created while the clock may have been
-    behind.
+    `is_sure` says that a time in the future is wrong. `unsure` are the sets that were created while the clock may have
+    been behind.
     """
     in_use = {one.backup_id: ", ".join(one.users) for one in sets if one.users}
     known = RetentionFacts(in_use=in_use, is_sure=is_sure, unsure=unsure)

@@ -8,15 +8,15 @@ from enum import Enum
 
 DAY = 86400.0
 _SLACK = 0.5
-"""The fraction of the period that is added to an extended lock, so that the next backups need not extend the lock."""
+"""The fraction of the period that is added to an extended lock, so that the next backups need not extend it again."""
 
 
 @dataclass(frozen=True)
 class BucketFacts:
-    """The settings of a bucket that affect removed objects.
+    """The settings of a bucket that decide what happens to removed objects.
 
-    `keeps_versions` None: unknown. `days`: the number of days after which a rule removes older versions (None: no
-    rule).
+    `keeps_versions` is None if unknown. `days` is the number of days after which a rule removes older versions, or None
+    without such a rule.
     """
 
     keeps_versions: bool | None
@@ -60,7 +60,7 @@ class LockProblem(Enum):
 
 @dataclass(frozen=True)
 class LockFinding:
-    """A problem as text, with a hint. `prevents_backups`: the bucket refuses locked objects."""
+    """A problem as text, with a hint. `prevents_backups` is set if the bucket refuses locked objects."""
 
     problem: LockProblem
     text: str
@@ -76,7 +76,7 @@ def needed_until(now: datetime, period: float) -> datetime:
 def extended_until(now: datetime, period: float) -> datetime:
     """Return the new end of an extended lock, which is half a period later than needed.
 
-    So the locks of a long chain are extended about twice in each period, not by every backup.
+    With this margin, the locks of a long chain are extended about twice in each period, and not by every backup.
     """
     return now + timedelta(seconds=period * (1 + _SLACK))
 
@@ -85,8 +85,8 @@ def must_extend(held_until: datetime | None, *, is_held: bool, needed: datetime)
     """Whether the locks of a backup must be extended, judged by the lock of its manifest.
 
     An extension changes the manifest last, so the manifest is never locked longer than the other objects. A backup
-    without an extension was stored before the backup that needs it began, so that backup's lock always ends too early.
-    A legal hold (`is_held` without an end) needs no extension.
+    whose lock was never extended was stored before the backup that needs it began, so its lock always ends too early. A
+    legal hold (`is_held` without an end) needs no extension.
     """
     return not is_held or (held_until is not None and held_until < needed)
 

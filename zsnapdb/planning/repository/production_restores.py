@@ -82,7 +82,7 @@ class ProductionRestoreRecord(RecordPart):
     def as_of(self, restore_id: str | None) -> ProductionRestoreRecord:
         """Return the record up to the restore whose datasets are in production's place; empty for None.
 
-        If an operator puts replaced datasets back by hand, this undoes the later restores.
+        If an operator puts replaced datasets back by hand, the later restores no longer count.
         """
         ids = [one.restore_id for one in self.restores]
         count = ids.index(restore_id) + 1 if restore_id in ids else 0
@@ -143,7 +143,7 @@ def rolled_back(
 
     `backups` are oldest first. Only backups that were created after the oldest snapshot or bookmark, and after the
     latest recorded restore, are considered. Older backups are not considered, because other datasets may have been in
-    production's place then.
+    production's place at that time.
     """
     abandoned: list[str] = []
     for backup in reversed(backups):

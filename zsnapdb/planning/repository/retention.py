@@ -8,16 +8,16 @@ Pure: backups, rules and time are parameters. A prune never removes these backup
 
 The rules apply to each server separately if several servers write under one name (`backup_writers.py`).
 
-If several restorable backups have the same snapshots (`zsnapdb consolidate` creates a second one), the rules consider
-only the latest.
+Several restorable backups may have the same snapshots, because `zsnapdb consolidate` creates a second one. The rules
+consider only the latest of them.
 
 The time of a backup is the UTC time in its id. If that time is in the future, the clock was ahead. As soon as the clock
 is right, the backup is treated as created together with the next backup. In each period (hour, day, ISO week, month,
 year; all UTC) the rules keep the newest backup.
 
-If the ids of two backups contradict their order, a clock was ahead or behind. Then the periods of both are unknown.
-Such a backup may be the newest of its period, so it stays until enough newer periods are known. It does not take the
-place of other backups. So a wrong clock can only delay a removal.
+If the ids of two backups contradict their order, a clock was ahead or behind, and the periods of both are unknown. Such
+a backup may be the newest of its period, so it stays until enough newer periods are known. It does not take the place
+of other backups. So a wrong clock can only delay a removal.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class RetentionFacts:
     is_sure: bool = False
     """Whether a time in the future is wrong (`RemovalTime.is_sure`).
 
-    Then a backup from the future is treated as created together with the next backup.
+    If so, a backup with a future time is treated as created together with the next backup.
     """
     unsure: Collection[str] = ()
     """The backups that this host created while its clock may have been behind, so that their periods are unknown."""
@@ -206,7 +206,7 @@ class _Times:
         for name in reversed(names):
             at = times[name]
             if name in doubtful:
-                # A doubtful clock may be behind. Then the present time is not an upper bound.
+                # The present time is not an upper bound, because a doubtful clock may be behind.
                 unknown[name] = following or (now if is_sure else _LATEST)
                 times[name] = max(at, following or now)
             elif at <= now:
@@ -359,7 +359,7 @@ def _protect(
 
 
 def _needing(names: Sequence[str], known: RetentionFacts) -> dict[str, str]:
-    """Return the possible bases of unreadable backups, each with the unreadable backup that may need it.
+    """Return the possible bases of unreadable backups, each with the unreadable backup that may need the base.
 
     An increment is not older than its base. If the place of the unreadable backup is unknown, the time in its id is
     used.
@@ -390,7 +390,7 @@ def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
 
 
 class _Reasons:
-    """The reasons why an expired backup is kept by no rule."""
+    """The reasons why no rule keeps an expired backup."""
 
     def __init__(self, good: Sequence[str], times: _Times, rules: KeepRules) -> None:
         self._rules, self._times = rules, times
@@ -400,7 +400,7 @@ class _Reasons:
         self._possibly = {rule: set(times.possibly_newest(good, rule, len(good) + 1)) for rule in used}
 
     def of(self, name: str) -> tuple[str, ...]:
-        """Return a reason per rule."""
+        """Return a reason for each rule."""
         rules, at = self._rules, self._times.unknown.get(name, self._times.at[name])
         reasons = [f"last: {self._rank[name]} are newer"] if rules.last else []
         for rule, newest in self._newest.items():
@@ -435,8 +435,8 @@ class SizedBackup(Protocol):
 class FullEvery:
     """A value of `full_every` (seconds) with which the same policy would keep fewer bytes.
 
-    `freed` is the saving in bytes, minus the additional full backups; `fewer` is the saving in kept backups. Both
-    estimates assume that each additional full backup is as large as the newest full backup.
+    `freed` is the saving in bytes after the additional full backups are subtracted. `fewer` is the saving in kept
+    backups. Both estimates assume that each additional full backup is as large as the newest full backup.
     """
 
     every: float
@@ -485,7 +485,7 @@ def chain_cost(decisions: Sequence[Decision], stored: Sequence[SizedBackup]) -> 
 
 
 def _with(every: float, backups: Sequence[SizedBackup], ruled: Collection[str], kept: int, now: int) -> FullEvery:
-    """Return the estimate if a full backup were made at least every `every` seconds."""
+    """Return the estimate for a full backup at least every `every` seconds."""
     full_size = next((backup.stored_size for backup in reversed(backups) if backup.is_full), 0)
     chains: list[list[tuple[str, int]]] = []
     started = None

@@ -1,4 +1,4 @@
-"""The estimate for a server of a given size: simulated backups, measured rates, list prices of stores. Pure."""
+"""The estimate for a server of a given size, from simulated backups, measured rates and list prices of stores. Pure."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class Workload:
     """A server: its data in bytes, its changes and binlogs in bytes per day, and its backup settings.
 
     `every`, `full_every` and the `pause` between two rounds of the archiver are in seconds. `line` is the bandwidth to
-    the store in bytes per second. `binlog` 0: no binlog is archived.
+    the store in bytes per second. If `binlog` is 0, no binlog is archived.
     """
 
     size: int
@@ -321,7 +321,7 @@ def _archive_requests(load: Workload, binlog_chunks: int) -> Requests:
 
 
 def _seconds(size: float, rate: float, stored: float, line: float) -> float:
-    """Return the duration of a stream in seconds. It depends on the slower of program and line."""
+    """Return the duration of a stream in seconds. The slower of program and line determines it."""
     return max(size / rate, size * stored / line)
 
 

@@ -69,8 +69,8 @@ def _damaged_in_chain(
 ) -> tuple[str, ...] | DamagedError:
     """Return the damaged backups in the chain of `link`, full backup first, or the error if the chain is broken.
 
-    The function adds the result for each backup of the chain to `known`. So it examines each base of a long chain only
-    once.
+    The function adds the result for each backup of the chain to `known`, so that it examines each base of a long chain
+    only once.
     """
     walked: dict[str, Link] = {}
     here: Link | None = link

@@ -1,6 +1,6 @@
 """The state of an exchange of a server's datasets, judged by their GUIDs and properties. Pure.
 
-A renamed dataset keeps its GUID (zfsprops(7), guid). Names alone are no proof, because another command or a person may
+A renamed dataset keeps its GUID (zfsprops(7), guid). Names alone prove nothing, because another command or a person may
 have renamed a dataset.
 """
 
@@ -42,7 +42,7 @@ class NamedDataset:
 class Exchange:
     """The state of an exchange, and the reasons if the state is unclear.
 
-    `has_begun`: a dataset was renamed. Before that, the restored datasets may also be missing, because they are not
+    `has_begun` is set if a dataset was renamed. Before that, the restored datasets may be missing, because they are not
     created yet.
     """
 
@@ -125,10 +125,10 @@ def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[
 
 
 def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wanted_id: int | None) -> list[str]:
-    """Return the differences between the started server and the restored server, as texts; none if they are the same.
+    """Return the differences between the started server and the restored server as texts; empty if they are the same.
 
-    Users may already have written to the started server, so it may have more transactions. `executed` are its GTIDs
-    (None: not read). `wanted_id` is the required server_id (None: any).
+    Users may already have written to the started server, so it may have more transactions. `executed` are its GTIDs, or
+    None if not read. `wanted_id` is the required server_id, or None for any.
     """
     wrong, flavour, point = list[str](), plan.flavour, plan.point
     if wanted_id is not None and server_id != wanted_id:
@@ -148,7 +148,7 @@ def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wa
 
 
 def _under_old_id(executed: GtidPosition, restored: GtidPosition, replaced: int) -> list[str]:
-    """Return the GTIDs after the point that contain the replaced server's server_id.
+    """Return those GTIDs after the point that contain the replaced server's server_id.
 
     Such a GTID may stand for two different transactions.
     """

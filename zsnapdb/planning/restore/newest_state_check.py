@@ -1,7 +1,7 @@
 """Unusable backups and archived binlogs that are newer than the state that `latest` reaches. Pure.
 
-Restores report these items. They are unreadable manifests, and backups and archived positions that this host stored but
-that the repository lacks.
+Restores report these items: unreadable manifests, and backups and archived positions that this host stored but the
+repository lacks.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ def newer_than(
 ) -> tuple[str, ...]:
     """Return texts about the unusable backups and binlogs that are newer than the chosen backup.
 
-    `choice` is the route from the backup to the target (None: the source has no binlogs, and the backup alone is the
-    target). `order` are the ids of all stored backups and of all backups that this host stored, oldest first.
+    `choice` is the route from the backup to the target, or None if the source has no binlogs, so that the backup alone
+    is the target. `order` are the ids of all stored backups and of all backups that this host stored, oldest first.
     """
     newer = [
         f"backup {item.backup_id}: {item.why}"
@@ -73,9 +73,9 @@ def newer_than(
 
 
 def _is_covered(choice: RestoreRoute, item: UnusableBackup) -> bool:
-    """Whether the archived binlogs lead past the backup, so that the restored state has all transactions of the backup.
+    """Whether the archived binlogs lead past the backup, so that the restored state contains all its transactions.
 
-    GTIDs alone are no proof, because a server uses them again after a reset. In that case the times do not match.
+    GTIDs alone prove nothing, because a server uses them again after a reset. In that case the times do not match.
     """
     reached = choice.route.reached
     if not isinstance(choice.target, Latest) or item.gtids is None or reached is None:
@@ -88,7 +88,7 @@ def _is_covered(choice: RestoreRoute, item: UnusableBackup) -> bool:
 
 
 def last_writers(known: Sequence[Writer], ends: Mapping[str, BackupPoint]) -> tuple[Writer, ...]:
-    """Return the servers that no other server provably continues.
+    """Return the servers whose history no other server provably continues.
 
     MySQL GTIDs prove a continuation if the newest backup of the other server contains every transaction in the newest
     backup of the first server. `ends` are the positions of the backups by id.
@@ -137,7 +137,7 @@ def left_history_error(instance: str, restore_id: str, last: str, backup_id: str
 
 
 def refusal(requested: str, instead: str, newer: Sequence[str]) -> DamagedError:
-    """Return the error about the newer items. `instead` is a text about the older state."""
+    """Return the error about the newer items. `instead` is a text about the older state that can be reached."""
     shown = [*newer[:_SHOWN], *([f"and {len(newer) - _SHOWN} more"] if len(newer) > _SHOWN else [])]
     return DamagedError(
         f"{requested} would be {instead}, but something newer was stored that cannot be used: {'; '.join(shown)}",

@@ -34,9 +34,9 @@ TimeOf = Literal["transaction", "binlog"]
 class ArchivedTransaction:
     """An archived transaction: its GTID, its commit time (UTC), its binlog, and its end offset in the binlog.
 
-    `gtid` is None if the server's transactions have no GTIDs. `time_of` "binlog": the transaction itself was not read,
-    and `committed` is the latest commit time in its binlog. If the server's clock was set back, the transaction's own
-    commit time may be earlier.
+    `gtid` is None if the server's transactions have no GTIDs. If `time_of` is "binlog", the transaction itself was not
+    read, and `committed` is the latest commit time in its binlog. If the server's clock was set back, the transaction's
+    own commit time may be earlier.
     """
 
     gtid: str | None
@@ -57,9 +57,9 @@ class ArchivedTransaction:
 class RestorePoint:
     """The state at which a restore ends: a transaction boundary.
 
-    `gtids` are the GTIDs of all its transactions, as the server prints them (None: transactions have no GTIDs). `last`
-    is the last replayed transaction (None: nothing is replayed after the backup). `following` is the first omitted
-    transaction (None: the archive ends at the point).
+    `gtids` are the GTIDs of all its transactions, as the server prints them, or None if transactions have no GTIDs.
+    `last` is the last replayed transaction, or None if nothing is replayed after the backup. `following` is the first
+    omitted transaction, or None if the archive ends at the point.
     """
 
     gtids: str | None
@@ -72,8 +72,8 @@ class RestorePoint:
 class RestoreLayout:
     """The places of the volumes: dataset and mount point of each role.
 
-    `top` is the dataset above all other datasets, `mount` the folder above all other folders. `places` contains the
-    dataset and mount point of each role on the source.
+    `top` is the dataset above all other datasets, and `mount` is the folder above all other folders. `places` contains
+    the dataset and mount point of each role on the source.
     """
 
     top: str
@@ -135,13 +135,13 @@ class RestorePlan(_PlannedRestore):
     steps: tuple[Step, ...] = field(default=(), kw_only=True)
     key_files: tuple[str, ...] = ()
     file_owner: tuple[int, int] | None = None
-    """The uid and gid of the server's files on the source; None: not recorded."""
+    """The uid and gid of the server's files on the source; None if not recorded."""
     buffer_pool: int | None = None
-    """The limit of the buffer pool during recovery and replay, in bytes; None: the size is that of the server."""
+    """The limit of the buffer pool during recovery and replay, in bytes; None for the server's own size."""
     plugins: ServerPlugins | None = None
-    """The plugins of the backup's server; None: not recorded."""
+    """The plugins of the backup's server; None if not recorded."""
     zone: ServerZone | None = None
-    """The time zone in which the backup's server ran; None: not recorded."""
+    """The time zone in which the backup's server ran; None if not recorded."""
     site_commands: tuple[str, ...] = ()
     """Commands for a person. They copy the properties that the site set on the source datasets to the restored
     datasets.
@@ -171,7 +171,7 @@ class RestorePlan(_PlannedRestore):
 
     @property
     def owner(self) -> Owner | None:
-        """The account of the server's files on the source; None: not recorded."""
+        """The account of the server's files on the source; None if not recorded."""
         return None if self.file_owner is None else Owner(*self.file_owner)
 
     @property
@@ -216,8 +216,8 @@ class RestorePlan(_PlannedRestore):
 class MachineRestorePlan(_PlannedRestore):
     """The plan for the restore of a machine, with its steps in order. `grade` is the consistency grade of the backup.
 
-    `top` is the dataset above the zvols, `datasets` maps each role to its zvol. `notes` list the parts of the original
-    that the restored machine lacks.
+    `top` is the dataset above the zvols, and `datasets` maps each role to its zvol. `notes` lists the parts of the
+    original that the restored machine lacks.
     """
 
     grade: str
@@ -248,7 +248,7 @@ AnyRestorePlan = RestorePlan | MachineRestorePlan
 
 
 class RestoreOrigin(StrEnum):
-    """The requested origin of the data. AUTO: this host if it has every snapshot, else the repository."""
+    """The requested origin of the data. AUTO means this host if it has every snapshot, else the repository."""
 
     AUTO = "auto"
     LOCAL = "local"
@@ -276,7 +276,7 @@ def standing_note(backup_id: str, standing: SetStanding) -> str:
 class OriginChoice:
     """The chosen origin, with its reason.
 
-    `snapshots`: for each role, the full name of the snapshot to clone (empty: all volumes are fetched).
+    `snapshots` contains, by role, the full name of the snapshot to clone. It is empty if all volumes are fetched.
     """
 
     reason: str
@@ -288,9 +288,9 @@ def choose_origin(
 ) -> OriginChoice:
     """Return the origin of the volumes of a backup.
 
-    `guids` are the GUIDs of the backup's snapshots by role, `here` the snapshots with their names on this host. A clone
-    is in the same pool as its snapshot (zfs-clone(8)), so `target`, the dataset to restore to, must be in that pool
-    too. Raises PreflightError if this host was requested and lacks a snapshot.
+    `guids` are the GUIDs of the backup's snapshots by role, and `here` are the snapshots with their names on this host.
+    A clone is in the same pool as its snapshot (zfs-clone(8)), so `target`, the dataset to restore to, must be in that
+    pool too. Raises PreflightError if this host was requested and lacks a snapshot.
     """
     if requested is RestoreOrigin.REPOSITORY:
         return OriginChoice("the repository was requested")

@@ -33,9 +33,9 @@ _OFFSET = re.compile(r"[+-][0-9]{2}:?[0-9]{2}")
 
 @dataclass(frozen=True)
 class Latest:
-    """The newest state that the newest backup and the archive after it reach.
+    """The newest state that can be reached from the newest backup and the archive.
 
-    `accepts_older`: accept this state even if the repository contains something newer that cannot be reached.
+    With `accepts_older`, this state is accepted even if the repository contains a newer state that cannot be reached.
     """
 
     accepts_older: bool = False
@@ -43,7 +43,7 @@ class Latest:
 
 @dataclass(frozen=True)
 class AtBackup:
-    """A backup alone; `backup_id` None: the newest backup."""
+    """A backup alone. If `backup_id` is None, it is the newest backup."""
 
     backup_id: str | None
 

@@ -22,7 +22,7 @@ class Scanned:
     """A transaction that was read from a binlog: its offsets, its GTID and its commit time (UTC).
 
     `committed` is the time in its events. If the archiver observed another commit time, `between` contains the bounds
-    of that time (a first bound of None is unknown).
+    of that time. If the first bound is None, it is unknown.
     """
 
     gtid: str | None
@@ -60,7 +60,7 @@ def _has(point: BackupPoint, transaction: Scanned) -> bool:
 class Boundary:
     """The stop of the replay in the last binlog, and the GTIDs of all transactions up to it.
 
-    The stop is after `last` (None: the replay stops where it starts) and before `following`.
+    The stop is after `last` and before `following`. If `last` is None, the replay stops where it starts.
     """
 
     stop: int
@@ -124,7 +124,7 @@ class _Sought:
         return is_one and isinstance(self.target, AtGtids)
 
     def includes(self, transaction: Scanned, own: Gtids | None, reached: Gtids | None) -> bool:
-        """Whether a transaction with the GTID `own` belongs to the target state.
+        """Whether this transaction, which has the GTID `own`, belongs to the target state.
 
         `reached` are the transactions before this one.
         """
@@ -177,8 +177,8 @@ def newest_in_backup(
     """Return the commit time of the last transaction in a backup; None if the archive lacks that transaction.
 
     The backup is at the offset `start` of the binlog `first`, whose transactions are `scanned`. If that binlog has no
-    transaction before the offset, the previous archived files are used (`files` are all files). A commit time that a
-    session may have set is limited to `snapshot_by`, the latest possible time of the snapshot.
+    transaction before the offset, the previous archived files are used (`files` are all files). If a session may have
+    set the commit time, it is limited to `snapshot_by`, the latest possible time of the snapshot.
     """
     newest = None
     for transaction in scanned:
@@ -205,8 +205,8 @@ def is_past(target: Target, newest: datetime | None, snapshot_by: datetime) -> b
     """Whether a backup may contain a transaction committed after the target time.
 
     `newest` is the commit time of the last transaction in the backup. If that time is unknown (None), the backup may
-    contain all commits until its snapshot. According to the clock then, the snapshot was created at `snapshot_by` at
-    the latest.
+    contain all commits until its snapshot. According to the clock at that time, the snapshot was created at
+    `snapshot_by` at the latest.
     """
     return isinstance(target, AtTime) and (snapshot_by if newest is None else newest) > target.moment
 
@@ -276,7 +276,7 @@ class _Search:
 
 
 def find_stop(choice: RestoreRoute, start: int, scan: Scan, now: datetime) -> Stop:
-    """Return the stop of a replay to a time: the place of the file in the choice, and the offset in it.
+    """Return the stop of a replay to a time: the place of the file in the choice, and the offset in the file.
 
     `start` is the offset in the first file of the choice at which its replay begins. Raises AmbiguousPointError if
     transactions around the time have unknown commit times. The error lists the nearest transactions with known times.
@@ -368,7 +368,7 @@ def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str)
 def located(
     steps: Sequence[Replay], local: Collection[tuple[str, str]], digests: Mapping[tuple[str, str], str] | None = None
 ) -> tuple[Replay, ...]:
-    """Return the steps, with each binlog marked that exists on this host.
+    """Return the steps, with a mark on each binlog that exists on this host.
 
     `local` contains the incarnation and the name of each such binlog. `digests` maps rotated binlogs to the digests of
     their descriptions.
@@ -384,8 +384,8 @@ def located(
 def mode_objection(files: Iterable[RouteFile], gtid_mode: str | None) -> str | None:
     """Return why a server with this `gtid_mode` cannot replay these binlogs; None if it can, or has no `gtid_mode`.
 
-    A server with gtid_mode ON applies no transaction without a GTID. With OFF, the server applies no transaction with a
-    GTID (refman 8.4, "Replication Mode Concepts").
+    A server with gtid_mode ON applies no transaction without a GTID. A server with gtid_mode OFF applies no transaction
+    with a GTID (refman 8.4, "Replication Mode Concepts").
     """
     with_transactions = [file for file in files if file.last_commit is not None]
     wrong = [file.name for file in with_transactions if file.is_anonymous is (gtid_mode == "ON")]
@@ -446,8 +446,8 @@ def replays(
 ) -> tuple[Replay, ...]:
     """Return the replay steps: the binlogs in batches of about `batch_bytes`, with the GTIDs after each batch.
 
-    `gtids` are the GTIDs after the last batch. The first binlog begins at `start`, the last ends at `stop` (offsets in
-    bytes). Binlogs with nothing to replay are omitted.
+    `gtids` are the GTIDs after the last batch. The first binlog begins at `start`, and the last ends at `stop` (offsets
+    in bytes). Binlogs with nothing to replay are omitted.
     """
     steps: list[Replay] = []
     batch: list[LogPart] = []

@@ -3,8 +3,8 @@
 A server that returned to an earlier point lacks transactions that its readers have applied. A MySQL server gets a new
 server_uuid, so GTIDs do not collide, and replicas follow without an error although they differ permanently. MariaDB
 stops a replica that connects by GTID, because the server's binlogs no longer contain that GTID (error 1236, with and
-without strict mode; observed with 11.8). In both families, a replica that connects by file and offset stops only while
-the server's file of that name ends before the offset.
+without strict mode; observed with 11.8). In both families, a replica that connects by file and offset stops only as
+long as the server's file of that name ends before the offset.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class ObservedReaders:
 
     `connections`: the reading connections, as user@host. `replicas`: the registered replicas among the readers.
     `members`: the other servers in the server's replication group or Galera cluster. `counted`: the number of readers
-    by the server's own counters. `may_read`: accounts that may read binlogs and are not administrators. `hidden`: the
-    reason why connections are invisible (empty: all are visible). `unknown`: other facts that are invisible. `written`:
-    the GTIDs that the server's binlogs contain or once contained.
+    according to the server's own counters. `may_read`: accounts that may read binlogs and are not administrators.
+    `hidden`: the reason why connections are invisible; empty if all are visible. `unknown`: other facts that are
+    invisible. `written`: the GTIDs that the server's binlogs contain or once contained.
     """
 
     connections: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ class ObservedReaders:
 
     @property
     def count(self) -> int:
-        """Minimum number of readers."""
+        """The minimum number of readers."""
         return max(len(self.connections), len(self.replicas), self.counted) + len(self.members)
 
     def describe(self) -> str:
@@ -92,7 +92,7 @@ def _listing(names: Sequence[str]) -> str:
 class ReaderFinding:
     """A finding about the readers of a server that returns to an earlier point.
 
-    `refuses`: the server may not return to the point.
+    `refuses` is set if the server may not return to the point.
     """
 
     text: str
@@ -103,8 +103,8 @@ class ReaderFinding:
 def judge(seen: ObservedReaders | None, *, will_be_rebuilt: bool) -> tuple[ReaderFinding, ...]:
     """Return the findings before a server returns to an earlier point. `seen` is None if the server does not answer.
 
-    A connected replica, or a server that cannot list its replicas, causes a refusal, unless `will_be_rebuilt`. An
-    account that may read binlogs causes only a warning, because possibly no replica uses that account.
+    A connected replica, or a server that cannot list its replicas, causes a refusal, unless `will_be_rebuilt` is set.
+    An account that may read binlogs causes only a warning, because possibly no replica uses that account.
     """
     if seen is None:
         text = "the server does not answer, so it cannot be seen which replicas read its binlogs"
@@ -149,8 +149,8 @@ class NotedReader(RecordPart):
 class ReaderNote(RecordPart):
     """The record of a server's readers, written before its datasets were exchanged.
 
-    The record applies while the datasets of the restore `incarnation` are in the server's place. `left_out`: the GTIDs
-    that the server had before the restore and lacks after it (empty: unknown).
+    The record applies while the datasets of the restore `incarnation` are in the server's place. `left_out` are the
+    GTIDs that the server had before the restore and lacks after it; empty if unknown.
     """
 
     incarnation: BackupId
@@ -171,8 +171,8 @@ class ReaderNotes(RecordPart):
     def with_note(self, note: ReaderNote, in_place: str | None) -> ReaderNotes:
         """Return the notes with one more note.
 
-        The result includes the readers of the note that applies now, because they are not rebuilt yet. It also includes
-        readers that this restore found earlier, because these may only have lost their connection.
+        The new note includes the readers of the note that applies now, because they are not rebuilt yet. It also
+        includes readers that this restore found earlier, because they may only have lost their connection.
         """
         readers = {_key(reader): reader for reader in note.readers}
         for before in (self.of(note.incarnation), self.of(in_place)):
@@ -224,7 +224,7 @@ def beyond(flavour: Flavour, more: str, less: str) -> str:
 
 @dataclass(frozen=True)
 class QueriedReader:
-    """A recorded reader that is a configured instance, and the GTIDs that it has and the server lacks (None: unknown).
+    """A recorded reader that is a configured instance, and the GTIDs that it has but the server lacks, if known.
 
     If a reader has no such GTIDs, it was rebuilt.
     """

@@ -41,8 +41,8 @@ _SECOND = 1_000_000
 class RestoreRoute:
     """The chosen route, the files to replay in order, and the file whose transactions determine where the replay stops.
 
-    `boundary` None: all files are replayed to their end. If the target is a time, the replay stops in one of the files
-    from place `first_doubtful` on.
+    If `boundary` is None, all files are replayed to their end. If the target is a time, the replay stops in one of the
+    files from place `first_doubtful` on.
     """
 
     target: Target
@@ -71,8 +71,8 @@ _DAY = 86_400 * 1_000_000
 class ArchiveView:
     """The archive at the time at which one history was the newest, and the backups that may be in that history.
 
-    `files` are the files of the view, `whole` all files of the archive. `left` is the start of the server's next
-    history (UTC; None: no such history, or its start is unknown).
+    `files` are the files of the view, and `whole` are all files of the archive. `left` is the start (UTC) of the
+    server's next history, or None if there is no next history or its start is unknown.
     """
 
     history: str
@@ -155,9 +155,9 @@ def _view(
 
 
 def is_same(one: RestoreRoute, other: RestoreRoute, point: datetime | Gtids) -> bool:
-    """Whether both routes lead to the same state, or the second passes through the state to which the first leads.
+    """Whether both routes lead to the same state, or the second passes through the state at which the first ends.
 
-    After a server was set back, a file may be archived twice, one copy truncated. The two copies have the same
+    After a server was set back, a file may be archived twice, and one copy may be truncated. Both copies have the same
     transactions up to the end of the shorter copy.
     """
     place = one.place
@@ -195,7 +195,7 @@ def file_with_last(point: BackupPoint, files: Sequence[RouteFile]) -> RouteFile 
     """Return an archived binlog of the server, other than the backup's binlog, with the backup's last transaction.
 
     If there is such a binlog, the server used the GTID of that transaction twice. On MariaDB the result is None,
-    because positions there do not list the GTIDs of a file.
+    because its positions do not list the GTIDs of a file.
     """
     last = parse_gtids(point.flavour, point.last_gtid) if point.last_gtid is not None else None
     for file in files:
@@ -220,7 +220,7 @@ def readable_time(moment: datetime) -> str:
 
 
 Holds = Callable[[RestoreRoute], bool]
-"""Whether the binlogs of a route really contain the transaction that is the target."""
+"""Function that returns whether the binlogs of a route really contain the transaction that is the target."""
 
 
 def choose(
@@ -234,9 +234,8 @@ def choose(
 ) -> RestoreRoute:
     """Return the backup and the binlogs from which the target can be restored.
 
-    `backups` are oldest first. The newest suitable backup is chosen, because the fewest binlogs must then be replayed.
-    `history` is the id of the incarnation of the target. `holds` is called only if several histories seem to have a
-    GTID.
+    `backups` are oldest first. The newest suitable backup is chosen, because it requires the fewest binlogs. `history`
+    is the id of the incarnation of the target. `holds` is called only if several histories seem to have a GTID.
 
     Raises NotFound or PreflightError with the reachable states. Raises HistoryError if the archive contains data that
     is newer than the latest state but unreachable, or if the target is in several histories and `history` is None.
@@ -303,7 +302,7 @@ def _choose_of_histories(
     point = target.moment if isinstance(target, AtTime) else parse_gtids(backups[-1].flavour, target.text)
     for view in older_views(backups, files):
         choice = _choose_in(view, target, now, view.known(state))
-        # A history that ended before the time makes another answer doubtful, but is not an answer itself.
+        # A history that ended before the time is not an answer itself, but it makes another answer doubtful.
         if choice is None or (choice.target != target and not choices):
             continue
         if not any(is_same(choice, known, point) for known in choices):
@@ -454,7 +453,7 @@ def _choose_gtid(
         ) from error
     for point in reversed(backups):
         if point.gtids is None:
-            # The server had no GTIDs then. An older backup may lead to the transaction.
+            # The server had no GTIDs at that time. An older backup may lead to the transaction.
             continue
         if contains(point.gtids, gtids):
             if isinstance(target, AtGtids) and (gtids == point.gtids or _ends_with(point, gtids)):
@@ -496,7 +495,8 @@ _SPARE = 2
 class SetOnHost:
     """A set on this host: its creation time (UTC), the number of its binlog, and its GTIDs.
 
-    `binlog` None: unknown. `gtids` are in the format that the server prints (None: its transactions have no GTIDs).
+    `binlog` is None if unknown. `gtids` are in the format that the server prints, or None if its transactions have no
+    GTIDs.
     """
 
     created: datetime
@@ -507,7 +507,8 @@ class SetOnHost:
 def first_binlog(sets: Sequence[SetOnHost], target: Target | None, flavour: Flavour) -> int:
     """Return the number of the oldest binlog on the way from one of the sets (oldest first) to the target.
 
-    Without a target, it is the oldest binlog that any of the sets needs. 0: unknown, so every binlog may be needed.
+    Without a target, it is the oldest binlog that any of the sets needs. The result is 0 if this is unknown, so that
+    every binlog may be needed.
     """
     near = list(sets)
     if target is not None:

@@ -1,7 +1,7 @@
 """The instructions to a person for each step of a restore. Pure.
 
 Each page lists the zsnapdb command, the commands that it runs, the checks of success, and what to do after a failure.
-This module has a page for every kind of step; the type checker rejects a kind without a page.
+This module has a page for every kind of step. The type checker rejects a kind of step without a page.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Look:
-    """A command that shows whether a step succeeded, and its output after success (None: exit status 0 is enough)."""
+    """A command that shows whether a step succeeded, and its output after success (None if any output is good)."""
 
     command: str
     expected: str | None = None
@@ -31,7 +31,7 @@ class Look:
 
 @dataclass(frozen=True)
 class RunbookPage:
-    """One numbered step for a person. `seconds` is the duration in past drills (None: unknown)."""
+    """One numbered step for a person. `seconds` is the duration in past drills, if known."""
 
     title: str
     command: str
@@ -45,7 +45,7 @@ class RunbookPage:
 class Commands:
     """The calls of `zsnapdb restore` for this plan.
 
-    `where` are the arguments that select the dataset `top`; `options` are the arguments for the handover.
+    `where` are the arguments that select the dataset `top`. `options` are the arguments for the handover.
     """
 
     instance: str

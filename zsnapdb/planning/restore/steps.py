@@ -1,7 +1,7 @@
 """The typed steps for the restore of a server or a machine. Pure.
 
 The executor (`jobs/restore/server_restore.py`) runs the steps in order, a journal records the finished steps, and a
-runbook prints all steps. A step contains all its data. So changes in the repository do not change the meaning of a
+runbook prints all steps. A step contains all its data, so changes in the repository do not change the meaning of a
 stored plan.
 """
 
@@ -65,7 +65,7 @@ def replaced_suffix(restore_id: str) -> str:
 
 
 def place_of(old: str, restore_id: str) -> str:
-    """Return the former name of a replaced dataset; the unchanged name if the dataset was not replaced."""
+    """Return the former name of a replaced dataset. If the dataset was not replaced, return its name unchanged."""
     suffix = replaced_suffix(restore_id)
     return "/".join(part.removesuffix(suffix) for part in old.split("/"))
 
@@ -74,10 +74,10 @@ def place_of(old: str, restore_id: str) -> str:
 class PromotePart:
     """A volume that replaces an old volume: `dataset` is renamed to `place`.
 
-    The dataset that is now named `place` is renamed to `old` (None: there is no such dataset). `old_guid` is the GUID
-    of that dataset, `old_canmount` the value of its `canmount`, and `old_canmount_is_set` whether the site has set it;
-    None in plans that older versions wrote. `mounted_by`: the value of the dataset's `mountpoint` if the value is not a
-    path, for example because fstab mounts the dataset.
+    The dataset that is now named `place` is renamed to `old`, which is None if there is no such dataset. `old_guid` is
+    the GUID of that dataset, `old_canmount` is the value of its `canmount`, and `old_canmount_is_set` says whether the
+    site has set it. They are None in plans that older versions wrote. `mounted_by` is the value of the dataset's
+    `mountpoint` if that value is not a path, for example because fstab mounts the dataset.
     """
 
     role: str
@@ -103,8 +103,8 @@ class Promote:
     The datasets of the old server are kept under other names. `renames` are renames of dataset trees (from, to) in
     order, the trees of the old server first. The next backup is a full backup. The restored server begins a new
     `incarnation`, because its history may differ from that of the old server. `server_id` is the id that the site sets
-    in the server's option file before the first start (None: no other id was requested). `unit` is the systemd unit
-    that a rewind stops and starts (None: unknown, or not needed).
+    in the server's option file before the first start, or None if no other id was requested. `unit` is the systemd unit
+    that a rewind stops and starts, or None if it is unknown or not needed.
     """
 
     parts: tuple[PromotePart, ...]
@@ -150,8 +150,8 @@ HandoverStep = LeaveStopped | ReadOnlyStart | ParallelRun | Promote | MakeReplic
 class PoolNeeds:
     """The requirements on the receiving pool: space for `plain_bytes` of streams, and the `features` of the streams.
 
-    At least `stored_bytes` must be free. Features are the feature bits of the BEGIN records. ZFS should not be older
-    than `zfs_version`, the version that made the backup.
+    At least `stored_bytes` must be free. The features are the feature bits of the BEGIN records. ZFS should not be
+    older than `zfs_version`, the version that made the backup.
     """
 
     pool: str
@@ -168,7 +168,7 @@ class PoolNeeds:
 
 @dataclass(frozen=True)
 class Preflight(PoolNeeds):
-    """Check everything the restore depends on, without changes.
+    """Check everything that the restore depends on. Nothing is changed.
 
     The pool must have the space and the features for streams and binlogs. The host must have the server's account, and
     a server program of the same series that is not older. Every data key must be readable. Every chunk must be in the
@@ -221,8 +221,8 @@ class MakeTop:
 class Receive:
     """Receive one volume's stream of one backup into its dataset, unmounted.
 
-    `from_guid` is None for a full stream. Sizes are in bytes. `key_location`: a raw stream creates a dataset with its
-    own key, which ZFS reads from this location (keylocation in zfsprops(7)).
+    `from_guid` is None for a full stream. Sizes are in bytes. A raw stream creates a dataset with its own key, which
+    ZFS reads from `key_location` (keylocation in zfsprops(7)).
     """
 
     backup_id: str
@@ -252,8 +252,8 @@ class Receive:
 class CloneSnapshot:
     """Clone one volume from the backup's snapshot on this host, unmounted, without the repository.
 
-    `origin` is the full name of that snapshot, `guid` its GUID. The clone gets a snapshot named `snapshot`, to which
-    later steps roll it back.
+    `origin` is the full name of that snapshot, and `guid` is its GUID. The clone gets a snapshot named `snapshot`, to
+    which later steps roll it back.
     """
 
     backup_id: str
@@ -319,11 +319,11 @@ class Recover:
 class LogPart:
     """An archived binlog to replay: its incarnation, its name in the archive, and its range (offsets in bytes).
 
-    `stop` None: to the last complete transaction. `is_local`: the server's own file is still on this host. If this file
-    contains the archived bytes, it is copied; otherwise the binlog is fetched from the archive. `fingerprint` is the
-    hash of the binlog's head, which differs for every file of that name ("": an older version wrote the plan).
-    `description` is the digest of the binlog's description, if the binlog was already rotated, and thus final, at the
-    time of the plan.
+    If `stop` is None, the range ends with the last complete transaction. `is_local` says that the server's own file is
+    still on this host. If this file contains the archived bytes, it is copied. Otherwise the binlog is fetched from the
+    archive. `fingerprint` is the hash of the binlog's head, which differs for every file of that name. It is "" if an
+    older version wrote the plan. `description` is the digest of the binlog's description, if the binlog was already
+    rotated, and thus final, at the time of the plan.
     """
 
     incarnation: str
@@ -339,8 +339,8 @@ class LogPart:
 Replayer = Literal["applier", "client"]
 """The program that replays binlogs.
 
-`applier`: the server's applier, which reads relay logs and works in parallel. `client`: a client program, which runs
-the output of the server's binlog tool in one session.
+`applier` is the server's applier, which reads relay logs and works in parallel. `client` is a client program, which
+runs the output of the server's binlog tool in one session.
 """
 
 
@@ -380,10 +380,10 @@ class Replay:
 
 @dataclass(frozen=True)
 class ResumedRun:
-    """Continue a finished restore: its server must still have exactly these transactions. Then create snapshots.
+    """Continue a finished restore, whose server must still have exactly these transactions, and create snapshots.
 
-    The step starts the server once, unreachable, and shuts it down. `after_look`: the server was started read-only. The
-    step instead stops the server and rolls its volumes back to their state before that start.
+    The step starts the server once, unreachable, and shuts it down. If `after_look` is set, the server was started
+    read-only. In this case the step stops the server and rolls its volumes back to their state before that start.
     """
 
     number: int
@@ -479,8 +479,8 @@ MachineStep = MachinePreflight | MakeTop | Receive | CheckVolumes | DefineDomain
 def full_receive_reason(step: Receive, *, to_guid: int, from_guid: int, records: bool) -> str | None:
     """Return why this step cannot continue an interrupted receive; None if it can.
 
-    `to_guid` and `from_guid` are the GUIDs that ZFS reports for the interrupted stream (`from_guid` 0: a full stream).
-    `records`: whether at least one record was received.
+    `to_guid` and `from_guid` are the GUIDs that ZFS reports for the interrupted stream. `from_guid` is 0 for a full
+    stream. `records` says whether at least one record was received.
     """
     if (to_guid, from_guid) != (step.guid, step.from_guid or 0):
         return f"ZFS kept a part of another snapshot, with GUID {to_guid}, not of {step.snapshot}"

@@ -45,8 +45,8 @@ With the prefix `loose_`, a server ignores an option that it does not know.
 
 
 BRIEF = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
-"""Options for a server that runs only briefly: it does not load the pages that the source had in memory. The list of
-these pages (ib_buffer_pool) is kept for the server that users get.
+"""Options for a server that runs only briefly. It does not load the pages that the source had in memory, and keeps the
+list of these pages (ib_buffer_pool) for the server that users get.
 """
 
 
@@ -80,7 +80,7 @@ _DATA_FILE_SIZE = re.compile(r"[0-9]+[KMGkmg]?(:[A-Za-z0-9]+)*|")
 
 
 class LoginAccess(Enum):
-    """The permitted logins: the accounts in the data or, at the first start, anyone who can open the private socket."""
+    """The permitted logins: accounts in the data or, at the first start, anyone who can open the private socket."""
 
     ACCOUNTS = "accounts"
     PRIVATE_SOCKET = "private socket"
@@ -116,9 +116,10 @@ class PathMap:
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """The identity of a server on a copy. `port` None: no network at all. `folder` is the server's private folder.
+    """The identity of a server on a copy. Without a `port`, it has no network. `folder` is its private folder.
 
-    `trusts_creators`: accounts that may create triggers and functions in a schema need no additional global privilege.
+    `trusts_creators` says that accounts that may create triggers and functions in a schema need no additional global
+    privilege.
     """
 
     server_id: int
@@ -177,7 +178,7 @@ def option_file(
     """Return the option file of a server on a copy of the files.
 
     `extra` are the site's own lines. Later lines of zsnapdb override them, so they cannot restore a path, an identity
-    or an activity of the source. `last` are lines of zsnapdb for the current task; they override all other lines.
+    or an activity of the source. `last` are lines of zsnapdb for the current task, which override all other lines.
     Raises PreflightError if the source used a path outside its volumes, or a line is refused.
     """
     _refuse_options(extra)
@@ -213,7 +214,7 @@ def _data_lines(flavour: Flavour, variables: Mapping[str, str], paths: PathMap) 
 
 
 def _log_lines(variables: Mapping[str, str], paths: PathMap) -> list[str]:
-    """Return the options that put the binlogs and relay logs into the copy; no binlog if the source had none."""
+    """Return the options that put binlogs and relay logs into the copy. It has a binlog only if the source has one."""
     lines = ["skip_log_bin"]
     binlog = binlog_paths(variables, "log_bin")
     if variables.get("log_bin") == "ON" and binlog is not None:
@@ -242,7 +243,7 @@ def _identity_lines(identity: ServerIdentity) -> list[str]:
     if identity.access is LoginAccess.PRIVATE_SOCKET:
         lines += ["skip_grant_tables", *BRIEF]
     if identity.trusts_creators:
-        # Otherwise a server with a binlog demands SUPER (refman 8.4, "Stored Program Binary Logging").
+        # Without this option, a server with a binlog demands SUPER (refman 8.4, "Stored Program Binary Logging").
         lines.append("loose_log_bin_trust_function_creators=ON")
     if identity.init_file is not None:
         lines.append(f"init_file={identity.init_file}")
@@ -291,7 +292,7 @@ def log_files(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether a server that listens on this address can be reached from this host only."""
+    """Return whether a server that listens on this address can be reached only from this host."""
     return address == "localhost" or address == "::1" or address.startswith("127.")
 
 
@@ -307,19 +308,19 @@ _OF_FREE = 0.5
 _UNKNOWN = 8 << 30
 """The upper bound if the backup does not record the size of the server's buffer pool, like older backups."""
 _OF_LIMIT = 0.6
-"""The fraction of `server.memory` for the buffer pool. A server needs more memory than that, and is killed above
-`server.memory`.
+"""The fraction of `server.memory` for the buffer pool. A server needs more memory than its buffer pool, and is killed
+if it exceeds `server.memory`.
 """
 
 
 def buffer_pool(
     options: Sequence[str], variables: Mapping[str, str], free: int | None, limit: int | None
 ) -> int | None:
-    """Return the size of the buffer pool in bytes, larger than the default; None if the option must not be set.
+    """Return the buffer pool size in bytes, which is larger than the default; None if the option must not be set.
 
     - `options`: the site's own lines, which have precedence if one of them sets the size
     - `variables`: the variables of the backup's server, whose size was sufficient
-    - `free`: bytes of memory that are available without swapping (None: unknown)
+    - `free`: bytes of memory that are available without swapping, if known
     - `limit`: the maximum memory of the server in bytes (`server.memory`)
     """
     if free is None or any(option_name(line) == OPTION for line in options):
@@ -339,5 +340,5 @@ def current_buffer_pool(planned: int | None, now: int | None) -> int | None:
 
 
 def buffer_pool_lines(size: int | None) -> tuple[str, ...]:
-    """Return the lines of the option file for a buffer pool of this size in bytes; none for None."""
+    """Return the lines of the option file for a buffer pool of this size in bytes. There are none for None."""
     return (f"{OPTION}={size}",) if size is not None else ()

@@ -1,4 +1,4 @@
-"""The plugins that a server on a copy loads, the plugins that it omits, and the plugins that this host lacks. Pure.
+"""The plugins that a server on a copy loads, those that it omits, and those that this host lacks. Pure.
 
 A copy loads the plugins of its source. Recovery needs the storage engines of the tables. A replayed statement has the
 same effect only if engines, authentication plugins, functions and password checks are the same. A plugin that is not
@@ -16,7 +16,7 @@ from zsnapdb.planning.server_facts import COMPONENT, FUNCTION, INFORMATION, Load
 
 
 class PluginClass(StrEnum):
-    """How a copy treats a plugin of its source."""
+    """The treatment of a source's plugin on a copy."""
 
     LOADED = "loaded"
     BY_DATA = "loaded by its row in the data"
@@ -80,7 +80,7 @@ _PACKAGES = {
 class InstalledPlugins:
     """The plugins of a server program on this host: the plugin folder, its files, and the optional built-in plugins.
 
-    `is_shown`: a server in a sandbox sees the folder.
+    `is_shown` says whether a server in a sandbox sees the folder.
     """
 
     folder: str
@@ -93,7 +93,7 @@ class InstalledPlugins:
 class PluginObjection:
     """Plugins of a source that a copy on this host would lack, and a hint.
 
-    `is_needed`: data or binlogs may need them, so a copy is refused.
+    `is_needed` is set if data or binlogs may need them, so that a copy is refused.
     """
 
     text: str
@@ -102,7 +102,7 @@ class PluginObjection:
 
 
 def classify(plugin: Plugin) -> PluginClass:
-    """Return how a copy treats the plugin. An unknown plugin is loaded."""
+    """Return how the plugin is treated on a copy. An unknown plugin is loaded."""
     if plugin.kind in (COMPONENT, FUNCTION):
         return PluginClass.BY_DATA
     if plugin.option in LEFT_OUT:
@@ -115,7 +115,7 @@ def classify(plugin: Plugin) -> PluginClass:
 def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_rows: bool) -> tuple[str, ...]:
     """Return the option file lines by which a copy loads the plugins of its source. These lines follow `options`.
 
-    - `known`: None if the backup does not record the plugins of its server
+    - `known`: the plugins of the backup's server; None if the backup does not record them
     - `options`: the site's lines (`server.options`); a plugin that these lines switch off is not loaded
     - `reads_rows`: the server itself loads the plugins in `mysql.plugin`, as every server with accounts does
       (refman 8.4, "skip_grant_tables")
@@ -141,8 +141,8 @@ def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_r
 def with_later(known: ServerPlugins | None, later: Iterable[ServerPlugins | None]) -> ServerPlugins | None:
     """Return the plugins that a replay may need: the plugins of the backup and of `later` backups.
 
-    Binlogs do not contain INSTALL PLUGIN and INSTALL SONAME, but do contain statements that use the new plugin. The
-    data of the backup contains no row for that plugin, so an option loads it.
+    Binlogs do not contain INSTALL PLUGIN and INSTALL SONAME, but they contain statements that use the new plugin. The
+    data of the backup contains no row for such a plugin, so an option loads it.
     """
     if known is None:
         return None
@@ -174,7 +174,7 @@ def objections(
 ) -> tuple[PluginObjection, ...]:
     """Return the plugins that a copy of a server with these plugins would lack on this host.
 
-    `installed` None: the server program does not list its plugins. `options` are the lines of `server.options`.
+    `installed` is None if the server program does not list its plugins. `options` are the lines of `server.options`.
     """
     if known is None or installed is None:
         return ()

@@ -43,9 +43,9 @@ PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the 
 class Sandbox:
     """The host paths that a server can see. All other paths are invisible to the server.
 
-    `base` is the folder above the copy. `writable` are the copy's folders, `readable` the folders with programs and
-    settings, `hidden` the source's folders. `connects`: the server may connect to other servers. `answers_beyond`: the
-    server listens on an address that other hosts can reach.
+    `base` is the folder above the copy. `writable` are the copy's folders, `readable` are the folders with programs and
+    settings, and `hidden` are the source's folders. `connects` says that the server may connect to other servers.
+    `answers_beyond` says that it listens on an address that other hosts can reach.
     """
 
     base: str
@@ -67,8 +67,8 @@ def sandbox_of(
     """Return the sandbox of a server on a copy.
 
     `private` is the private folder at the top of the copy. `volumes` and `source` are the mount points of the copy and
-    of its source. `programs` are the paths of the server program (a link, and its target). The server may read files
-    and folders whose paths are in `options`, and `reads`.
+    of its source. `programs` are the paths of the server program (a link, and its target). The server may also read the
+    files and folders whose paths are in `options` or `reads`.
     """
     inside = [normpath(path) for path in volumes]
     writable = sorted({*inside, *([] if _is_in(private, inside) else [private])}, key=len)
@@ -111,7 +111,8 @@ class MountSeen:
 class ProcessSeen:
     """The namespace and rights of a running server, as reported by the kernel.
 
-    `rights` are lines of /proc/PID/status by name. `shares_mounts`: the server has the mount namespace of zsnapdb.
+    `rights` are lines of /proc/PID/status by name. `shares_mounts` says that the server has the mount namespace of
+    zsnapdb.
     """
 
     shares_mounts: bool
@@ -120,7 +121,7 @@ class ProcessSeen:
 
 
 def breaches(seen: ProcessSeen, sandbox: Sandbox) -> tuple[str, ...]:
-    """Return every way in which the running server can reach more than its sandbox (none: it is confined).
+    """Return every way in which the running server can reach more than its sandbox; empty if it is confined.
 
     Sources: proc(5) for CapEff, NoNewPrivs and Seccomp (2: a filter), and mount_namespaces(7).
     """

@@ -1,7 +1,7 @@
 """Facts about a source server that a server on a copy of its files needs. Pure.
 
-One user property of every snapshot in a set, and of every clone, contains these facts. So a copy can be created and
-started while the source is down and the repository is unreachable.
+A user property of every snapshot in a set, and of every clone, contains these facts. So a copy can be created and
+started even if the source is down and the repository is unreachable.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def advice(missing: Sequence[MissingOption], log: str, absent: Sequence[str] = (
     files = f"; the source read its keys from {', '.join(absent)}, and this host has no such file" if absent else ""
     if missing:
         lines = ", ".join(f'"{option.line}"' for option in missing)
-        # Whether the source had this option is not recorded, because its value may be the passphrase itself.
+        # It is not recorded whether the source had this option, because its value may be the passphrase itself.
         passphrase = (
             " (and file_key_management_filekey=FILE:PATH, if that file is encrypted)"
             if any(option.line.startswith(_MARIADB_KEY_FILE) for option in missing)
@@ -171,8 +171,8 @@ _WITHOUT_ORIGIN = (
     "tx_isolation",
 )
 """Variables that a server reports as compiled defaults even if an option set them. Also variables whose default depends
-on another option, which may differ on a copy. MySQL 8.0.15 and 9.7.4 and MariaDB 10.5 to 11.8 were tested with an
-option for every kept variable.
+on another option that may differ on a copy. MySQL 8.0.15 and 9.7.4 and MariaDB 10.5 to 11.8 were tested with an option
+for every kept variable.
 """
 
 EMPTY_COUNTS = ("sql_mode", "old_mode", "character_set_collations")
@@ -182,9 +182,9 @@ EMPTY_COUNTS = ("sql_mode", "old_mode", "character_set_collations")
 def recorded_variables(variables: Mapping[str, str], origins: Mapping[str, str] | None) -> dict[str, str]:
     """Return the variables to record: those in RECORDED, and each setting that differs from the compiled default.
 
-    `origins` are the variables that the server reports as set, with their origin. None: the server does not report them
-    (MySQL before 8.0), so every variable that a copy keeps is recorded. Secrets are never recorded, and each value is
-    one line.
+    `origins` are the variables that the server reports as set, with their origin. If the server does not report them
+    (MySQL before 8.0), `origins` is None, and every variable that a copy keeps is recorded. Secrets are never recorded,
+    and each value is one line.
     """
     return {
         name: variables[name]
@@ -235,7 +235,7 @@ class SourceServer(BaseModel):
 
     `variables` are the recorded variables, with absolute paths. `volumes` maps each role to its volume.
     `absolute_tablespaces` are the first few tablespaces with absolute paths. `unlogged` are the GTIDs that no binlog
-    contained (None: unknown).
+    contained, if known.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -294,7 +294,7 @@ class SourceServer(BaseModel):
     def encode(self) -> str:
         """Return the origin as one line for a user property, compressed if it is long.
 
-        If the line is too long for the property, `unlogged` is omitted first, then the longest settings.
+        If the line is too long for the property, first `unlogged` and then the longest settings are omitted.
         """
         for shorter in self._ever_shorter():
             whole = shorter.model_dump_json(exclude_defaults=True)
@@ -375,8 +375,8 @@ OPTIONS = {
 """Options whose name differs from the name of the variable that they set."""
 
 _OWN = frozenset((VariableClass.PATH, VariableClass.IDENTITY, VariableClass.NETWORK, VariableClass.ACCESS))
-"""Every copy has its own paths, identity and network, and accepts writes. So a plan does not list variables of these
-classes.
+"""The classes that a plan does not list, because every copy has its own paths, identity and network, and accepts
+writes.
 """
 
 _LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}
@@ -450,7 +450,7 @@ def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence
 def _reason(
     name: str, value: str, kind: VariableClass, variables: Mapping[str, str], options: Sequence[str]
 ) -> str | None:
-    """Return why a copy does not get this setting although its class is kept; None if the copy gets it."""
+    """Return why a copy does not get this setting although its class is kept; None if the copy gets the setting."""
     objection = _objection(name, value)
     if objection is not None and name in _STRICT:
         raise PreflightError(
@@ -490,8 +490,8 @@ def notes_on(variables: Mapping[str, str], options: Sequence[str], zones: Sequen
     """Return notes for a plan about settings of the source that a copy does not have, one line for each reason.
 
     - `options`: the site's own lines
-    - `zones`: the names of this host's time zone (None: the source's zone is recorded, and
-      `planning/server_time_zone.py` evaluates that zone)
+    - `zones`: the names of this host's time zone; None if the source's zone is recorded, which
+      `planning/server_time_zone.py` evaluates
 
     The result omits variables that are always recorded, and the classes in `_OWN`.
     """

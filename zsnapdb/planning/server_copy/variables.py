@@ -1,4 +1,4 @@
-"""The classes of global server variables: which variables a copy keeps, and why it omits the others. Pure.
+"""The classes of global server variables. They decide which variables a copy keeps, and why it omits the others. Pure.
 
 Each variable is in exactly one class. A name in a list has precedence over a prefix. A variable in no list and without
 a known prefix is kept, because it may change the effect of a statement.
@@ -14,7 +14,7 @@ from enum import Enum
 
 
 class VariableClass(Enum):
-    """A class of variables. The value is the reason for the treatment on a copy."""
+    """A class of variables. Its value is the reason for the treatment of these variables on a copy."""
 
     KEPT = "the copy has the value of its source"
     STATEMENT = "the copy has the value of its source; a statement at startup sets it, because no option can"
@@ -268,7 +268,7 @@ PREFIXES: Mapping[VariableClass, str] = {
     VariableClass.KEYS: "admin_ssl_ admin_tls_ ssl_ tls_",
     VariableClass.BUILD: "have_ version_",
 }
-"""The name prefixes of each class; NAMES has precedence."""
+"""The name prefixes of each class. NAMES has precedence over them."""
 
 _SECRETS = ("password", "passwd", "secret", "_pwd", "sst_auth", "access_key", "filekey", "token", "provider_options")
 _PASSWORD_RULES = (

@@ -99,8 +99,8 @@ _SOMEBODY = ServerIdentity(
 def objections_to_files(tablespaces: Sequence[str], links: Sequence[str] = ()) -> tuple[str, ...]:
     """Return why a copy would use files outside itself.
 
-    `tablespaces` are the files with absolute paths in the data dictionary, `links` the symbolic links in the data
-    directory with absolute targets. Through these, a server on a copy would open the files of the source.
+    `tablespaces` are the files with absolute paths in the data dictionary, and `links` are the symbolic links in the
+    data directory with absolute targets. Through both, a server on a copy would open the files of the source.
     """
     found = []
     if tablespaces:
@@ -123,7 +123,7 @@ def objections_to_settings(
 ) -> tuple[str, ...]:
     """Return why paths in the server's settings cannot be mapped to a copy.
 
-    This generates a copy's option file to find out.
+    The function finds out by generating a copy's option file.
 
     - `variables`: the variables in the manifest
     - `mountpoints`: the mount points of the volumes

@@ -25,11 +25,12 @@ TablePath = tuple[str, ...]
 
 @dataclass(frozen=True)
 class SetupSurroundings:
-    """The configuration without the tables that setup writes, and the facts that these tables depend on.
+    """The configuration without the tables that setup writes, and the facts on which these tables depend.
 
     `before` and `after` are the text around the tables. `repository` is the name of the instance's repository.
-    `is_shared` and `has_agent`: repository and agent are configured already and stay unchanged. `target` is the name of
-    the notification target that setup adds ("": setup adds none). `is_silent`: no notification target is configured.
+    `is_shared` and `has_agent` say that repository and agent are already configured and stay unchanged. `target` is the
+    name of the notification target that setup adds, or "" if it adds none. `is_silent` says that no notification target
+    is configured.
     """
 
     before: str = ""
@@ -60,8 +61,8 @@ def surroundings(
 ) -> SetupSurroundings | None:
     """Return the part of the configuration that setup keeps; None if that part cannot be separated.
 
-    `written` are the tables of this instance from an earlier setup, if they are unchanged. If None, everything except
-    the tables of the instance is kept.
+    `written` are the tables of this instance from an earlier setup, if they are unchanged. If `written` is None,
+    everything except the tables of the instance is kept.
     """
     if configured is None:
         return replace(ALONE, target=_target(answers, {}), is_silent=answers.notify is None)
@@ -94,7 +95,7 @@ def surroundings(
 
 
 def without(configured: str, instance: str, written: WrittenTables | None) -> str | None:
-    """Return the configuration without the instance and the tables of its setup; None if these cannot be separated.
+    """Return the configuration without the instance and the tables of its setup; None if they cannot be separated.
 
     A repository that another instance uses is kept.
     """
@@ -240,10 +241,10 @@ def configuration_text(
 ) -> str:
     """Return the text of the configuration.
 
-    `recipient` None: backups are not encrypted. `identity` is the file with the key with which drills decrypt backups.
-    `signing` is the file of the signing key, or NO_SIGNING; None: nothing about signing is configured. `server` are the
-    server's settings that must be configured, `around` is the existing configuration. `archives`: the server has
-    binlogs.
+    If `recipient` is None, backups are not encrypted. `identity` is the file with the key with which drills decrypt
+    backups. `signing` is the file of the signing key, or NO_SIGNING, or None if nothing about signing is configured.
+    `server` are the server's settings that must be configured, and `around` is the existing configuration. `archives`
+    says that the server has binlogs.
     """
     lines = [*_instance(answers, login, around.repository, server, archives=archives)]
     if not around.is_shared:
@@ -334,13 +335,13 @@ class RemovalAction(StrEnum):
 class RemovalFacts:
     """The existing parts of an instance.
 
-    - `rest`: the configuration without the instance (empty: there is no other instance; None: the instance cannot be
-      separated)
+    - `rest`: the configuration without the instance; empty if there is no other instance, and None if the instance
+      cannot be separated
     - `has_agent`: systemd knows the unit of the agent
-    - `own_unit`, `cron`: existing files of a setup ("": none)
-    - `account`: the account of zsnapdb on the server ("": root)
+    - `own_unit`, `cron`: existing files of a setup, or ""
+    - `account`: the account of zsnapdb on the server, or "" for root
     - `datasets`: the known datasets of the instance
-    - `identity`: the file with the keys of backups ("": none is configured)
+    - `identity`: the file with the keys of backups, or "" if none is configured
     """
 
     instance: str

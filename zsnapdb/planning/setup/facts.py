@@ -13,13 +13,13 @@ DEFAULT_PAGE = 16384
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """Facts that determine whether and how setup can move a server's files to ZFS. Names and paths: "" if none.
+    """Facts that determine whether and how setup can move a server's files to ZFS. Missing names and paths are "".
 
-    `service` is the systemd unit of the server. `is_mount`: the data directory itself is a mount point. `binlog` is the
-    path of the binlogs without the number, `binlog_index` the path of their index. `elsewhere` are settings with files
-    outside the data directory; `obstacles` are paths in the data directory that are neither regular files nor folders.
-    `option_folder` is a folder of option files that the server reads. `taken` are existing paths that a move would
-    create.
+    `service` is the systemd unit of the server. `is_mount` says that the data directory itself is a mount point.
+    `binlog` is the path of the binlogs without the number, and `binlog_index` is the path of their index. `elsewhere`
+    are settings with files outside the data directory. `obstacles` are paths in the data directory that are neither
+    regular files nor folders. `option_folder` is a folder of option files that the server reads. `taken` are existing
+    paths that a move would create.
     """
 
     service: str
@@ -37,16 +37,16 @@ class FoundFiles:
 class FoundServer:
     """A running server: its process, account, program, sockets and data directory.
 
-    `filesystem` and `dataset` contain the data directory ("": none). `page_size` and `version` are None if root cannot
-    query the server. `used` is the size of the data directory in bytes. `lets_root_in`: the operating system's root can
-    log in as the server's root through the socket, without a password. `has_socket_login`: other accounts can also be
-    set up to log in through the socket (MySQL's plugin auth_socket is active). `binary` is the program to write into
-    the configuration, "" if the program in the usual folders is right. `has_binlog`: the server writes binlogs, or
-    cannot be queried. `lacks_names`: the server could write column names to binlogs, but does not. `server_id_file` is
-    a file that only this server reads, and to which a rewind may write a new server_id ("": no such file is known).
-    `service` is the systemd unit that runs the server, and `option_folder` a folder whose option files the server
-    reads; "" if there is none. `files` is None if the files are on ZFS, or the server cannot be queried. `cipher` is
-    the cipher of the dataset; None if ZFS does not encrypt it.
+    `filesystem` and `dataset` contain the data directory; a missing one is "". `page_size` and `version` are None if
+    root cannot query the server. `used` is the size of the data directory in bytes. `lets_root_in` says whether the
+    operating system's root can log in as the server's root through the socket, without a password. `has_socket_login`
+    says whether other accounts can also be set up to log in through the socket (MySQL's plugin auth_socket is active).
+    `binary` is the program to write into the configuration, or "" if the program in the usual folders is right.
+    `has_binlog` is set if the server writes binlogs or cannot be queried. `lacks_names` is set if the server could
+    write column names to binlogs, but does not. `server_id_file` is a file that only this server reads, and to which a
+    rewind may write a new server_id. It is "" if no such file is known. `service` is the systemd unit that runs the
+    server, and `option_folder` is a folder whose option files the server reads, or "". `files` is None if the files are
+    on ZFS, or the server cannot be queried. `cipher` is the cipher of the dataset; None if ZFS does not encrypt it.
     """
 
     pid: int
@@ -96,9 +96,10 @@ class WrittenTables:
 class SetupFacts:
     """The facts about the host.
 
-    - `configuration`, `configured`: the path of the configuration and its text (None: no file, or only comments)
-    - `recipient`: the recipient in the existing identity file (None: there is no file)
-    - `unit`: the text of the agent's unit for this host (None: a suitable unit exists)
+    - `configuration`, `configured`: the path of the configuration and its text; None without a file, or if it contains
+      only comments
+    - `recipient`: the recipient in the existing identity file; None without a file
+    - `unit`: the text of the agent's unit for this host; None if a suitable unit exists
     - `grants`: the statements for the account by flavour
     """
 
@@ -129,7 +130,7 @@ class SetupFacts:
 
 @dataclass(frozen=True)
 class SetupAnswers:
-    """The decisions of the user. None: setup decides, or refuses to run if it cannot decide.
+    """The decisions of the user. If a decision is None, setup decides, or refuses to run if it cannot decide.
 
     - `repository`: an address such as s3://bucket/prefix or file:///folder
     - `encrypt`: whether backups are encrypted
@@ -162,7 +163,7 @@ _PATH = re.compile(r"(?m)^(?P<name>[a-z_]+) = (?P<path>/.*)$")
 def overridden(option_file: str, options: str) -> tuple[str, ...]:
     """Return the paths in the option file that a server would not use, with the values that it would use.
 
-    Empty if the server uses all paths. `options` are the server's options, including its command line, as
+    The result is empty if the server uses all paths. `options` are the server's options, including its command line, as
     `--print-defaults` prints them.
     """
     wrong = []

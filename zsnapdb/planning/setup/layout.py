@@ -57,7 +57,7 @@ def dataset_pair(
     mount: str = MOUNT,
     kept: KeptLogs | None = None,
 ) -> ServerLayout:
-    """Return the layout with the dataset `name` for logs and a child for pages. `kept`: the logs of a moved server."""
+    """Return the layout with the dataset `name` for logs and a child for pages. `kept` are a moved server's logs."""
     parent = {
         **_COMMON,
         "recordsize": "128K",
@@ -66,7 +66,7 @@ def dataset_pair(
     }
     data = {**_COMMON, "recordsize": f"{page_size >> 10}K", "compression": "lz4"}
     if release >= _HONOURS_DIRECT:
-        # The ARC is used by clones, by sends, and by reads that miss the buffer pool.
+        # Keep the ARC in use, because clones, sends, and reads that miss the buffer pool need it.
         data["direct"] = "disabled"
     datasets = (NewDataset(name, parent), NewDataset(f"{name}/data", data))
     return ServerLayout(datasets, f"{mount}/data", option_file(flavour, mount, kept))
@@ -217,7 +217,7 @@ _CREATE = re.compile(r"CREATE USER (?P<name>[^ ]+) IDENTIFIED (?P<how>.+)")
 
 @dataclass(frozen=True)
 class AccountPlan:
-    """The account, the statements that create it, and its password file (None: login only through the socket).
+    """The account, the statements that create it, and its password file (None if it logs in only through the socket).
 
     Each statement can be repeated. A statement with SECRET_PLACE needs the password.
     """
@@ -228,7 +228,7 @@ class AccountPlan:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The statements for display: they contain the file name instead of the password."""
+        """The statements for display. They contain the file name instead of the password."""
         return tuple(
             f"{text.replace(SECRET_PLACE, f'<the password in {self.password_file}>')};" for text in self.statements
         )

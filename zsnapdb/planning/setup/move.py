@@ -27,12 +27,12 @@ MOVE_RECORD = "/var/lib/zsnapdb/setup/move.json"
 _LOGS = re.compile(r"#innodb_redo|ib_logfile[0-9]+|aria_log_control|aria_log\.[0-9]+")
 """Redo and engine logs in a data directory (refman 8.4, "Redo Log"; MariaDB manual, "Aria Storage Engine")."""
 FRAGMENT = "zz-zsnapdb-zfs.cnf"
-"""Option files of a folder are read in alphabetical order, and the last value counts (my_dir sorts its names)."""
+"""The name of the option file. Files of a folder are read in alphabetical order, and the last value counts (my_dir)."""
 
 
 @dataclass(frozen=True)
 class MovePlaces:
-    """The paths of a move: the old files afterwards, and the outer dataset's mount points after and during the copy."""
+    """The paths of a move: the old files after it, and the outer dataset's mount points after and during the copy."""
 
     old: str
     mount: str
@@ -111,7 +111,7 @@ class ServerMove:
 
     @property
     def forgotten(self) -> str:
-        """The instruction that makes zsnapdb forget the move and changes nothing else."""
+        """The instruction that makes zsnapdb forget the move. It changes nothing else."""
         return f"remove {MOVE_RECORD}"
 
     def given_up(self, *, is_switched: bool) -> str:
@@ -119,7 +119,7 @@ class ServerMove:
         name = self.datasets[0].name
         words: list[Sequence[str]] = [self.stop] if is_switched else []
         words += [("zfs", "set", "mountpoint=none", name), ("zfs", "rename", name, f"{name}-unused")]
-        # The folder is empty once nothing is mounted there; `rm -d` removes only empty folders.
+        # The folder is empty when nothing is mounted on it. `rm -d` removes only empty folders.
         words.append(("rm", "-df", self.fragment, MOVE_RECORD, self.places.staging))
         if is_switched and self.is_renaming:
             words += [("rmdir", self.server.datadir), ("mv", "-T", self.places.old, self.server.datadir)]
@@ -187,7 +187,7 @@ def planned_move(server: FoundServer, files: FoundFiles, dataset: str, release: 
 
 
 def option_folders(flavour: Flavour) -> tuple[str, ...]:
-    """Return the folders of option files that a server may read, the best first."""
+    """Return the folders of option files that a server may read, best folder first."""
     return (family(flavour).option_folder, "/etc/mysql/conf.d", "/etc/my.cnf.d")
 
 
@@ -220,8 +220,9 @@ class ServedPlace(StrEnum):
 class CopiesState(StrEnum):
     """The content of the datasets.
 
-    UNFINISHED: incomplete copies of this move. UNCHANGED: the copies are as they were at the comparison. CHANGED: the
-    copies were changed after the comparison. UNPROVED: files of unknown origin. UNMOUNTED: the content is not visible.
+    UNFINISHED means incomplete copies of this move. UNCHANGED means that the copies are as they were at the comparison.
+    CHANGED means that they were changed after the comparison. UNPROVED means files of unknown origin. UNMOUNTED means
+    that the content is not visible.
     """
 
     EMPTY = "empty"
@@ -233,7 +234,7 @@ class CopiesState(StrEnum):
 
 
 class OldState(StrEnum):
-    """Whether the old files are unchanged since the comparison. UNPROVED: their state at that time is unknown."""
+    """Whether the old files are unchanged since the comparison. With UNPROVED, their state at that time is unknown."""
 
     SAME = "same"
     CHANGED = "changed"
@@ -256,9 +257,9 @@ class MoveStep(StrEnum):
 class MoveFacts:
     """The observed state of an interrupted move.
 
-    - `where`: the process of the server and its data directory, for messages ("" if none)
+    - `where`: the process of the server and its data directory, for messages; "" if there is none
     - `is_switched`: the old files have their new name, or the option file contains the paths of the copies
-    - `in_the_way`: a path with other files at the mount point of the copies ("" if none)
+    - `in_the_way`: a path with other files at the mount point of the copies; "" if there is none
     """
 
     phase: MovePhase
@@ -328,7 +329,8 @@ def _starting(move: ServerMove, facts: MoveFacts) -> MoveDecision:
 def _copying(move: ServerMove, facts: MoveFacts) -> MoveDecision:
     give_up = move.given_up(is_switched=facts.is_switched)
     if facts.is_switched and facts.runs is ServedPlace.OLD and facts.copies in _MAY_BE_NEWER:
-        # A later option file sets the old data directory, and the move's option file sets the logs.
+        # Another option file, which is read later, sets the old data directory, and the move's option file sets the
+        # logs.
         return MoveDecision(
             None,
             f"the server runs on {move.server.datadir} and may write its logs to {move.datasets[0].name}",
@@ -364,7 +366,7 @@ def _copying(move: ServerMove, facts: MoveFacts) -> MoveDecision:
 
 
 def may_go_back(facts: MoveFacts) -> bool:
-    """Return whether the old files may be put back: no server runs on the copies, and the copies never changed."""
+    """Return whether the old files may be put back: if no server runs on the copies, and the copies never changed."""
     return (
         facts.runs is not ServedPlace.NEW
         and facts.phase is MovePhase.SWITCHED

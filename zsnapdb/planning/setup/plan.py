@@ -36,11 +36,11 @@ from zsnapdb.planning.setup.layout import (
 from zsnapdb.planning.setup.move import MoveDecision, MoveStep, ServerMove, dataset_names, objections, planned_move
 
 _ROOM = 1.2
-"""The required free space in the pool, as a multiple of the data directory's size. Compression is ignored."""
+"""The required free space in the pool, as a multiple of the data directory's size, without regard to compression."""
 
 
 class SetupWay(StrEnum):
-    """ADOPT: the files are not moved. MOVE: datasets are created, and the files are copied into them."""
+    """The way of a setup. ADOPT does not move the files. MOVE creates datasets and copies the files into them."""
 
     ADOPT = "adopt"
     MOVE = "move"
@@ -89,14 +89,15 @@ class StartedMove:
 class SetupPlan:
     """The way, the server and the steps. If there are refusals, there are no steps.
 
-    - `configuration`, `identity`: the paths of the files that setup writes; `identity` None: no encryption
+    - `configuration`, `identity`: the paths of the files that setup writes; without encryption, `identity` is None
     - `recipient`: the recipient of an existing identity
-    - `account` None: every server has the account; `move` None: the files are not moved
-    - `move_step`: the step of the move. FINISH applies even with refusals: the server runs on ZFS, and setup records it
+    - `account`: the account to create, or None if every server has it; `move`: the move of the files, if any
+    - `move_step`: the step of the move; FINISH is done even with refusals, because the server already runs on ZFS and
+      setup only records this
     - `around`: the configuration without the tables that setup writes
     - `kept`: the text of a configuration that already contains all these tables and is not changed
-    - `signing`: the file of the signing key; NO_SIGNING: the host does not sign; None: this was decided by an earlier
-      setup or in the repository's own configuration
+    - `signing`: the file of the signing key, or NO_SIGNING if the host does not sign; None if an earlier setup or the
+      repository's own configuration has decided this
     """
 
     way: SetupWay
@@ -129,7 +130,7 @@ class SetupPlan:
 
     @property
     def archives(self) -> bool:
-        """Whether binlogs are archived: the server writes them, or setup turns them on."""
+        """Whether binlogs are archived, because the server writes them or setup turns them on."""
         assert self.server is not None
         return self.server.has_binlog or not self.server.is_on_zfs or self.answers.binlogs
 
@@ -144,7 +145,7 @@ class SetupPlan:
         )
 
     def text(self, recipient: str | None) -> str:
-        """Return the text of the configuration. `recipient` None: backups are not encrypted."""
+        """Return the text of the configuration. If `recipient` is None, backups are not encrypted."""
         if self.kept is not None:
             return self.kept
         assert self.server is not None
@@ -158,7 +159,7 @@ class SetupPlan:
 
 
 def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None = None) -> SetupPlan:
-    """Return the plan of setup on this host, or its refusals. `started`: an interrupted move of files."""
+    """Return the plan of setup on this host, or its refusals. `started` is an interrupted move of files, if any."""
     folder = facts.configuration.rpartition("/")[0]
     around = surroundings(facts.configured, answers, facts.written)
     identity = f"{folder}/identity" if answers.encrypt and not (around and around.is_shared) else None
@@ -211,7 +212,7 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
 
 
 def _signing(facts: SetupFacts, answers: SetupAnswers, around: SetupSurroundings | None, file: str) -> str | None:
-    """Return the file of the signing key; NO_SIGNING; or None if the existing configuration determines it.
+    """Return the file of the signing key, or NO_SIGNING, or None if the existing configuration determines it.
 
     An existing installation without a key stays unsigned, because its stored backups are unsigned.
     """
@@ -227,7 +228,7 @@ def _signing(facts: SetupFacts, answers: SetupAnswers, around: SetupSurroundings
 
 
 def leave_signing_open(plan: SetupPlan) -> SetupPlan:
-    """Return the plan without a signing key: a new key would invalidate the backups of an existing repository."""
+    """Return the plan without a signing key, because a new key would invalidate an existing repository's backups."""
     plan = replace(plan, signing=None, signer=None, notes=(*plan.notes, _REPOSITORY_THERE))
     text = plan.text((plan.recipient or RECIPIENT) if plan.identity is not None else None)
     steps = (
@@ -241,7 +242,7 @@ def leave_signing_open(plan: SetupPlan) -> SetupPlan:
 def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundings | None) -> SetupPlan:
     """Return the plan with the parts of the existing configuration that stay.
 
-    It is a refusal if they cannot be kept.
+    If they cannot be kept, the plan contains a refusal.
     """
     path, name = facts.configuration, plan.answers.instance
     if facts.agent_reads not in (None, path):
@@ -323,7 +324,7 @@ _ONE_AT_A_TIME = "the files of another server were moved before: setup notes tha
 
 
 def _server(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None) -> tuple[FoundServer | None, str]:
-    """Return the selected server, or None and the reason. After an interrupted move, the server may be down."""
+    """Return the selected server, or None with the reason. After an interrupted move, the server may be down."""
     if started is None:
         return choose_server(facts.servers, answers.socket)
     if started.decision.step is MoveStep.FINISH:
@@ -367,7 +368,7 @@ def _new_move(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> tuple[
 
 
 def choose_server(servers: Sequence[FoundServer], socket: str | None) -> tuple[FoundServer | None, str]:
-    """Return the selected server, or None and why the choice is unclear."""
+    """Return the selected server, or None with the reason why the choice is unclear."""
     reachable = [server for server in servers if server.sockets]
     if socket is not None:
         for server in reachable:
@@ -383,7 +384,7 @@ def choose_server(servers: Sequence[FoundServer], socket: str | None) -> tuple[F
 
 
 def choose_pool(pools: Sequence[FoundPool], name: str | None, needed: int) -> tuple[FoundPool | None, str]:
-    """Return the pool for the files of a server, which need `needed` bytes; or None and the reason."""
+    """Return the pool for the files of a server, which need `needed` bytes, or None with the reason."""
     if name is not None:
         pools = [pool for pool in pools if pool.name == name]
     if not pools:
@@ -447,7 +448,7 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
     if facts.has_systemd:
         yield SetupStep(
             "Run all jobs from now on",
-            # A running agent reloads the configuration. An agent that does not run is started (systemctl(1)).
+            # A running agent reloads the configuration. A stopped agent is started (systemctl(1)).
             ("systemctl daemon-reload", f"systemctl enable {UNIT}", f"systemctl reload-or-restart {UNIT}"),
             path=UNIT_FILE if facts.unit is not None else "",
             text=facts.unit or "",
@@ -464,7 +465,7 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
 
 
 def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> SetupStep:
-    """Return the step that creates the account. The user must do this step if root cannot log in, or may not write."""
+    """Return the step that creates the account. The user must do this step if root cannot log in or may not write."""
     if _may_make_accounts(server):
         title = f"Make the account {account.user} on the server"
         return SetupStep(title, account.shown, action=SetupAction.ACCOUNT)
@@ -476,7 +477,7 @@ def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> Setu
 def _proof(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[SetupStep]:
     """Yield the verification steps.
 
-    The user must do these steps if the user asked for this, or must create the account.
+    The user must do these steps if the user wants to, or if the user must create the account.
     """
     is_own = plan.answers.proof and (plan.account is None or _may_make_accounts(server))
     for action, title in zip(PROOF, ("Check everything", "Make a backup", "Prove it by a restore"), strict=True):

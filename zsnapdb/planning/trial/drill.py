@@ -1,4 +1,4 @@
-"""The samples of a drill, the judgement of its results, and step times from past drills. Pure."""
+"""The samples of a drill, the judgement of its results, and step durations from past drills. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Sized:
 
 @dataclass(frozen=True)
 class PageRange:
-    """Pages of a file from `first` to `last`, both included, counted from 0. `last` None: to the end of the file."""
+    """Pages `first` to `last` of a file, both included, counted from 0. Without `last`, all pages from `first` on."""
 
     file: str
     first: int
@@ -47,7 +47,7 @@ def _shuffled(items: Sequence[Sized], seed: int) -> list[Sized]:
 
 
 def sample_whole(items: Sequence[Sized], budget: int | None, seed: int) -> tuple[Sized, ...]:
-    """Return items of at most `budget` bytes in total (None: all); the smallest item if none fits.
+    """Return items of at most `budget` bytes in total, or all if it is None; the smallest item if none fits.
 
     The same items, budget and seed always give the same result. With enough different seeds, every item is chosen.
     """
@@ -64,7 +64,7 @@ def sample_whole(items: Sequence[Sized], budget: int | None, seed: int) -> tuple
 
 
 def sample_pages(files: Sequence[Sized], page_size: int, budget: int | None, seed: int) -> tuple[PageRange, ...]:
-    """Return page ranges of about `budget` bytes in total (None: all pages of all files).
+    """Return page ranges of about `budget` bytes in total, or all pages of all files if it is None.
 
     If a file is larger than the remaining budget, the function chooses a part of the file.
     """
@@ -99,7 +99,7 @@ def without(part: PageRange, left_out: Sequence[range]) -> tuple[PageRange, ...]
 
 
 def seed_of(drill_id: str) -> int:
-    """Return the default seed of a drill. The id determines the seed, so that each drill has another seed."""
+    """Return the default seed of a drill. It is derived from the id, so that each drill has a different seed."""
     return int.from_bytes(hashlib.blake2b(drill_id.encode(), digest_size=4).digest())
 
 
@@ -115,7 +115,7 @@ _NO_RESOURCES = re.compile(
     r"|disk quota exceeded|file too large",
     re.IGNORECASE,
 )
-"""ENOMEM, ENFILE, EMFILE, EFBIG, ENOSPC and EDQUOT, in the texts of servers."""
+"""The texts of servers for ENOMEM, ENFILE, EMFILE, EFBIG, ENOSPC and EDQUOT."""
 
 
 def lacks_resources(text: str) -> bool:
@@ -126,7 +126,7 @@ def lacks_resources(text: str) -> bool:
 def judge_table(rows: Sequence[Sequence[object]]) -> str | None:
     """Return the objections of CHECK TABLE; None if the table is sound.
 
-    Each row has table, operation, message type and text; the last row is the verdict. Errors and corruption warnings
+    Each row has table, operation, message type and text. The last row is the verdict. Errors and corruption warnings
     are objections even if the verdict is good. Other warnings are ignored, for example that a client has the table
     open. An engine without a check reports this in a note.
     """
@@ -171,7 +171,7 @@ def _number(text: str) -> Decimal | None:
 
 @dataclass(frozen=True)
 class Timing:
-    """The duration of a step of a past drill, and the bytes that the step transferred (0: it transfers none)."""
+    """The duration of a step of a past drill, and the bytes that the step transferred, or 0."""
 
     kind: str
     seconds: float
@@ -179,7 +179,7 @@ class Timing:
 
 
 def expected_seconds(kind: str, size: int, history: Sequence[Timing]) -> float | None:
-    """Return the expected seconds of a step of that kind: the median of past steps, per byte if it transfers bytes.
+    """Return the expected duration of a step in seconds: the median of past steps, per byte if it transfers bytes.
 
     The result is None if no past step of that kind is known.
     """
@@ -197,8 +197,8 @@ _LONGEST = 400
 class GuestServerAnswer:
     """A server's answers: its family, version and identity, and its binlogs with their bytes, oldest first.
 
-    `recovered` are the GTIDs at the start of the first binlog that the server wrote in the drill, `executed` the GTIDs
-    in all its binlogs now. None: the server has no GTIDs.
+    `recovered` are the GTIDs at the start of the first binlog that the server wrote in the drill, and `executed` are
+    the GTIDs in all its binlogs now. Both are None if the server has no GTIDs.
     """
 
     flavour: Flavour
@@ -211,7 +211,7 @@ class GuestServerAnswer:
 
 
 class InsideResult(StrEnum):
-    """The result of a comparison. WRONG: the copy differs from the server that was backed up."""
+    """The result of a comparison. WRONG means that the copy differs from the server that was backed up."""
 
     PROVED = "proved"
     WRONG = "wrong"
@@ -227,12 +227,12 @@ class InsideVerdict:
 
 
 def binlog_of_start(names: Sequence[str], published: str | None) -> str:
-    """Return the binlog that the server started when it was started in the drill.
+    """Return the binlog that the server began when it was started in the drill.
 
     `names` are all binlogs, oldest first.
 
     It is the first binlog after `published`, the last binlog to which the server wrote at about the time of the
-    snapshot. The server may have started more binlogs since then (FLUSH LOGS of a log rotation). If `published` is None
+    snapshot. The server may have begun more binlogs since then (FLUSH LOGS of a log rotation). If `published` is None
     or missing, the result is the newest binlog.
     """
     later = [name for name in names if published is not None and _position_number(name) > _position_number(published)]
@@ -242,7 +242,7 @@ def binlog_of_start(names: Sequence[str], published: str | None) -> str:
 def judge_identity(
     flavour: Flavour, server_uuid: str | None, server_id: int, answer: GuestServerAnswer
 ) -> InsideVerdict:
-    """Return whether the server is the one that was backed up. `server_uuid` None: that server had none."""
+    """Return whether the server is the one that was backed up. If `server_uuid` is None, that server had none."""
     if flavour is not answer.flavour:
         return _wrong(f"it is a server of {answer.flavour.value}, and {flavour.value} was backed up")
     if server_uuid is not None and server_uuid.lower() != answer.server_uuid:
@@ -256,8 +256,8 @@ def judge_identity(
 def judge_position(before: Position, after: Position | None, answer: GuestServerAnswer) -> InsideVerdict:
     """Return whether the server recovered to a state between its published positions before and after the snapshot.
 
-    `after` None: the lock was lost, so there is no upper bound of the state. GTIDs are compared; without GTIDs, binlog
-    files and offsets.
+    If `after` is None, the lock was lost, so there is no upper bound of the state. GTIDs are compared or, without
+    GTIDs, binlog files and offsets.
     """
     if before.gtids is not None and answer.recovered is not None:
         return _by_gtids(before.gtids, after.gtids if after is not None else None, answer, answer.recovered)
@@ -287,8 +287,9 @@ def _by_gtids(before: Gtids, after: Gtids | None, answer: GuestServerAnswer, rec
 def _proved_gtids(answer: GuestServerAnswer, recovered: Gtids) -> Gtids:
     """Return the GTIDs that the server certainly has: those of its binlogs, and those of other servers.
 
-    A replica of MySQL may apply transactions without logging them. Transactions of other servers never change. A
-    transaction of the server itself may be new: since its start, the server may have reused a number that was lost.
+    A replica of MySQL may apply transactions without logging them. The numbers of other servers' transactions never
+    change their meaning. But a transaction of the server itself may be new, because since its start the server may have
+    reused a lost number.
     """
     if not isinstance(recovered, GtidSet) or not isinstance(answer.executed, GtidSet):
         return recovered

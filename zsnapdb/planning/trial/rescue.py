@@ -29,7 +29,7 @@ class DumpFile:
 
 @dataclass(frozen=True)
 class LiveServer:
-    """A destination: a running server. `schema` None: the schema from which the table comes."""
+    """A destination: a running server. If `schema` is None, it is the schema from which the table comes."""
 
     user: str
     host: str
@@ -73,9 +73,9 @@ def parse_destination(text: str) -> DumpFile | LiveServer:
 
 
 def new_name(original: TableName, chosen: str | None, schema: str | None, as_of: datetime) -> TableName:
-    """Return the name on the live server: the chosen name, else the old name with the time of the data.
+    """Return the name on the live server. It is the chosen name, else the old name with the time of the data.
 
-    `chosen` is `table`, `schema.table`, or for a schema its new name. `schema` is the schema of the destination.
+    `chosen` is `table` or `schema.table` or, for a schema, its new name. `schema` is the schema of the destination.
     """
     stamp = f"_{as_of:%Y%m%d_%H%M%S}"
     if original.table is None:
@@ -86,7 +86,7 @@ def new_name(original: TableName, chosen: str | None, schema: str | None, as_of:
 
 
 class Transport(StrEnum):
-    """The transport of rows into a live server: as a tablespace, or dumped and loaded."""
+    """The transport of rows into a live server: as a tablespace, or by a dump."""
 
     TABLESPACE = "tablespace"
     DUMP = "dump"
@@ -120,7 +120,7 @@ class TableKind:
 
 @dataclass(frozen=True)
 class TransportChoice:
-    """The transport and why."""
+    """The transport and the reason for it."""
 
     transport: Transport
     reason: str
@@ -131,7 +131,7 @@ def choose_transport(
 ) -> TransportChoice:
     """Return the transport of the table into the live server.
 
-    `is_local`: the live server's files are on this host and writable.
+    `is_local` says that the live server's files are on this host and writable.
 
     By default a server with a binlog gets a dump, because loading a dump writes the rows to the binlog. ALTER TABLE …
     IMPORT TABLESPACE would need the file on every replica and in every replay (refman 8.4, "Importing InnoDB Tables").
@@ -179,9 +179,9 @@ def _objection(table: TableKind, source: ServerKind, target: ServerKind, *, is_l
 
 
 def is_plain(name: TableName) -> bool:
-    """Whether the files have the same names as the table.
+    """Whether the table's files have exactly the table's name.
 
-    Other characters are encoded (refman 8.4, "Mapping of Identifiers to File Names").
+    Some characters are encoded in file names (refman 8.4, "Mapping of Identifiers to File Names").
     """
     return bool(_PLAIN.fullmatch(name.schema) and _PLAIN.fullmatch(name.table or "_"))
 
@@ -231,10 +231,10 @@ def objection_to_history(program: str, *, has_option: bool, target_version: str 
 
 
 def dump_of_schema(schema: SchemaContent, scope: DumpScope, no_history: str | None) -> DumpRuns:
-    """Return the runs that dump the schema. `no_history` is the reason why histories cannot be dumped (None: they can).
+    """Return the runs that dump the schema. `no_history` is the reason why histories cannot be dumped, if they cannot.
 
     The program refuses to dump the history of tables that are versioned by transaction. So a separate run dumps these
-    tables. This run is first, because views and routines may need the tables. It begins with the sequences, because
+    tables. This run comes first, because views and routines may need the tables. It begins with the sequences, because
     column defaults may need them.
     """
     by_time = schema.versioned_by_time if no_history is None else ()
@@ -261,7 +261,7 @@ def dump_of_schema(schema: SchemaContent, scope: DumpScope, no_history: str | No
 def dump_of_table(table: CatalogueTable, *, by_transaction: bool, no_history: str | None, rows_only: bool) -> DumpRuns:
     """Return the run that dumps one table, without its triggers and locks.
 
-    `rows_only`: without the table definition.
+    With `rows_only`, the table definition is left out.
     """
     has_history = table.is_versioned and not by_transaction and no_history is None
     words = ["--skip-triggers", _NO_LOCKS, *((HISTORY_OPTION,) if has_history else ())]

@@ -41,7 +41,7 @@ _DEVICES = {
     "vsock",
     "watchdog",
 }
-"""The devices that each clone can have for itself. A domain with any other device is refused."""
+"""The devices of which each clone can have its own. A domain with any other device is refused."""
 _LOCAL_LINES = ("pty", "file", "null", "unix", "spicevmc", "qemu-vdagent", "dbus", "stdio")
 _HARMLESS_ARGUMENTS = ("-icount",)
 """Harmless arguments of <qemu:commandline>, each with one value. They contain no file and no address."""
@@ -56,17 +56,17 @@ class CloneNetwork:
 
     @property
     def words(self) -> str:
-        """A text with the kind and name of the network."""
+        """The kind and name of the network as text."""
         return f"{self.kind} {self.name}"
 
 
 @dataclass(frozen=True)
 class DomainIdentity:
-    """The own parts of a clone's domain.
+    """The parts of a clone's domain that differ from its base.
 
-    `disks` has the device of each disk, by target. `nvram` is the clone's NVRAM file, if the base has one. `serial_log`
-    is the file for the output of its first serial line (None: no file). `memory` (bytes) and `cpus` None: as in the
-    base. `seed` is the image of an additional CD (None: no CD).
+    `disks` contains the device of each disk, by target. `nvram` is the clone's NVRAM file, if the base has one.
+    `serial_log` is the file for the output of its first serial line, if any. If `memory` (bytes) or `cpus` is None, it
+    is as in the base. `seed` is the image of an additional CD, if any.
     """
 
     name: str
@@ -89,7 +89,7 @@ def macs(uuid: str, count: int) -> tuple[str, ...]:
 
 
 def obstacles(text: str) -> tuple[str, ...]:
-    """Return why the domain cannot be a base, sorted: the parts that a clone would share or could reach."""
+    """Return, sorted, why the domain cannot be a base: the parts that a clone would share or could reach."""
     root = root_of(text)
     reasons = [f"device {device.tag}" for device in root.iterfind("devices/*") if device.tag not in _DEVICES]
     reasons += [f"disk {d.target} is shared with other machines" for d in parse(text).volumes if d.is_shared]
@@ -247,7 +247,7 @@ def _interfaces(devices: ElementTree.Element, identity: DomainIdentity) -> None:
 
 
 def _character_lines(devices: ElementTree.Element, identity: DomainIdentity) -> None:
-    """Give serial lines and channels their own paths. libvirt chooses each path that is not given."""
+    """Give serial lines and channels their own paths. libvirt chooses each path that is missing."""
     for number, serial in enumerate(devices.findall("serial")):
         _own_line(serial, "pty")
         if number == 0 and identity.serial_log is not None:
@@ -281,7 +281,7 @@ def _screens(devices: ElementTree.Element) -> None:
 
 
 def new_domain(name: str, targets: Mapping[str, str], memory: int, cpus: int, *, kind: str = "kvm") -> str:
-    """Return the XML of a plain machine for a base that is created from an image: virtio, a serial line, the agent."""
+    """Return the XML of a plain machine for a base from an image, with virtio devices, a serial line and the agent."""
     root = ElementTree.Element("domain", type=kind)
     root.append(_element("name", name))
     root.append(_element("memory", str(memory), unit="b"))

@@ -15,14 +15,14 @@ from zsnapdb.base.errors import UsageError
 LABEL = "cidata"
 _BLOCK = 2048
 _TABLES, _JOLIET_TABLES, _ROOT, _JOLIET_ROOT, _FIRST_FILE = 19, 21, 23, 24, 25
-"""The block numbers: path tables (two each), root directories, first file."""
+"""The block numbers of the path tables (two each), the root directories, and the first file."""
 _DATE = bytes((126, 1, 1, 0, 0, 0, 0))
 _NO_DATE = b"0" * 16 + b"\0"
 _JOLIET_LEVEL_3 = b"%/E"
 
 
 class GuestIdentity(StrEnum):
-    """How a guest gets its own host name, machine-id and ssh host keys: not at all, or by cloud-init."""
+    """The way in which a guest gets its own host name, machine-id and ssh host keys: not at all, or by cloud-init."""
 
     NONE = "none"
     CLOUD_INIT = "cloud-init"

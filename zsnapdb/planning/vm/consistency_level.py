@@ -11,8 +11,9 @@ from zsnapdb.base.errors import ConsistencyError
 class Grade(StrEnum):
     """The consistency grades of a snapshot, from the lowest to the highest.
 
-    CRASH: the state is as after a power cut. FROZEN: the guest had written everything to its disks and kept its file
-    systems frozen. QUIESCED: the programs of the guest were also quiet, or the guest had shut down.
+    CRASH means that the state is as after a power failure. FROZEN means that the guest had written everything to its
+    disks and kept its file systems frozen. QUIESCED means that the guest's programs were also quiet, or that the guest
+    had shut down.
     """
 
     CRASH = "crash"
@@ -21,14 +22,14 @@ class Grade(StrEnum):
 
     @property
     def rank(self) -> int:
-        """The order of the grades: a higher number is a higher grade."""
+        """The rank of the grade. A higher number is a higher grade."""
         return list(Grade).index(self)
 
 
 class Power(StrEnum):
     """The power state of a machine.
 
-    SHUT_DOWN: the guest shut the machine down. OFF: the machine is off for another reason.
+    SHUT_DOWN means that the guest shut the machine down. OFF means that the machine is off for another reason.
     """
 
     RUNNING = "running"
@@ -42,7 +43,7 @@ class Freeze:
     """A freeze of the guest's file systems around a snapshot.
 
     `count` file systems were frozen, for `held_ms` milliseconds. `mount_points` are all mount points that the agent
-    listed before the freeze, () if it listed none. `problem` is the reason why the freeze is not valid; "" if the guest
+    listed before the freeze; () if it listed none. `problem` is the reason why the freeze is not valid; "" if the guest
     was frozen until the snapshot existed.
     """
 
@@ -80,7 +81,7 @@ def reached(before: Power, after: Power, freeze: Freeze | None, lock: ServerLock
 
     If the guest shut the machine down, the grade is QUIESCED: its programs ended and its file systems were unmounted. A
     machine that is off for another or an unknown reason has the grade CRASH, because its disks may be as after a power
-    cut. The reason is unknown after a restart of libvirt.
+    failure. After a restart of libvirt, the reason is unknown.
     """
     if before != after:
         return ReachedGrade(Grade.CRASH, f"the machine was {before} before the snapshot and {after} after it")
@@ -110,7 +111,7 @@ def refuse_below(reached_grade: ReachedGrade, minimum: Grade, domain: str) -> No
 
 
 def hint_for(minimum: Grade) -> str:
-    """Return the hint for reaching the grade."""
+    """Return the hint about how to reach the grade."""
     if minimum is Grade.QUIESCED:
         return "set host to the server inside, shut the machine down from inside, or lower minimum_grade"
     return "start qemu-guest-agent in the guest and give the domain its channel, or lower minimum_grade"

@@ -39,9 +39,9 @@ class DomainMark:
 
 @dataclass(frozen=True)
 class DomainDisk:
-    """A disk of a domain. `kind` is its type (block, file, …), `source` its device or file (None: no medium).
+    """A disk of a domain. `kind` is its type (block, file, …), and `source` is its device or file, if any.
 
-    `cache` is the cache mode of the disk's driver, "" if the XML contains none.
+    `cache` is the cache mode of the disk's driver, or "" if the XML contains none.
     """
 
     target: str
@@ -71,13 +71,13 @@ class Domain:
 
     @property
     def volumes(self) -> tuple[DomainDisk, ...]:
-        """The disks that the machine writes to."""
+        """The disks to which the machine writes."""
         return tuple(disk for disk in self.disks if disk.is_volume)
 
     def is_marked(self, name: str, uuid: str, dataset: str) -> bool:
         """Whether this is the domain that zsnapdb defined for the machine with this anchor.
 
-        The result is False for a copy of the domain, because the UUIDs of copy and mark differ (virt-clone copies
+        For a copy of the domain the result is False, because the UUIDs of copy and mark differ (virt-clone copies
         metadata).
         """
         return self.mark == DomainMark(name, uuid, dataset) and self.uuid == uuid

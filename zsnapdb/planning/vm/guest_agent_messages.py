@@ -44,7 +44,7 @@ def _strange(about: str = "") -> DamagedError:
 
 
 def is_frozen(answer: str) -> bool:
-    """Whether the file systems are frozen, from the answer to STATUS. Raises DamagedError for an unexpected answer."""
+    """Whether the file systems are frozen, by the answer to STATUS. Raises DamagedError for an unexpected answer."""
     state = _returned(answer)
     if state not in ("frozen", "thawed"):
         raise _strange()
@@ -97,7 +97,7 @@ _LARGEST_NUMBER = 1 << 63
 
 @dataclass(frozen=True)
 class GuestProgramEnd:
-    """The end of a program in a guest: its exit code (None: a signal ended it) and its output."""
+    """The end of a program in a guest: its exit code, or None if a signal ended it, and its output."""
 
     code: int | None
     out: str

@@ -11,7 +11,7 @@ from zsnapdb.planning.clone.lease import Quota, admit
 
 LARGEST = 50
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
-"""The name of a base or a machine: also a dataset, a libvirt domain and a host name."""
+"""The pattern of names of bases and machines. Such a name is also that of a dataset, a libvirt domain and a host."""
 LATEST_BACKUP = "latest"
 
 
@@ -29,7 +29,7 @@ def checked_name(name: str) -> str:
 class MachineOriginName:
     """The name of the requested origin of machines.
 
-    `backup` is LATEST_BACKUP or the id of a backup of an instance (None: not given).
+    `backup` is LATEST_BACKUP or the id of a backup of an instance, or None if not given.
     """
 
     name: str
@@ -50,7 +50,7 @@ def origin_name(text: str) -> MachineOriginName:
 def names(template: str, count: int) -> tuple[str, ...]:
     """Return the names of the clones: the template with `{n}` replaced by 1 to `count`.
 
-    Raises UsageError if the count is out of range, or if the template yields invalid names or one name twice.
+    Raises UsageError if the count is out of range, or if the template results in invalid or duplicate names.
     """
     if not 1 <= count <= LARGEST:
         raise UsageError(f"--count {count} is out of range", hint=f"--count must be 1 to {LARGEST}")
@@ -105,7 +105,7 @@ class ZvolSpace:
 
 
 def refuse_other_pools(pools: Collection[str]) -> None:
-    """Raise PreflightError unless all zvols are in one pool, because one snapshot request is limited to one pool."""
+    """Raise PreflightError unless all zvols are in one pool, because a snapshot request is limited to one pool."""
     if len(set(pools)) > 1:
         raise PreflightError(
             f"the disks of the domain are in several pools: {', '.join(sorted(set(pools)))}",

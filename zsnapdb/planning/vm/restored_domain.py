@@ -1,7 +1,7 @@
 """The XML of a restored machine's domain, derived from the XML in a manifest. Pure.
 
 A stranger may have written the manifest, and a domain can refer to any file, program and device of the host. So only
-the parts listed here are kept. Except for the values in `TRUSTED`, no kept value can be a path.
+the parts that this module lists are kept. Except for the values in `TRUSTED`, no kept value can be a path.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ICOUNT = re.compile(r"[a-z0-9=,]{1,64}")
 
 @dataclass(frozen=True)
 class _Shape:
-    """The kept parts of an element: attributes, children and text. `is_open`: every plain part is kept."""
+    """The kept parts of an element: attributes, children and text. If `is_open` is set, every plain part is kept."""
 
     attributes: tuple[str, ...] = ()
     children: Mapping[str, _Shape] = field(default_factory=dict)
@@ -129,9 +129,9 @@ class RestoredDomain:
 
 @dataclass(frozen=True)
 class HostBoot:
-    """Files of this host that a machine boots from. The administrator of this host chooses them, not a repository.
+    """Files of this host from which a machine boots. The administrator of this host chooses them, not a repository.
 
-    Without one, `initrd` is None and `cmdline` is "".
+    A missing `initrd` is None, and a missing `cmdline` is "".
     """
 
     kernel: str
@@ -146,8 +146,8 @@ _HOST_BOOT = ("kernel", "initrd", "cmdline")
 class RestoredIdentity:
     """The parts of a restored machine that differ from the original. `disks` maps each target to the disk's device.
 
-    `restore_id` is the id of the restore, `dataset` the dataset above the zvols. `boot` None: the machine boots from
-    its disks and its firmware. `memory` (bytes) None: as in the original.
+    `restore_id` is the id of the restore, and `dataset` is the dataset above the zvols. If `boot` is None, the machine
+    boots from its disks and its firmware. If `memory` (bytes) is None, it is as in the original.
     """
 
     name: str
@@ -185,7 +185,7 @@ def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDom
     if identity.boot is not None:
         _boot_from_host(root, identity.boot)
         left_out = tuple(part for part in left_out if not part.startswith(tuple(f"os/{tag}" for tag in _HOST_BOOT)))
-    # With the mark of a cloned machine, the reaper would remove the domain.
+    # Remove a mark of a cloned machine, because with it the reaper would remove the domain.
     for metadata in root.findall("metadata"):
         metadata.clear()
         ElementTree.SubElement(metadata, _RESTORED, {"restore": identity.restore_id, "uuid": identity.uuid})
@@ -212,7 +212,7 @@ def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
 def is_of_restore(text: str, restore_id: str) -> bool:
     """Whether this restore defined the domain in the text.
 
-    For a copy of such a domain the result is False, because a copy has another UUID.
+    The result is False for a copy of such a domain, because a copy has another UUID.
     """
     mark = root_of(text).find(f"metadata/{_RESTORED}")
     return mark is not None and mark.get("restore") == restore_id and mark.get("uuid") == parse(text).uuid
@@ -230,7 +230,7 @@ def _safe(text: str) -> tuple[str, tuple[str, ...]]:
         # Every other machine uses the same firmware file of the host, so the guest must not write it.
         loader.set("readonly", "yes")
         if loader.get("type") == "pflash" and (system := safe.find("os")) is not None:
-            # Empty, because libvirt creates a new file from the firmware's template.
+            # The element is empty, because libvirt creates a new file from the firmware's template.
             ElementTree.SubElement(system, "nvram")
     for disk in safe.iterfind("devices/disk"):
         disk.set("type", "file")

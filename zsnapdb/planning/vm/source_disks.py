@@ -16,7 +16,7 @@ _KNOWN_DEVICES = ("disk", "cdrom", "floppy")
 
 @dataclass(frozen=True)
 class DiskDevice:
-    """A device, as reported by the kernel: the dataset of its zvol (None: no zvol), and whether it is a partition."""
+    """A device, as reported by the kernel: the dataset of its zvol, if it is one, and whether it is a partition."""
 
     dataset: str | None
     is_partition: bool = False
@@ -33,8 +33,8 @@ class JudgedDisks:
 def judge(domain: Domain, running: Domain | None, devices: Mapping[str, DiskDevice]) -> JudgedDisks:
     """Return the volumes of the domain, with an objection for every disk that is not a volume.
 
-    `running` is the running domain, None if the machine does not run. `devices` maps each target to the disk's device,
-    from the running domain if there is one.
+    `running` is the running domain, or None if the machine is not running. `devices` maps each target to the disk's
+    device, from the running domain if there is one.
     """
     disks = (running or domain).volumes
     findings = [_judged_disk(domain.name, disk, devices[disk.target]) for disk in disks]
@@ -78,7 +78,7 @@ def _judged_disk(domain: str, disk: DomainDisk, device: DiskDevice) -> FitnessFi
 
 
 def _attached(domain: Domain, running: Domain | None) -> list[FitnessFinding]:
-    """Return an objection if the running machine has other disks than after its next start."""
+    """Return an objection if the running machine has other disks than it will have after its next start."""
     if running is None:
         return []
     now = {disk.target: disk.source for disk in running.volumes}
@@ -115,7 +115,7 @@ def _pools(volumes: Mapping[str, str]) -> list[FitnessFinding]:
 
 
 def judge_grade(power: Power, minimum: Grade, domain: str, running: Grade) -> list[FitnessFinding]:
-    """Return a finding with the best grade that a backup could have now; an objection if it is below the minimum.
+    """Return a finding with the best grade that a backup could have now. It is an objection if below the minimum.
 
     `running` is the best grade while the machine runs.
     """
