@@ -41,13 +41,15 @@ def remove_unfinished(folder: Path) -> None:
             left.unlink()
 
 
-def replace_disposable(file: Path, *parts: bytes | bytearray) -> None:
+def replace_disposable(file: Path, body: bytes | bytearray | Iterator[bytes]) -> None:
     """Replace the file like `replace`, but do not wait for the disk.
+
+    `body` may be an iterator over parts, which need not be in memory together.
 
     After a power failure the file may have any content. Use this only for files that may be lost and whose readers
     detect a partial file.
     """
-    _replace(file, parts, 0o600, is_durable=False)
+    _replace(file, body if isinstance(body, Iterator) else (body,), 0o600, is_durable=False)
 
 
 def _replace(file: Path, parts: Iterable[bytes | bytearray], mode: int, *, is_durable: bool) -> None:

@@ -21,10 +21,12 @@ from zsnapdb.repository.binlog_descriptions import (
     ReadChunks,
     Segment,
     UnreadChunks,
+    UnreadKeys,
     covering,
     number_of,
 )
 from zsnapdb.repository.layout import CompleteKey, K, Key, SegmentKey
+from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.repository.objects import ListedObject
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.stored_document import StoredDocument, digest_of
@@ -147,18 +149,21 @@ class _Reading:
 
 
 def _with_unread_chunks(read_chunks: ReadChunks, known: E) -> E:
-    """Return the entry of a rotated binlog. Its chunks, and the signature over them, are read at the first use."""
+    """Return the entry of a rotated binlog.
+
+    Its chunks, their data keys, and the signature over both, are read at the first use.
+    """
     if isinstance(known, KnownSegment):
         return known
     file = known.file
     unread = UnreadChunks(known.digest, known.stored_size, read_chunks, (file.incarnation, file.name, known.line))
-    update = {"chunks": unread, "head": file.head.compact(), "span": file.span.compact()}
+    update = {"chunks": unread, "keys": UnreadKeys(unread), "head": file.head.compact(), "span": file.span.compact()}
     return known._replace(file=file.model_copy(update=update).compact())
 
 
 def _read_chunks(
     repository: Repository, instance: str, incarnation: str, name: str, known_line: str
-) -> Sequence[Chunk]:
+) -> tuple[tuple[Chunk, ...], tuple[KeyPart, ...]]:
     key = layout.rotated_binlog(instance, incarnation, name)
     try:
         line = repository.verified(key)
@@ -168,7 +173,7 @@ def _read_chunks(
         raise DamagedError(f"{key} differs from what this host read before", hint="the object was replaced")
     file = _rotated(line, key)
     _check_origin(repository, file, key)
-    return file.chunks
+    return tuple(file.chunks), tuple(file.keys)
 
 
 def _complete(reading: _Reading, keys: Sequence[CompleteKey]) -> tuple[tuple[CompleteUntil, ...], list[DamagedError]]:

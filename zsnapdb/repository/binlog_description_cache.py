@@ -12,10 +12,11 @@ import contextlib
 import functools
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -24,11 +25,14 @@ from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_descriptions import ArchivedFile, Segment
 from zsnapdb.repository.repository import Repository
 
-_VERSION = 2
+_VERSION = 3
+_PROOF_BYTES = 65
+"""The length of the last line."""
+_READ_BYTES = 1 << 20
 
 
 class KnownFile(NamedTuple):
-    """The description of a rotated binlog. In the cache, its `file` has no chunks.
+    """The description of a rotated binlog. In the cache, its `file` has no chunks and no data keys.
 
     `version` identifies the description's object, `signer` is the key of its signature, `line` the SHA-256 of its line.
     `digest` and `stored_size` are those of the file.
@@ -76,7 +80,7 @@ def _entry(line: bytes) -> Known:
 def _line(known: Known) -> bytes:
     if isinstance(known, KnownSegment):
         return b"s%b\n" % _segments().dump_json(known)
-    bare = known._replace(file=known.file.model_copy(update={"chunks": ()}))
+    bare = known._replace(file=known.file.model_copy(update={"chunks": (), "keys": ()}))
     return b"f%b\n" % _files().dump_json(bare)
 
 
@@ -84,8 +88,8 @@ def _line(known: Known) -> bytes:
 class DescriptionCache:
     """The descriptions of one instance's archived binlogs, in a file on this host.
 
-    The first line of the file is the SHA-256 of the rest. The next line contains the version and the trust. Each
-    further line is one description, because a year can have 100,000 of them.
+    The first line contains the version and the trust. Each further line is one description, because a year can have
+    100,000 of them. The last line is the SHA-256 of all lines before it.
     """
 
     file: Path
@@ -106,12 +110,13 @@ class DescriptionCache:
     def read(self) -> Iterator[Known]:
         """Yield the entries; none if the file is missing, has another format, or has other rules of trust."""
         with contextlib.suppress(OSError, ValidationError), self.file.open("rb") as lines:
-            proof = lines.readline()
-            start = lines.tell()
-            if hashlib.file_digest(lines, "sha256").hexdigest().encode() + b"\n" == proof:
-                lines.seek(start)
-                if lines.readline() == self._header:
-                    yield from map(_entry, lines)
+            rest = os.fstat(lines.fileno()).st_size - _PROOF_BYTES
+            if _is_proved(lines, rest) and lines.readline() == self._header:
+                rest -= len(self._header)
+                while rest > 0:
+                    line = lines.readline()
+                    rest -= len(line)
+                    yield _entry(line)
 
     def key(self, known: Known) -> str:
         """Return the key of the described object."""
@@ -122,11 +127,25 @@ class DescriptionCache:
 
     def write(self, entries: Mapping[str, Known]) -> None:
         """Replace the file atomically. Errors of the file system are ignored."""
-        proof, body = hashlib.sha256(self._header), bytearray(self._header)
+        with contextlib.suppress(OSError):
+            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            files.replace_disposable(self.file, self._lines(entries))
+
+    def _lines(self, entries: Mapping[str, Known]) -> Iterator[bytes]:
+        proof = hashlib.sha256(self._header)
+        yield self._header
         for entry in entries.values():
             line = _line(entry)
             proof.update(line)
-            body += line
-        with contextlib.suppress(OSError):
-            self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            files.replace_disposable(self.file, proof.hexdigest().encode() + b"\n", body)
+            yield line
+        yield b"%b\n" % proof.hexdigest().encode()
+
+
+def _is_proved(lines: BinaryIO, length: int) -> bool:
+    """Return whether the last line is the SHA-256 of the `length` bytes before it. Then go to the first line."""
+    proof = hashlib.sha256()
+    for at in range(0, length, _READ_BYTES):
+        proof.update(lines.read(min(_READ_BYTES, length - at)))
+    is_proved = lines.read() == b"%b\n" % proof.hexdigest().encode()
+    lines.seek(0)
+    return is_proved

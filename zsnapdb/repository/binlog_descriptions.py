@@ -235,8 +235,8 @@ class Segment(Part):
         _parsed(self.head.previous_gtids if self.head is not None else None, flavour)
 
 
-ReadChunks = Callable[[str, str, str], Sequence[Chunk]]
-"""Returns the chunks of a rotated binlog from its signed description.
+ReadChunks = Callable[[str, str, str], "tuple[tuple[Chunk, ...], tuple[KeyPart, ...]]"]
+"""Returns the chunks of a rotated binlog and their data keys from its signed description.
 
 Its arguments are the incarnation, the name of the binlog, and the SHA-256 of the description's line. It raises
 DamagedError if the description is missing or has changed.
@@ -244,9 +244,9 @@ DamagedError if the description is missing or has changed.
 
 
 class UnreadChunks(Sequence[Chunk]):
-    """The chunks of a rotated binlog, if this host knows its description without chunks.
+    """The chunks of a rotated binlog, if this host knows its description without chunks and data keys.
 
-    The first use reads the chunks.
+    The first use reads both.
 
     `digest` is the digest of the file, `stored_size` the size of the chunks in the store, in bytes. `place` are the
     arguments of `read`.
@@ -257,13 +257,22 @@ class UnreadChunks(Sequence[Chunk]):
     def __init__(self, digest: str, stored_size: int, read: ReadChunks, place: tuple[str, str, str]) -> None:
         self.digest, self.stored_size = digest, stored_size
         self._read, self._place = read, place
-        self._known: tuple[Chunk, ...] | None = None
+        self._known: tuple[tuple[Chunk, ...], tuple[KeyPart, ...]] | None = None
+
+    @property
+    def keys(self) -> tuple[KeyPart, ...]:
+        """The data keys of the chunks."""
+        return self._description[1]
+
+    @property
+    def _description(self) -> tuple[tuple[Chunk, ...], tuple[KeyPart, ...]]:
+        if self._known is None:
+            self._known = self._read(*self._place)
+        return self._known
 
     @property
     def _chunks(self) -> tuple[Chunk, ...]:
-        if self._known is None:
-            self._known = tuple(self._read(*self._place))
-        return self._known
+        return self._description[0]
 
     def __len__(self) -> int:
         return len(self._chunks)
@@ -285,6 +294,34 @@ class UnreadChunks(Sequence[Chunk]):
 
     def __hash__(self) -> int:
         return hash(self._chunks)
+
+
+class UnreadKeys(Sequence[KeyPart]):
+    """The data keys of unread chunks."""
+
+    __slots__ = ("_chunks",)
+
+    def __init__(self, chunks: UnreadChunks) -> None:
+        self._chunks = chunks
+
+    def __len__(self) -> int:
+        return len(self._chunks.keys)
+
+    @overload
+    def __getitem__(self, at: int) -> KeyPart: ...
+    @overload
+    def __getitem__(self, at: slice) -> tuple[KeyPart, ...]: ...
+    def __getitem__(self, at: int | slice) -> KeyPart | tuple[KeyPart, ...]:
+        return self._chunks.keys[at]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, UnreadKeys):
+            # The digest of the file contains the hashes of the encrypted chunks.
+            return self._chunks == other._chunks
+        return self._chunks.keys == other if isinstance(other, tuple) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._chunks.keys)
 
 
 class ArchivedFile(Part):
@@ -314,7 +351,7 @@ class ArchivedFile(Part):
     codec: Codec = Codec.NONE
     attempt: Attempt | Literal[""] = ""
     chunks: Annotated[Sequence[Chunk], AfterValidator(tuple), PlainSerializer(tuple)] = ()
-    keys: tuple[KeyPart, ...] = ()
+    keys: Annotated[Sequence[KeyPart], AfterValidator(tuple), PlainSerializer(tuple)] = ()
     segments: tuple[Segment, ...] = ()
     seen: CommitTime | None = None
 

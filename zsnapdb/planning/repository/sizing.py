@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from math import ceil
 from typing import Any
 
 from zsnapdb.config.repository import KeepRules
@@ -122,7 +123,7 @@ class Requests:
 BACKUP_REQUESTS = Requests(put=17, list=6, get=7)
 """Maximum number of requests of a backup, apart from its chunks. A unit test counts them."""
 ROUND_REQUESTS = Requests(put=2)
-"""Maximum number of requests of an archiver round that stores a segment. A unit test counts them."""
+"""Maximum number of requests for each segment of an archiver round. A unit test counts them."""
 MERGE_REQUESTS = Requests(put=2, get=1)
 """Maximum number of requests that the archiver needs to replace MERGED segments by one segment."""
 MERGED = 32
@@ -136,6 +137,8 @@ _HOURS = {"hourly": 1, "daily": 24, "weekly": 7 * 24, "monthly": 31 * 24, "yearl
 """The hours of the longest period of each rule."""
 _PERIODS = 3
 """The number of full backups that are simulated after the oldest backup that the rules keep."""
+_LATER_CHUNK = 1_000_000
+"""The number of a chunk that has the largest size."""
 _PRUNES = 24
 """The approximate number of simulated prunes."""
 
@@ -242,7 +245,7 @@ def estimate(
     requests = (
         BACKUP_REQUESTS.times(backups)
         + Requests(put=chunks * fulls + increment_chunks * max(0.0, backups - fulls))
-        + _archive_requests(load, binlog_chunks)
+        + _archive_requests(load, binlog_chunks, chunk_sizes(load.binlog)(_LATER_CHUNK))
     )
     stored_full = round(load.size * STORED.value)
     stored_increment = round(increment * STORED.value)
@@ -311,13 +314,17 @@ def _rules(keep: KeepRules) -> tuple[tuple[str, Any], ...]:
     return tuple((name, getattr(keep, name)) for name in KeepRules.model_fields)
 
 
-def _archive_requests(load: Workload, binlog_chunks: int) -> Requests:
-    """Return the archiver's requests in a month in which the server writes all the time."""
+def _archive_requests(load: Workload, binlog_chunks: int, chunk: int) -> Requests:
+    """Return the archiver's requests in a month in which the server writes all the time.
+
+    A segment has at most one chunk of `chunk` bytes. The archiver reads each chunk of a rotated binlog back.
+    """
     if not load.binlog:
         return Requests()
     rounds = MONTH / load.pause
-    whole_files = Requests(put=(binlog_chunks + 1) * MONTH / DAY)
-    return ROUND_REQUESTS.times(rounds) + MERGE_REQUESTS.times(rounds / MERGED) + whole_files
+    segments = max(1, ceil(load.binlog * load.pause / DAY / chunk))
+    whole_files = Requests(put=binlog_chunks + 1, get=binlog_chunks).times(MONTH / DAY)
+    return ROUND_REQUESTS.times(rounds * segments) + MERGE_REQUESTS.times(rounds / MERGED) + whole_files
 
 
 def _seconds(size: float, rate: float, stored: float, line: float) -> float:

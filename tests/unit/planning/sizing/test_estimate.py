@@ -14,7 +14,7 @@ from tests.unit.support.archived_server import Server
 from tests.unit.support.command_line import zsnapdb
 from tests.unit.support.world import made
 from zsnapdb.base.errors import ConfigError, UsageError
-from zsnapdb.config.repository import KeepRules
+from zsnapdb.config.repository import KeepRules, StreamSettings
 from zsnapdb.config.settings import BinlogSettings
 from zsnapdb.jobs.backup import run as backup
 from zsnapdb.jobs.repository.sizing import parse_daily, parse_keep, parse_line, parse_prices, size_workload
@@ -49,6 +49,15 @@ def figures(one: SizingEstimate) -> list[float]:
         *(one.full_seconds, one.increment_seconds, one.restore_seconds, one.objects, one.stored),
         *(one.requests.put, one.costs[0].month, one.costs[0].restore),
     ]
+
+
+@pytest.mark.parametrize("pause", [7.5, 60.0])
+def test_archived_bytes_are_stored_in_segments_and_again_in_rotated_files(pause: float) -> None:
+    chunk = StreamSettings().chunk_size
+    put = (
+        sized(replace(SMALL, binlog=500 * GIB, pause=pause)).requests.put - sized(replace(SMALL, binlog=0)).requests.put
+    )
+    assert put >= 30 * 500 * GIB / chunk * (1 + ROUND_REQUESTS.put)
 
 
 @settings(max_examples=20)
