@@ -242,9 +242,13 @@ class Keyring:
 
     def is_known(self, line: bytes) -> bool:
         """Whether a line from `verified` is trusted by its key or by this host's record, or this host has no record."""
+        return self.is_own(stored_document.digest_of(line))
+
+    def is_own(self, *digests: str) -> bool:
+        """Return `is_known` for a line with one of these SHA-256, of the line or of its content."""
         if self.trusted or self.own is None or not self.own.tells_apart:
             return True
-        return self.own.knows(stored_document.digest_of(line))
+        return any(map(self.own.knows, digests))
 
     def forget(self, place: str) -> None:
         """Forget the documents of a place, which this host is about to replace or remove."""

@@ -162,8 +162,8 @@ class OwnDocumentFiles:
                 read.knows_any = read.knows_any or bool(stored)
             elif file.name == "binlogs.json":
                 binlogs = _parsed(file, ArchivedBinlogs)
-                lines = (one.line for one in (binlogs.files if binlogs is not None else ()))
-                read.digests |= {bytes.fromhex(line) for line in lines if line is not None}
+                for one in binlogs.files if binlogs is not None else ():
+                    read.digests |= {bytes.fromhex(digest) for digest in (one.digest, one.line) if digest is not None}
             else:
                 own = _parsed(file, OwnDocuments)
                 read.digests |= {bytes.fromhex(one) for many in (own.digests.values() if own else ()) for one in many}
