@@ -181,7 +181,7 @@ def judge(
             else:
                 foreign[name] = "it was rewritten: its manifest is not the one that this host stored under this id"
                 rewritten.append(name)
-        elif name in removed and not removed[name].acknowledged and _snapshots(link) == set(removed[name].guids):
+        elif name in removed and _is_begun(removed[name], link, digest):
             proofs[name] = KnownBy.RECORD
         elif name not in removed and here.get(name) == _guids(link):
             proofs[name] = KnownBy.SNAPSHOTS
@@ -231,8 +231,10 @@ def _why(name: str, removed: Mapping[str, RemovedBackup], twin: str | None) -> s
     return "this host did not store it" + (f"; it names the snapshots of {twin}" if twin else "")
 
 
-def _snapshots(link: Link) -> set[int]:
-    return {volume.guid for volume in link.volumes}
+def _is_begun(removed: RemovedBackup, link: Link, digest: str) -> bool:
+    """Return whether the backup is the one whose removal this host began, with the same snapshots and manifest."""
+    is_same = removed.manifest in (None, digest) and {volume.guid for volume in link.volumes} == set(removed.guids)
+    return is_same and not removed.acknowledged
 
 
 def _guids(link: Link) -> frozenset[tuple[str, int]]:
@@ -303,7 +305,7 @@ def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFi
         StoredFinding(
             StoredKind.FOREIGN,
             f"the archive has {quantity(len(names), 'binlog')} whose descriptions this host does not know"
-            f" ({newest_of(names)}); no objective counts them",
+            f" ({newest_of(names)}); no objective, restore or purge uses them",
             f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them",
         ),
     )

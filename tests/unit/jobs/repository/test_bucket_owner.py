@@ -21,7 +21,7 @@ from zsnapdb.planning.repository.host_backup_record import StoredKind
 from zsnapdb.planning.repository.local_snapshot_sets import LocalLimits, LocalSnapshot
 from zsnapdb.planning.repository.retention import Unrestorable
 from zsnapdb.planning.restore.point_forms import AtBackup
-from zsnapdb.repository import layout, verifications
+from zsnapdb.repository import layout, stored_document, verifications
 from zsnapdb.repository.backup_marks import Unfinished
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.verifications import Depth
@@ -274,3 +274,22 @@ def test_unfinished_backup_of_another_host_is_not_swept_and_a_planted_mark_ends_
     site.later(days=60)
     swept = {one.leftover.backup_id: one.remove for one in plan(site).leftovers}
     assert swept == {own: True, planted: False, others: False}
+
+
+@pytest.mark.parametrize("is_altered", [False, True])
+def test_removed_backup_that_is_put_back_counts_for_nothing(site: Site, is_altered: bool) -> None:
+    site.keep = "last = 2"
+    names = site.fill([None] * 4)
+    instance, repository = site.instance(), site.instance().open_repository()
+    key = layout.manifest("main", names[0])
+    line = repository.get(key).partition(b"\n")[0]
+    assert names[0] in prune(site).removed
+    before = protection_status.status(instance).health.facts.window_start
+    if is_altered:
+        line = json.dumps(json.loads(line) | {"createtxg": 2**60, "sequence": 99}).encode()
+    repository.overwrite(key, stored_document.with_digest(line))
+    assert restore_known.newest_backup(instance, repository, accepts_older=False) == names[-1]
+    assert protection_status.status(instance).health.facts.window_start == before
+    provenance = host_backup_record.checked_backups(instance, repository)[1].provenance
+    assert (names[0] in provenance.foreign, names[0] in provenance.begun) == (is_altered, not is_altered)
+    assert prune(site).removed == (() if is_altered else (names[0],))
