@@ -43,6 +43,12 @@ class KnownDocuments(Protocol):
     def forget(self, place: str) -> None:
         """Forget the documents of a place."""
 
+    def note_damage(self, document: bytes | None) -> None:
+        """Record the damage that is known in the repository (None: no damage is known)."""
+
+    def known_damage(self) -> bytes | None:
+        """Return the recorded damage; None if there is none."""
+
 
 @dataclass(frozen=True)
 class Keyring:

@@ -8,6 +8,7 @@ binlogs' descriptions.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,13 +54,14 @@ class _Read:
 
 @dataclass(eq=False)
 class OwnDocumentFiles:
-    """The digests of an instance's documents. `folder` contains the instance's records.
+    """The digests of an instance's documents. `folder` contains the instance's records, `address` is the repository's.
 
     Files are read only when needed.
     """
 
     folder: Path
     events: Events = SILENT
+    address: str = ""
     _read: _Read | None = None
     _reading: Lock = field(default_factory=Lock)
 
@@ -105,6 +107,26 @@ class OwnDocumentFiles:
         if self.has_begun:
             with self._warning():
                 self.change(lambda own: own.without(place))
+
+    @property
+    def _damage(self) -> Path:
+        """The file with the known damage. A copy of a repository has the same id, but not the same damage."""
+        return self.folder / f"damage-{hashlib.sha256(self.address.encode()).hexdigest()[:16]}.json"
+
+    def note_damage(self, document: bytes | None) -> None:
+        """Record the damage that is known in the repository (None: none). Warn if the record cannot be written."""
+        with self._warning():
+            if document is not None:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                files.replace(self._damage, document)
+            elif self._damage.exists():
+                self._damage.unlink()
+
+    def known_damage(self) -> bytes | None:
+        """Return the recorded damage; None if there is none, or if this account may not read it."""
+        with contextlib.suppress(OSError):
+            return self._damage.read_bytes()
+        return None
 
     def begin(self, places: Mapping[str, Sequence[str]]) -> None:
         """Create the record with these documents, unless a record exists. Warn if the record cannot be written."""
@@ -182,7 +204,7 @@ DocumentPlaces = dict[str, list[str]]
 
 def files_of(instance: Instance) -> OwnDocumentFiles:
     """Return the files with the documents of the instance that this host knows as its own."""
-    return OwnDocumentFiles(instance.host.records / instance.name, instance.events)
+    return OwnDocumentFiles(instance.host.records / instance.name, instance.events, instance.repository.url)
 
 
 def documents_of(repository: Repository, instance: str, archive: Archive) -> DocumentPlaces:

@@ -293,3 +293,23 @@ def test_removed_backup_that_is_put_back_counts_for_nothing(site: Site, is_alter
     provenance = host_backup_record.checked_backups(instance, repository)[1].provenance
     assert (names[0] in provenance.foreign, names[0] in provenance.begun) == (is_altered, not is_altered)
     assert prune(site).removed == (() if is_altered else (names[0],))
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+def test_found_damage_stays_known_if_its_record_is_removed(site: Site, signs: bool) -> None:
+    if signs:
+        site.begin_to_sign()
+    site.keep = "last = 1"
+    names = site.fill([None] * 3)
+    repository = site.instance().open_repository()
+    key = next(iter(repository.sizes(layout.chunks_of_backup("main", names[2]))))
+    body = repository.get(key)
+    repository.overwrite(key, body[:-1] + bytes([body[-1] ^ 1]))
+    verify.verify(site.instance(), Depth.READ)
+    assert prune(site).removed == (names[0],)
+    repository.delete_many([listed.key for listed in repository.list(layout.verifications("main"))])
+    assert prune(site).removed == ()
+    assert [one.name for one in protection_status.status(site.instance()).known_damage] == [names[2]]
+    repository.overwrite(key, body)
+    verify.verify(site.instance(), Depth.READ)
+    assert prune(site).removed == (names[1],)
