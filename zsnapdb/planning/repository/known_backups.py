@@ -166,7 +166,15 @@ def judge(
     removed = {backup.backup_id: backup for backup in record.removed}
     ids = frozenset((*stored, *(backup.backup_id for backup in local if backup.backup_id not in removed)))
     if is_signed:
-        return _of_signed(there, stored, unbelieved or {}, ids)
+        begun = [one for one in there if one.backup_id in removed and one.backup_id not in stored]
+        return replace(
+            _of_signed(there, stored, unbelieved or {}, ids),
+            begun=frozenset(
+                one.backup_id
+                for one in begun
+                if _is_begun(removed[one.backup_id], one, digests.get(one.backup_id, ""))
+            ),
+        )
     here = {backup.backup_id: frozenset(backup.guids.items()) for backup in local}
     twins = {_guids(backup): backup.backup_id for backup in record.stored}
     twins |= {guids: name for name, guids in here.items()}

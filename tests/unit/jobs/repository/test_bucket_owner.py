@@ -276,18 +276,21 @@ def test_unfinished_backup_of_another_host_is_not_swept_and_a_planted_mark_ends_
     assert swept == {own: True, planted: False, others: False}
 
 
-@pytest.mark.parametrize("is_altered", [False, True])
-def test_removed_backup_that_is_put_back_counts_for_nothing(site: Site, is_altered: bool) -> None:
+@pytest.mark.parametrize(("is_altered", "signs"), [(False, False), (True, False), (False, True)])
+def test_removed_backup_that_is_put_back_counts_for_nothing(site: Site, is_altered: bool, signs: bool) -> None:
+    if signs:
+        site.begin_to_sign()
     site.keep = "last = 2"
     names = site.fill([None] * 4)
     instance, repository = site.instance(), site.instance().open_repository()
     key = layout.manifest("main", names[0])
-    line = repository.get(key).partition(b"\n")[0]
+    body = repository.get(key)
     assert names[0] in prune(site).removed
     before = protection_status.status(instance).health.facts.window_start
     if is_altered:
-        line = json.dumps(json.loads(line) | {"createtxg": 2**60, "sequence": 99}).encode()
-    repository.overwrite(key, stored_document.with_digest(line))
+        fields = json.loads(body.partition(b"\n")[0]) | {"createtxg": 2**60, "sequence": 99}
+        body = stored_document.with_digest(json.dumps(fields).encode())
+    repository.overwrite(key, body)
     assert restore_known.newest_backup(instance, repository, accepts_older=False) == names[-1]
     assert protection_status.status(instance).health.facts.window_start == before
     provenance = host_backup_record.checked_backups(instance, repository)[1].provenance
