@@ -251,7 +251,7 @@ class Keyring:
         return self.is_own(stored_document.digest_of(line))
 
     def is_own(self, *digests: str) -> bool:
-        """Return `is_known` for a line with one of these SHA-256, of the line or of its content."""
+        """Return `is_known` for a line, by its SHA-256 or by others that this host records for it."""
         if self.trusted or self.own is None or not self.own.tells_apart:
             return True
         return any(map(self.own.knows, digests))

@@ -86,7 +86,7 @@ def archive_of(
 def known_archive_of(instance: Instance, repository: Repository, target: Target | None = None) -> Archive:
     """Return the contents of `archive_of` that this host knows.
 
-    A replay executes what the binlogs contain, so a foreign binlog is used only after its adoption. A host that cannot
+    A replay executes the statements of the binlogs, so a foreign binlog is used only after its adoption. A host that cannot
     distinguish its own binlogs gets the whole archive.
     """
     # Import late: a plan without an archive does not need this module.

@@ -170,9 +170,7 @@ def judge(
         return replace(
             _of_signed(there, stored, unbelieved or {}, ids),
             begun=frozenset(
-                one.backup_id
-                for one in begun
-                if _is_begun(removed[one.backup_id], one, digests.get(one.backup_id, ""))
+                one.backup_id for one in begun if _is_begun(removed[one.backup_id], one, digests.get(one.backup_id, ""))
             ),
         )
     here = {backup.backup_id: frozenset(backup.guids.items()) for backup in local}
