@@ -86,8 +86,8 @@ def archive_of(
 def known_archive_of(instance: Instance, repository: Repository, target: Target | None = None) -> Archive:
     """Return the contents of `archive_of` that this host knows.
 
-    A replay executes the statements of the binlogs, so a foreign binlog is used only after its adoption. A host that cannot
-    distinguish its own binlogs gets the whole archive.
+    A replay executes the statements of the binlogs, so a foreign binlog is used only after its adoption. A host that
+    cannot distinguish its own binlogs gets the whole archive.
     """
     # Import late: a plan without an archive does not need this module.
     from zsnapdb.jobs.record import own_archived_binlogs
