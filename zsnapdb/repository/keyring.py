@@ -43,6 +43,12 @@ class KnownDocuments(Protocol):
     def forget(self, place: str) -> None:
         """Forget the documents of a place."""
 
+    def stored_elsewhere(self, repository_id: str) -> Mapping[str, Sequence[str]]:
+        """Return the backups that this host stored at this address under other repository ids, oldest first, by id.
+
+        Empty if the host stored any under this id.
+        """
+
     def note_damage(self, document: bytes | None) -> None:
         """Record the damage that is known in the repository (None: no damage is known)."""
 

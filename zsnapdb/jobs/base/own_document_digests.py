@@ -108,6 +108,19 @@ class OwnDocumentFiles:
             with self._warning():
                 self.change(lambda own: own.without(place))
 
+    def stored_elsewhere(self, repository_id: str) -> Mapping[str, Sequence[str]]:
+        """Return the backups that this host stored at this address under other repository ids, oldest first, by id.
+
+        Empty if the host stored any under this id.
+        """
+        records = (_parsed(file, BackupRecord) for file in sorted(self.folder.rglob("backups.json")))
+        stored = {
+            record.repository_id: tuple(one.backup_id for one in record.stored)
+            for record in records
+            if record is not None and record.url == self.address and record.stored
+        }
+        return {} if repository_id in stored else stored
+
     @property
     def _damage(self) -> Path:
         """The file with the known damage. A copy of a repository has the same id, but not the same damage."""

@@ -156,5 +156,5 @@ def known_part(instance: Instance, repository: Repository, archive: Archive) -> 
             foreign.append(file.name)
     complete = tuple(one for one in archive.state.complete if is_own(layout.complete(instance.name, one.incarnation)))
     state = replace(archive.state, complete=complete)
-    part = replace(archive, incarnations=tuple(histories.values()), files=tuple(files), state=state, displaced=())
-    return part, tuple(foreign)
+    believed = replace(archive, incarnations=tuple(histories.values()), files=tuple(files), state=state, displaced=())
+    return believed, tuple(foreign)

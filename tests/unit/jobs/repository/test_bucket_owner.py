@@ -24,6 +24,7 @@ from zsnapdb.planning.restore.point_forms import AtBackup
 from zsnapdb.repository import layout, stored_document, verifications
 from zsnapdb.repository.backup_marks import Unfinished
 from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.zfs import datasets, destruction
 
@@ -130,6 +131,31 @@ def test_marker_is_written_again_with_the_id_of_own_manifests(site: Site) -> Non
     assert site.instance().open_repository().id == repository.id
     assert set(inventory.inventory(site.instance()).foreign) <= {forged}
     assert [entry.manifest.backup_id for entry in inventory.inventory(site.instance()).entries] == names
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+@pytest.mark.parametrize("marker", [Marker(id="ffffffffffffffff").encode(), b"?"], ids=["other", "unreadable"])
+def test_replaced_marker_makes_no_other_repository(site: Site, marker: bytes, signs: bool) -> None:
+    if signs:
+        site.begin_to_sign()
+    names = site.fill([None] * 3)
+    repository = site.instance().open_repository()
+    repository.overwrite(layout.MARKER, marker)
+    forge(site, names[-1], "aaaa", repository_id="ffffffffffffffff")
+    again = site.instance().open_or_create_repository()
+    assert (again.id, site.instance().open_repository().id) == (repository.id, repository.id)
+    assert restore_known.newest_backup(site.instance(), again, accepts_older=True) == names[-1]
+    found = protection_status.status(site.instance()).missing
+    assert StoredKind.MARKER_MISSING in [one.kind for one in found]
+    assert again.get(layout.MARKER) == marker
+
+
+def test_repository_that_was_replaced_on_purpose_has_the_id_in_its_marker(site: Site) -> None:
+    names = site.fill([None] * 2)
+    repository = site.instance().open_repository()
+    repository.delete_many([layout.manifest("main", name) for name in names])
+    repository.overwrite(layout.MARKER, Marker(id="ffffffffffffffff").encode())
+    assert site.instance().open_or_create_repository().id == "ffffffffffffffff"
 
 
 def test_forged_check_makes_prune_remove_no_whole_backup(site: Site) -> None:
