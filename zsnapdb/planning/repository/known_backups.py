@@ -166,13 +166,11 @@ def judge(
     removed = {backup.backup_id: backup for backup in record.removed}
     ids = frozenset((*stored, *(backup.backup_id for backup in local if backup.backup_id not in removed)))
     if is_signed:
-        begun = [one for one in there if one.backup_id in removed and one.backup_id not in stored]
-        return replace(
-            _of_signed(there, stored, unbelieved or {}, ids),
-            begun=frozenset(
-                one.backup_id for one in begun if _is_begun(removed[one.backup_id], one, digests.get(one.backup_id, ""))
-            ),
+        links = {link.backup_id: link for link in there}
+        begun = frozenset(
+            name for name, one in removed.items() if name not in stored and _is_begun(one, links.get(name), digests)
         )
+        return _of_signed(there, stored, unbelieved or {}, ids, begun)
     here = {backup.backup_id: frozenset(backup.guids.items()) for backup in local}
     twins = {_guids(backup): backup.backup_id for backup in record.stored}
     twins |= {guids: name for name, guids in here.items()}
@@ -187,7 +185,7 @@ def judge(
             else:
                 foreign[name] = "it was rewritten: its manifest is not the one that this host stored under this id"
                 rewritten.append(name)
-        elif name in removed and _is_begun(removed[name], link, digest):
+        elif name in removed and _is_begun(removed[name], link, digests):
             proofs[name] = KnownBy.RECORD
         elif name not in removed and here.get(name) == _guids(link):
             proofs[name] = KnownBy.SNAPSHOTS
@@ -213,12 +211,16 @@ def judge(
 
 
 def _of_signed(
-    there: Sequence[Link], stored: Mapping[str, RecordedBackup], unbelieved: Mapping[str, str], ids: frozenset[str]
+    there: Sequence[Link],
+    stored: Mapping[str, RecordedBackup],
+    unbelieved: Mapping[str, str],
+    ids: frozenset[str],
+    begun: frozenset[str],
 ) -> Provenance:
     """Return the provenance in a repository where this host trusts only signed or recorded manifests."""
     rewritten = [name for name in unbelieved if name in stored and stored[name].manifest is not None]
     by_key = {link.backup_id: KnownBy.SIGNATURE for link in there}
-    return Provenance(True, by_key, dict(unbelieved), tuple(rewritten), frozenset(rewritten), stored=ids)
+    return Provenance(True, by_key, dict(unbelieved), tuple(rewritten), frozenset(rewritten), begun, stored=ids)
 
 
 def _heritage(
@@ -237,10 +239,11 @@ def _why(name: str, removed: Mapping[str, RemovedBackup], twin: str | None) -> s
     return "this host did not store it" + (f"; it names the snapshots of {twin}" if twin else "")
 
 
-def _is_begun(removed: RemovedBackup, link: Link, digest: str) -> bool:
+def _is_begun(removed: RemovedBackup, link: Link | None, digests: Mapping[str, str]) -> bool:
     """Return whether the backup is the one whose removal this host began, with the same snapshots and manifest."""
-    is_same = removed.manifest in (None, digest) and {volume.guid for volume in link.volumes} == set(removed.guids)
-    return is_same and not removed.acknowledged
+    if link is None or removed.acknowledged or removed.manifest not in (None, digests.get(link.backup_id, "")):
+        return False
+    return {volume.guid for volume in link.volumes} == set(removed.guids)
 
 
 def _guids(link: Link) -> frozenset[tuple[str, int]]:
