@@ -247,7 +247,7 @@ class BinlogArchive:
     def add_segment(self, incarnation: str, segment: Segment, body: Body) -> None:
         """Store a segment of an active file, durably: first its body, then its description.
 
-        ExistsError if another writer has described this segment.
+        ExistsError if another writer, whom this host trusts, has described this segment.
         """
         self.repository.put_alone(self.segment_body_key(incarnation, segment), body)
         place = document_digests.segments(incarnation, segment.name)
@@ -276,20 +276,22 @@ class BinlogArchive:
         return self.repository.get(self.chunk_key(incarnation, name, attempt, index))
 
     def commit(self, file: ArchivedFile) -> None:
-        """Store the description of a rotated file and read it back. Another description is never overwritten.
+        """Store the description of a rotated file and read it back.
+
+        A trusted description is never overwritten. A foreign or unreadable one has the place of this host's own.
 
         Raises: ConsistencyError if the repository then contains another description of the file.
         """
-        key = self.file_key(file)
+        key, keyring = self.file_key(file), self.repository.keyring
         with contextlib.suppress(ExistsError):
             self._put(key, file.encode())
-        stored = self.repository.keyring.verified(self.repository.get(key), key)
+        stored = keyring.verified(self.repository.get(key), key)
         if ArchivedFile.decode(stored, key) != file:
             raise ConsistencyError(
                 f"{key} was read back different from what was written",
                 hint="check whether another host archives the same server",
             )
-        self.repository.keyring.forget(document_digests.segments(file.incarnation, file.name))
+        keyring.forget(document_digests.segments(file.incarnation, file.name))
 
     def get_segment(self, incarnation: str, segment: Segment) -> bytes:
         """Return the stored body of a segment."""
@@ -356,7 +358,19 @@ class BinlogArchive:
         ).encode()
 
     def _put(self, key: Key, line: bytes, place: str = "") -> None:
-        self.repository.put_alone(key, self.repository.keyring.signed(line, place))
+        """Store a description. It replaces a foreign or unreadable one, because the incarnation is this host's own.
+
+        Raises: ExistsError if there is a trusted description.
+        """
+        keyring = self.repository.keyring
+        body = keyring.signed(line, place)
+        try:
+            self.repository.put_alone(key, body)
+        except ExistsError:
+            with contextlib.suppress(DamagedError):
+                keyring.known(self.repository.get(key), key)
+                raise
+            self.repository.overwrite(key, body)
 
     def _ciphers(self, keys: Sequence[KeyPart], name: str) -> dict[str, ChunkCipher]:
         opened = self.repository.keyring.open_keys(keys, f"binlog {name} of {self.instance}") if keys else {}

@@ -48,7 +48,8 @@ class Archive:
 
     `damaged` contains an error for each unreadable description, and for each missing part of an active binlog before a
     later part. `state` contains the places of the damage in the archive, and the end of the complete part. `lines` maps
-    each key to the SHA-256 of the description's line.
+    each key to the SHA-256 of the description's line. `displaced` are binlogs whose foreign description is not used,
+    because this host archived segments of them.
     """
 
     incarnations: tuple[Incarnation, ...]
@@ -56,6 +57,7 @@ class Archive:
     damaged: tuple[DamagedError, ...] = ()
     state: ArchiveState = NOTHING_KNOWN
     lines: Mapping[str, str] = field(default_factory=dict)
+    displaced: tuple[str, ...] = ()
 
     def of(self, incarnation: str) -> tuple[ArchivedFile, ...]:
         """Return the files of one incarnation, in order."""
@@ -88,10 +90,12 @@ def load(repository: Repository, instance: str, cache: DescriptionCache | None =
     # place.
     complete, unread = _complete(reading, [layout.complete(instance, one.id) for one in incarnations])
     files: list[ArchivedFile] = []
+    displaced: list[str] = []
     for incarnation in incarnations:
-        readable, wrong = _files(reading, instance, incarnation)
+        readable, wrong, foreign = _files(reading, instance, incarnation)
         files += readable
         damages += wrong
+        displaced += foreign
     if cache is not None and (reading.is_changed or reading.known):
         cache.write(reading.found)
     return Archive(
@@ -100,6 +104,7 @@ def load(repository: Repository, instance: str, cache: DescriptionCache | None =
         (*(damage.error for damage in damages), *unread),
         ArchiveState(tuple(damage.place for damage in damages), complete),
         reading.lines,
+        tuple(displaced),
     )
 
 
@@ -118,6 +123,11 @@ class _Reading:
     lines: dict[str, str] = field(default_factory=dict)
     found: dict[str, Known] = field(default_factory=dict)
     is_changed: bool = False
+
+    def is_own(self, key: Key, read: ArchivedFile | Segment) -> bool:
+        """Return whether this host trusts the description more than others, or cannot distinguish its own ones."""
+        digests = (self.lines[key], *((read.digest,) if isinstance(read, ArchivedFile) else ()))
+        return self.repository.keyring.is_own(*digests)
 
     def recall(self, listed: ListedObject[K]) -> ArchivedFile | Segment | None:
         """Return the description of a listed object if this host knows the description and trusts it now."""
@@ -200,8 +210,13 @@ class _Damage:
         return cls(error, Unreadable(incarnation, name, number_of(name), error.message))
 
 
-def _files(reading: _Reading, instance: str, incarnation: Incarnation) -> tuple[list[ArchivedFile], list[_Damage]]:
-    """Return the files of an incarnation, in order.
+def _files(
+    reading: _Reading, instance: str, incarnation: Incarnation
+) -> tuple[list[ArchivedFile], list[_Damage], list[str]]:
+    """Return the files of an incarnation, in order, their damage, and the names of the displaced files.
+
+    Anyone who can write to the repository can add a description of the active binlog. So if the description of a
+    rotated binlog is foreign or unreadable, this host's own segments of the binlog are used.
 
     The binlogs are read again if a listed description or a segment is missing, because the archiver may have replaced
     it in the meantime.
@@ -222,16 +237,26 @@ def _files(reading: _Reading, instance: str, incarnation: Incarnation) -> tuple[
         parts: dict[str, list[ListedObject[SegmentKey]]] = {}
         for listed in segments:
             parts.setdefault(listed.key.name, []).append(listed)
-        for name in parts and [key.name for key in read]:
-            parts.pop(name, None)
+        there, foreign = len(files) + len(damages), {file.name for file in files} & parts.keys()
+        trusted = (
+            key.name for key, file in read.items() if isinstance(file, ArchivedFile) and reading.is_own(key, file)
+        )
+        foreign -= set(trusted)
+        for name in {key.name for key in read} & (parts.keys() - foreign - {damage.place.name for damage in damages}):
+            parts.pop(name)
         actives = [_active(reading, instance, incarnation, name, known) for name, known in parts.items()]
-        if len(files) + len(damages) < len(read) or any(active.is_changed for active in actives):
+        if there < len(read) or any(active.is_changed for active in actives):
             continue
         if any(active.is_cut for active in actives) and attempt < _READINGS:
             continue
-        files += [active.file for active in actives if active.file is not None]
-        damages += [active.damage for active in actives if active.damage is not None]
-        return sorted(files, key=lambda file: number_of(file.name)), damages
+        own = {active.file.name for active in actives if active.file is not None and active.is_own} & foreign
+        files = [file for file in files if file.name not in own]
+        known = {file.name for file in files}
+        kept = [active for active in actives if active.file is None or active.file.name not in known]
+        files += [active.file for active in kept if active.file is not None]
+        damages += [active.damage for active in kept if active.damage is not None]
+        own |= {active.file.name for active in kept if active.file is not None and active.is_displacing}
+        return sorted(files, key=lambda file: number_of(file.name)), damages, sorted(own)
     raise ConsistencyError(f"the binlogs of {instance} change faster than they can be read", hint="try again")
 
 
@@ -240,38 +265,41 @@ class _Active:
     """The readable part of an active binlog, from its start, and the damage after it, if any.
 
     `is_changed`: a segment was removed after it was listed. `is_cut`: a segment is missing before another segment.
+    `is_own`: the first segment is this host's own. `is_displacing`: foreign segments are not used.
     """
 
     file: ArchivedFile | None = None
     damage: _Damage | None = None
     is_changed: bool = False
     is_cut: bool = False
+    is_own: bool = False
+    is_displacing: bool = False
 
 
 def _active(
     reading: _Reading, instance: str, incarnation: Incarnation, name: str, known: Sequence[ListedObject[SegmentKey]]
 ) -> _Active:
-    by_span = {listed.key.span: listed for listed in known}
-    chosen = [by_span[span] for span in covering(list(by_span))]
-    read = _recall_or_read(reading, chosen, incarnation.id, lambda body, key: _segment(body, key, incarnation.flavour))
-    found = [segment for segment in read.values() if segment is not None]
-    if len(found) < len(chosen):
+    """Return the readable part. Foreign and unreadable segments take the place of no other segment."""
+    read = _recall_or_read(reading, known, incarnation.id, lambda body, key: _segment(body, key, incarnation.flavour))
+    segments = {key.span: segment for key, segment in read.items() if isinstance(segment, Segment)}
+    own = {key.span for key, one in read.items() if isinstance(one, Segment) and reading.is_own(key, one)}
+    chosen = covering(list(own)) or covering(list(segments))
+    file = active_file(instance, incarnation, name, [segments[span] for span in chosen])
+    is_own = bool(chosen) and chosen[0] in own
+    reached = chosen[-1][1] if file is not None else 0
+    foreign = segments.keys() - own if is_own else set()
+    later = {one.key: read.get(one.key) for one in known if one.key.span[1] > reached and one.key.span not in foreign}
+    if any(segment is None for segment in later.values()):
         return _Active(is_changed=True)
-    readable: list[Segment] = []
-    for segment in found:
-        if isinstance(segment, DamagedError):
-            damage = _Damage.of_binlog(incarnation.id, name, segment)
-            return _Active(active_file(instance, incarnation, name, readable), damage)
-        readable.append(segment)
-    file = active_file(instance, incarnation, name, readable)
-    reached = chosen[-1].key.span[1] if chosen and file is not None else 0
-    if max(end for _, end in by_span) <= reached:
-        return _Active(file)
-    error = DamagedError(
+    if not later:
+        return _Active(file, is_own=is_own, is_displacing=bool(foreign))
+    error = next((one for one in later.values() if isinstance(one, DamagedError)), None)
+    gap = DamagedError(
         f"{layout.segments(instance, incarnation.id, name).path} lacks the segment of {name} from byte {reached} on",
         hint="the object was removed after it was written; the archive has a gap there",
     )
-    return _Active(file, _Damage.of_binlog(incarnation.id, name, error), is_cut=True)
+    damage = _Damage.of_binlog(incarnation.id, name, error or gap)
+    return _Active(file, damage, is_cut=error is None, is_own=is_own)
 
 
 def _at(kind: type[D], key_of: Callable[[D], str]) -> Callable[[bytes, str], D]:

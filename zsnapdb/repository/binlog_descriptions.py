@@ -2,7 +2,7 @@
 
     incarnations/<incarnation>.json                         one unbroken binlog history of one server; written first
     <incarnation>/complete.json                             end of the completely archived part; replaced
-    <incarnation>/files/<name>.json                         a rotated binlog; written last, never over another
+    <incarnation>/files/<name>.json                         a rotated binlog; written last, never over a trusted one
     <incarnation>/chunks/<name>/<attempt>/00000001          the chunks of a rotated binlog, from 1
     <incarnation>/active/<name>/<start>-<end>.json          a segment of an active binlog, by its bytes in the file;
                                                             written after the segment's body

@@ -43,6 +43,18 @@ class KnownDocuments(Protocol):
     def forget(self, place: str) -> None:
         """Forget the documents of a place."""
 
+    def stored_elsewhere(self, repository_id: str) -> Mapping[str, Sequence[str]]:
+        """Return the backups that this host stored at this address under other repository ids, oldest first, by id.
+
+        Empty if the host stored any under this id.
+        """
+
+    def note_damage(self, document: bytes | None) -> None:
+        """Record the damage that is known in the repository (None: no damage is known)."""
+
+    def known_damage(self) -> bytes | None:
+        """Return the recorded damage; None if there is none."""
+
 
 @dataclass(frozen=True)
 class Keyring:
@@ -242,9 +254,13 @@ class Keyring:
 
     def is_known(self, line: bytes) -> bool:
         """Whether a line from `verified` is trusted by its key or by this host's record, or this host has no record."""
+        return self.is_own(stored_document.digest_of(line))
+
+    def is_own(self, *digests: str) -> bool:
+        """Return `is_known` for a line, by its SHA-256 or by others that this host records for it."""
         if self.trusted or self.own is None or not self.own.tells_apart:
             return True
-        return self.own.knows(stored_document.digest_of(line))
+        return any(map(self.own.knows, digests))
 
     def forget(self, place: str) -> None:
         """Forget the documents of a place, which this host is about to replace or remove."""

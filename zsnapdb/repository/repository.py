@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 
 from zsnapdb.base.domain_types import is_backup_id
 from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, ExistsError, NotFound
@@ -70,11 +71,17 @@ class VolumeChunks:
         self.objects.give_up()
 
 
+_LOOKED_AT = 10
+"""The number of the last recorded backups that may prove the id of a repository."""
+_REWRITTEN = "the id was read from a backup of this host; run `zsnapdb init` after the removal of the marker"
+
+
 @dataclass(frozen=True)
 class Repository(RepositoryObjects):
     """An opened repository: its objects by typed keys, its id and its keys.
 
-    `id` is the id in the marker. If the marker is missing, `note` reports this, and `id` is the id in the manifests.
+    `id` is the id in the marker. If the marker is missing, or contradicts the backups of this host, `note` reports
+    this, and `id` is the id in the manifests.
     """
 
     id: str
@@ -90,8 +97,9 @@ class Repository(RepositoryObjects):
         """Return the repository in the store.
 
         A repository without a marker is opened if one of `instances` has a readable manifest in it; `note` reports
-        this. Raises NotFound if there is neither a marker nor a manifest, or if the bucket is missing. Raises
-        RepositoryError if the store cannot be reached.
+        this. The same applies to a marker that is unreadable or has another id, if one of the last backups that this
+        host recorded is still there. Raises NotFound if there is neither a marker nor a manifest, or if the bucket is
+        missing. Raises RepositoryError if the store cannot be reached.
         """
         return cls.among(RepositoryObjects(store, prefix), keyring, instances=instances)
 
@@ -102,9 +110,13 @@ class Repository(RepositoryObjects):
         """Return the repository that consists of these objects. In all other respects like `open`."""
         unknown = cls(objects._store, objects._prefix, "", keyring or Keyring())
         objects.check()
+        place = objects.place(layout.MARKER)
         try:
             marker = Marker.read(objects)
-            return replace(unknown, id=marker.id, recipients=marker.recipients)
+        except DamagedError:
+            if (newest := cls._recorded_manifest(unknown, instances, "")) is None:
+                raise
+            return cls._without_marker(unknown, newest, f"{place} is unreadable; {_REWRITTEN}")
         except NotFound as error:
             newest = cls._newest_manifest(unknown, instances)
             if newest is None:
@@ -112,12 +124,35 @@ class Repository(RepositoryObjects):
                 if instances:
                     sought += f", and there is no backup of {', '.join(instances[:3])}"
                 raise NotFound(f"there is no repository: {sought}", hint=OTHER_ADDRESS_HINT) from error
-        note = (
-            f"{objects.place(layout.MARKER)} is missing; the id was read from a manifest; run `zsnapdb init` to write"
-            " the marker again"
-        )
-        recipients = newest.keys[0].recipients if newest.keys else ()
-        return replace(unknown, id=newest.repository_id, note=note, recipients=recipients)
+            missing = (
+                f"{place} is missing; the id was read from a manifest; run `zsnapdb init` to write the marker again"
+            )
+            return cls._without_marker(unknown, newest, missing)
+        if (newest := cls._recorded_manifest(unknown, instances, marker.id)) is not None:
+            return cls._without_marker(unknown, newest, f"{place} names repository {marker.id}; {_REWRITTEN}")
+        return replace(unknown, id=marker.id, recipients=marker.recipients)
+
+    @staticmethod
+    def _without_marker(unknown: Repository, manifest: Manifest, note: str) -> Repository:
+        recipients = manifest.keys[0].recipients if manifest.keys else ()
+        return replace(unknown, id=manifest.repository_id, note=note, recipients=recipients)
+
+    @staticmethod
+    def _recorded_manifest(unknown: Repository, instances: tuple[str, ...], marker_id: str) -> Manifest | None:
+        """Return the manifest of a backup that this host recorded at this address under another id than the marker's.
+
+        None if there is none: the repository was replaced on purpose.
+        """
+        own = unknown.keyring.own
+        recorded = own.stored_elsewhere(marker_id) if own is not None else {}
+        for repository_id, backup_ids in recorded.items():
+            for instance, backup_id in product(instances, reversed(backup_ids[-_LOOKED_AT:])):
+                with contextlib.suppress(DamagedError, NotFound):
+                    manifest, digest = unknown.digested_manifest(instance, backup_id)
+                    is_own = bool(unknown.keyring.trusted) or (own is not None and own.knows(digest))
+                    if is_own and manifest.repository_id == repository_id:
+                        return manifest
+        return None
 
     @staticmethod
     def _newest_manifest(unknown: Repository, instances: tuple[str, ...]) -> Manifest | None:
@@ -167,7 +202,7 @@ class Repository(RepositoryObjects):
         # Another first backup may be faster. Then its marker is used.
         with contextlib.suppress(ExistsError):
             Marker(id=repository.id, recipients=used_keyring.recipients).write(repository)
-        return cls.open(store, prefix, used_keyring)
+        return cls.open(store, prefix, used_keyring, instances=instances)
 
     def check_writable(self) -> None:
         """Raise ConfigError if this host must not write here.

@@ -159,10 +159,10 @@ def _merged(
 def read(repository: Repository, instance: str) -> Checks:
     """Return all findings. An unreadable or untrusted object is ignored, so its backups will be checked again.
 
-    On a host that checks no signatures, damage in a foreign object is used, but good checks in it are ignored.
+    On a host that checks no signatures, damage in a foreign object is used, but good checks in it are ignored. Damage
+    that this host has recorded stays known if its object is removed.
     """
-    findings: dict[str, dict[Depth, VerificationRecord]] = {}
-    keys = []
+    findings, keys = _recorded_damage(repository, instance), []
     for listed in repository.list(layout.verifications(instance)):
         try:
             line = repository.verified(listed.key)
@@ -175,6 +175,15 @@ def read(repository: Repository, instance: str) -> Checks:
         found = document.backups if repository.keyring.is_known(line) else _bad(document.backups)
         findings = _merged(findings, found)
     return Checks(findings, tuple(keys))
+
+
+def _recorded_damage(repository: Repository, instance: str) -> dict[str, dict[Depth, VerificationRecord]]:
+    line = repository.keyring.own.known_damage() if repository.keyring.own is not None else None
+    with contextlib.suppress(ValidationError):
+        document = _File.model_validate_json(line or b"")
+        if (document.repository_id, document.instance) == (repository.id, instance):
+            return _bad(document.backups)
+    return {}
 
 
 def _bad(
@@ -195,7 +204,12 @@ def write(repository: Repository, instance: str, key: VerificationKey, checks: C
     """
     findings = {name: dict(by_depth) for name, by_depth in checks.findings.items()}
     document = _File(repository_id=repository.id, instance=instance, backups=findings)
-    repository.overwrite(key, repository.keyring.signed(document.model_dump_json().encode(), CHECKS))
+    body = repository.keyring.signed(document.model_dump_json().encode(), CHECKS)
+    if repository.keyring.own is not None:
+        names = checks.damaging().keys()
+        damage = document.model_copy(update={"backups": {name: findings[name] for name in sorted(names)}})
+        repository.keyring.own.note_damage(damage.model_dump_json().encode() if names else None)
+    repository.overwrite(key, body)
 
 
 def remove_merged(repository: Repository, key: VerificationKey, checks: Checks) -> None:

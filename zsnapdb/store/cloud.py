@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
 import obstore
 
-from zsnapdb.base.errors import ChangedError, ExistsError, NotFound, RepositoryError, ZsnapdbError
+from zsnapdb.base.errors import (
+    ChangedError,
+    ExistsError,
+    NotFound,
+    RepositoryError,
+    UnreachableError,
+    ZsnapdbError,
+)
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import (
     Body,
@@ -170,13 +178,8 @@ class CloudStore:
 
     def _pages(self, prefix: str, names: int) -> Iterator[Sequence[dict[str, Any]]]:
         """Yield the pages of a folder's listing, each with at most `names` names."""
-        pace, streams = ListingPace(f"listing {prefix} in {self.where}"), list[Any]()
-
-        async def step(client: Any) -> Sequence[dict[str, Any]]:
-            if not streams:
-                streams.append(obstore.list(client, prefix or None, chunk_size=names))
-            return await _next(streams[0]) or ()
-
+        pace, listing = ListingPace(f"listing {prefix} in {self.where}"), _Listing(prefix, names, self.where)
+        step = listing.following
         while True:
             with pace.page():
                 page = self._ask(f"listing {prefix}", step)
@@ -256,6 +259,37 @@ class CloudStore:
 
     def give_up(self) -> None:
         """Do nothing, because no call of this store waits for another attempt."""
+
+
+@dataclass
+class _Listing:
+    """The pages of one folder's listing. `where` is the address for messages.
+
+    After a refusal, the library's stream ends like a complete listing. So it is never read again.
+    """
+
+    prefix: str
+    names: int
+    where: str
+    _client: Any = None
+    _stream: Any = None
+    _is_begun: bool = False
+
+    async def following(self, client: Any) -> Sequence[dict[str, Any]]:
+        """Return the next page; empty at the end.
+
+        Raises UnreachableError if the client was renewed between two pages. Then the listing must begin again.
+        """
+        if self._client is not client:
+            if self._is_begun:
+                raise UnreachableError(
+                    f"listing {self.prefix} in {self.where}: the credentials were renewed meanwhile",
+                    hint="run the command again",
+                )
+            self._client, self._stream = client, obstore.list(client, self.prefix or None, chunk_size=self.names)
+        page = await _next(self._stream) or ()
+        self._is_begun = True
+        return page
 
 
 async def _read(client: Any, key: str, take: Callable[[memoryview], bool]) -> dict[str, Any]:

@@ -195,6 +195,14 @@ def _link(temporary: str, name: str, at: int) -> None:
         ) from error
 
 
+def _time_of(seconds: float) -> datetime | None:
+    """Return the time; None if it is outside of the calendar. Any writer can set it."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
 class LocalStore:
     """Objects as files below `folder`.
 
@@ -380,7 +388,7 @@ class LocalStore:
                 if path.startswith(prefix, skip) and not name.startswith(_NOT_OBJECTS):
                     with contextlib.suppress(FileNotFoundError):
                         status = os.lstat(path)
-                        when = datetime.fromtimestamp(status.st_mtime, UTC)
+                        when = _time_of(status.st_mtime)
                         # A replacement is a rename, so another version has another inode or later times. A writer can
                         # reset the mtime of a file, but not its ctime (inode(7)).
                         tag = f"{status.st_ino}-{status.st_mtime_ns}-{status.st_ctime_ns}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import signal
 import socket
 import threading
@@ -209,6 +210,32 @@ def test_renewed_credentials_are_read_once_after_a_refusal(tmp_path: Path) -> No
     file.write_text(right)
     store.put("k", b"x")
     assert store.get("k") == b"x"
+
+
+@pytest.mark.parametrize("denied_at", [1, 2, 3, 4])
+def test_listing_is_whole_if_credentials_are_renewed(
+    denied_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importlib.import_module("zsnapdb.store.cloud"), "_PAGE", 10)
+    with google_server(tmp_path) as (served, settings):
+        assert settings.gs is not None
+        file = settings.gs.credentials_file
+        assert file is not None
+        store = RetryingStore(opened(settings), 20, pauses=Pauses(first=0.0001))
+        keys = [f"a/{number:02}" for number in range(35)]
+        for key in keys:
+            store.put(key, b"x")
+        served.requests.clear()
+
+        def expire_once(_: object) -> tuple[int, str] | None:
+            if len(served.requests) != denied_at:
+                return None
+            fields = json.loads(file.read_text())
+            file.write_text(json.dumps({**fields, "private_key_id": "renewed"}))
+            return 403, "ExpiredToken"
+
+        served.refuse = expire_once
+        assert [item.key for item in store.list("a/")] == keys
 
 
 @contextlib.contextmanager

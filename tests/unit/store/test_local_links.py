@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -25,3 +26,19 @@ def test_a_file_system_without_hard_links_is_named(
         LocalStore(tmp_path).put("repository.json", b"{}", only_if_absent=True)
     assert "vfat" in caught.value.hint
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seconds", [-(10**15), 10**12, 2**60])
+def test_time_outside_of_the_calendar_stops_no_listing(
+    seconds: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.lstat
+
+    def lstat(path: str) -> SimpleNamespace:
+        seen = real(path)
+        times = {"st_mtime": float(seconds), "st_mtime_ns": seconds * 10**9, "st_ctime_ns": seen.st_ctime_ns}
+        return SimpleNamespace(st_size=seen.st_size, st_ino=seen.st_ino, st_mode=seen.st_mode, **times)
+
+    LocalStore(tmp_path).put("a/k", b"x")
+    monkeypatch.setattr(os, "lstat", lstat)
+    assert [(item.key, item.modified) for item in LocalStore(tmp_path).list("a/")] == [("a/k", None)]

@@ -308,7 +308,7 @@ class Instance:
         from zsnapdb.jobs.base.own_document_digests import OwnDocumentFiles
         from zsnapdb.repository.keyring import Keyring
 
-        own = OwnDocumentFiles(self.host.records / self.name, self.events)
+        own = OwnDocumentFiles(self.host.records / self.name, self.events, self.repository.url)
         return replace(Keyring.of(self.repository.encryption), own=own)
 
     def send_flags(self) -> tuple[tuple[str, ...], ...]:

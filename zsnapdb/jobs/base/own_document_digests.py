@@ -8,6 +8,7 @@ binlogs' descriptions.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -53,13 +54,14 @@ class _Read:
 
 @dataclass(eq=False)
 class OwnDocumentFiles:
-    """The digests of an instance's documents. `folder` contains the instance's records.
+    """The digests of an instance's documents. `folder` contains the instance's records, `address` is the repository's.
 
     Files are read only when needed.
     """
 
     folder: Path
     events: Events = SILENT
+    address: str = ""
     _read: _Read | None = None
     _reading: Lock = field(default_factory=Lock)
 
@@ -105,6 +107,39 @@ class OwnDocumentFiles:
         if self.has_begun:
             with self._warning():
                 self.change(lambda own: own.without(place))
+
+    def stored_elsewhere(self, repository_id: str) -> Mapping[str, Sequence[str]]:
+        """Return the backups that this host stored at this address under other repository ids, oldest first, by id.
+
+        Empty if the host stored any under this id.
+        """
+        records = (_parsed(file, BackupRecord) for file in sorted(self.folder.rglob("backups.json")))
+        stored = {
+            record.repository_id: tuple(one.backup_id for one in record.stored)
+            for record in records
+            if record is not None and record.url == self.address and record.stored
+        }
+        return {} if repository_id in stored else stored
+
+    @property
+    def _damage(self) -> Path:
+        """The file with the known damage. A copy of a repository has the same id, but not the same damage."""
+        return self.folder / f"damage-{hashlib.sha256(self.address.encode()).hexdigest()[:16]}.json"
+
+    def note_damage(self, document: bytes | None) -> None:
+        """Record the damage that is known in the repository (None: none). Warn if the record cannot be written."""
+        with self._warning():
+            if document is not None:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                files.replace(self._damage, document)
+            elif self._damage.exists():
+                self._damage.unlink()
+
+    def known_damage(self) -> bytes | None:
+        """Return the recorded damage; None if there is none, or if this account may not read it."""
+        with contextlib.suppress(OSError):
+            return self._damage.read_bytes()
+        return None
 
     def begin(self, places: Mapping[str, Sequence[str]]) -> None:
         """Create the record with these documents, unless a record exists. Warn if the record cannot be written."""
@@ -162,8 +197,8 @@ class OwnDocumentFiles:
                 read.knows_any = read.knows_any or bool(stored)
             elif file.name == "binlogs.json":
                 binlogs = _parsed(file, ArchivedBinlogs)
-                lines = (one.line for one in (binlogs.files if binlogs is not None else ()))
-                read.digests |= {bytes.fromhex(line) for line in lines if line is not None}
+                for one in binlogs.files if binlogs is not None else ():
+                    read.digests |= {bytes.fromhex(digest) for digest in (one.digest, one.line) if digest is not None}
             else:
                 own = _parsed(file, OwnDocuments)
                 read.digests |= {bytes.fromhex(one) for many in (own.digests.values() if own else ()) for one in many}
@@ -182,7 +217,7 @@ DocumentPlaces = dict[str, list[str]]
 
 def files_of(instance: Instance) -> OwnDocumentFiles:
     """Return the files with the documents of the instance that this host knows as its own."""
-    return OwnDocumentFiles(instance.host.records / instance.name, instance.events)
+    return OwnDocumentFiles(instance.host.records / instance.name, instance.events, instance.repository.url)
 
 
 def documents_of(repository: Repository, instance: str, archive: Archive) -> DocumentPlaces:

@@ -38,7 +38,7 @@ from zsnapdb.jobs.binlog.server_binlogs import (
 )
 from zsnapdb.jobs.host.binlog_spans import span_and_tables
 from zsnapdb.jobs.record.host_backup_record import next_sequence
-from zsnapdb.jobs.record.own_archived_binlogs import inherit, note_archived, note_archived_files
+from zsnapdb.jobs.record.own_archived_binlogs import inherit, known_binlogs, note_archived, note_archived_files
 from zsnapdb.mysql.binlog.events import read_plain
 from zsnapdb.mysql.binlog.tail import commit_horizon
 from zsnapdb.mysql.probe import dialect
@@ -260,7 +260,7 @@ class Archiver:
         """The last observation of the binlogs after which all bytes were archived."""
         self._look = self._look_now()
         rotated = [file for file in self._kept if file.is_rotated]
-        if rotated:
+        if known_binlogs(instance, archive.repository, rotated[-1:]):
             # A killed run may have left segments of a file whose complete copy is archived.
             self._remove_unneeded(rotated[-1])
 

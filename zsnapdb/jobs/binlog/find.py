@@ -15,6 +15,7 @@ from zsnapdb.base.patterns import below
 from zsnapdb.base.program_start import Stop
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.server_binlogs import LocalFiles, find_source
+from zsnapdb.jobs.record import own_archived_binlogs
 from zsnapdb.mysql.binlog.binlog_files import open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
@@ -207,7 +208,7 @@ def _live(files: LocalFiles, problems: list[ZsnapdbError]) -> list[_LiveBinlog]:
 def _read_archived(instance: Instance, reading: _Reading, live: Sequence[_LiveBinlog]) -> None:
     """Read the archived binlogs that the server lacks and that may contain transactions of the periods."""
     archive = instance.archive(instance.open_repository())
-    loaded = archive.load()
+    loaded, _ = own_archived_binlogs.known_part(instance, archive.repository, archive.load())
     reading.problems.extend(loaded.damaged)
     on_server = {binlog.fingerprint for binlog in live}
     chosen = [file for file in loaded.files if file.fingerprint not in on_server and _may_match(file, reading)]

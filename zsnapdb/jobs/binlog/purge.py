@@ -95,7 +95,9 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
     stored = BinlogArchive(instance.open_repository(), instance.name)
     archive = stored.load()
     _refuse_short(instance, stored.repository, archive)
-    kept = known_history(archive, source, files).files
+    # A foreign binlog is no reason to remove a file of the server.
+    known, _ = own_archived_binlogs.known_part(instance, stored.repository, archive)
+    kept = known_history(known, source, files).files
     written = [files.path(file.name).stat().st_mtime for file in local]
     ages = ages_of(written, removal_time(instance.host))
     variables = global_variables(session)

@@ -296,9 +296,7 @@ def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> 
             elsewhere = joined(elsewhere, file.reached)
     if chosen is None:
         return KnownHistory(None, (), elsewhere)
-    # A binlog that is only partly readable is archived again from its beginning.
-    broken = {place.name for place in archive.state.unreadable if place.incarnation == chosen.id}
-    return KnownHistory(chosen, tuple(file for file in archive.of(chosen.id) if file.name not in broken), elsewhere)
+    return KnownHistory(chosen, archive.of(chosen.id), elsewhere)
 
 
 def contains_last(files: LocalFiles, file: ArchivedFile) -> bool:

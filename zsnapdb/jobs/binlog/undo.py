@@ -20,6 +20,7 @@ from zsnapdb.base.gtid import contains
 from zsnapdb.base.patterns import below
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog.server_binlogs import LocalFiles, find_source
+from zsnapdb.jobs.record import own_archived_binlogs
 from zsnapdb.mysql.accounts import account_privileges
 from zsnapdb.mysql.binlog.transaction_changes import row_changes, transaction_changes
 from zsnapdb.mysql.schema.definitions import TableShapes
@@ -87,7 +88,7 @@ def _found_in(file: BinaryIO, name: str, gtid: str) -> LoggedTransaction | None:
 def _archived(instance: Instance, files: LocalFiles, live: list[ServerBinlog], gtid: str) -> LoggedTransaction | None:
     """Return the transaction from the archive; None if the server's present history does not contain it."""
     archive = instance.archive(instance.open_repository())
-    stored = archive.load().files
+    stored = own_archived_binlogs.known_part(instance, archive.repository, archive.load())[0].files
     on_server = {files.opening(binlog.name).fingerprint for binlog in live}
     present = {file.incarnation for file in stored if file.fingerprint in on_server}
     history = [file for file in stored if file.incarnation in present and _may_hold(file, gtid)]

@@ -37,7 +37,7 @@ from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import LIVE_STATE, with_volumes
 from zsnapdb.jobs.host.binlog_spans import LocalBinlogs
 from zsnapdb.jobs.restore.backup_selection import choose, local_binlogs, located_in, replayer_of
-from zsnapdb.jobs.restore.offline_repository import archive_of, stored_or_here
+from zsnapdb.jobs.restore.offline_repository import archive_of, known_archive_of, stored_or_here
 from zsnapdb.jobs.restore.replay import fetch_logs
 from zsnapdb.mysql import variables
 from zsnapdb.mysql.binlog.transactions import transactions
@@ -132,7 +132,7 @@ def _set_of(instance: Instance, source: str, seconds: float) -> Manifest:
 
 def _from(instance: Instance, repository: Repository, manifest: Manifest, seconds: float) -> PlannedLoad:
     target = AtTime(manifest.created + timedelta(seconds=seconds))
-    archive = archive_of(instance, repository, target).load()
+    archive = known_archive_of(instance, repository, target)
     local = local_binlogs([manifest], RestoreOrigin.AUTO)
     chosen = choose(instance, repository, [manifest], target, archive, None, local)
     objection = mode_objection(chosen.choice.files, server_source(manifest).server.variables.get("gtid_mode"))

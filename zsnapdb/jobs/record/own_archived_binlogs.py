@@ -138,7 +138,7 @@ def known_part(instance: Instance, repository: Repository, archive: Archive) -> 
     histories = {one.id: one for one in archive.incarnations if is_own(layout.incarnation(instance.name, one.id))}
     known = known_binlogs(instance, repository, archive.files)
     files: list[ArchivedFile] = []
-    foreign: list[str] = []
+    foreign = list(archive.displaced)
     for file in archive.files:
         part: ArchivedFile | None = file if (file.incarnation, file.name) in known else None
         if part is not None and not file.is_rotated:
@@ -156,4 +156,5 @@ def known_part(instance: Instance, repository: Repository, archive: Archive) -> 
             foreign.append(file.name)
     complete = tuple(one for one in archive.state.complete if is_own(layout.complete(instance.name, one.incarnation)))
     state = replace(archive.state, complete=complete)
-    return replace(archive, incarnations=tuple(histories.values()), files=tuple(files), state=state), tuple(foreign)
+    believed = replace(archive, incarnations=tuple(histories.values()), files=tuple(files), state=state, displaced=())
+    return believed, tuple(foreign)

@@ -277,8 +277,12 @@ class StoredCheck:
 
     @property
     def unbelieved(self) -> Mapping[str, str]:
-        """The reason why zsnapdb does not choose a backup that is foreign or has a future time, by backup id."""
-        return {**dict.fromkeys(self.future, "it is from the future"), **self.provenance.unchosen}
+        """The reason why zsnapdb does not choose a backup that is foreign or has a future time, by backup id.
+
+        A backup whose removal began may lack chunks, and every writer of the bucket can add its manifest again.
+        """
+        begun = dict.fromkeys(self.provenance.begun, "this host began to remove it")
+        return {**begun, **dict.fromkeys(self.future, "it is from the future"), **self.provenance.unchosen}
 
     @property
     def unchosen(self) -> Mapping[str, str]:

@@ -66,7 +66,9 @@ def missing_binlogs(
 
     def is_missing(file: ArchivedFile) -> bool:
         other = known.get((file.incarnation, file.name))
-        return other is None or (not other.is_rotated and (file.is_rotated or other.end < file.end))
+        if other is None or other.is_rotated or file.is_rotated:
+            return other is None or (other.is_rotated, other.digest) != (file.is_rotated, file.digest)
+        return other.end < file.end
 
     return tuple(file for file in useful if is_missing(file))
 
@@ -99,10 +101,12 @@ def copy_binlogs(
             else:
                 for segment in file.segments:
                     _description(here, there, here.segment_key(file.incarnation, segment))
+                if there.repository.exists(there.file_key(file)):
+                    raise DamagedError("the second repository has another binlog of this name, which is rotated")
         except NotFound:
             done.failed[file.name] = "it was changed or removed during the copy; run the copy again"
             continue
-        except DamagedError as error:
+        except (DamagedError, ConsistencyError) as error:
             done.failed[file.name] = error.message
             continue
         done.copied.append(file.name)
@@ -236,9 +240,10 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
     known, checked = host_backup_record.checked_backups(source, here)
     provenance = checked.provenance
     # Both repositories have the same id, so the cache of the first repository must not be used for the second.
-    copied = (
-        {backup.backup_id for backup in summaries(there, target.name, None).backups} if there is not None else set()
-    )
+    # Anyone who can write there can add a manifest. Only the manifest of the first repository proves a copy.
+    digests = {backup.backup_id: backup.digest for backup in known.backups}
+    listed = summaries(there, target.name, None).backups if there is not None else ()
+    copied = {one.backup_id for one in listed if digests.get(one.backup_id, one.digest) == one.digest}
     lineage = Lineage(provenance.trusted(known.backups))
     depth: dict[str, int] = {}
     left_out: dict[str, str] = {}
@@ -274,7 +279,7 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
     will_be = copied | {backup.backup_id for backup in missing}
     other = BinlogArchive(there, target.name) if there is not None else None
     binlogs = missing_binlogs(BinlogArchive(here, source.name), other, will_be, known.backups)
-    proved = frozenset(provenance.proofs)
+    proved = frozenset(provenance.for_removal.proofs)
     return CopyPlan(
         source.name, known.backups, tuple(missing), len(copied), left_out, known.unreadable, binlogs, proved
     )
@@ -317,7 +322,7 @@ def copy(source: Instance, target: Instance) -> CopyResult:
                 if backup.backup_id in planned.known:
                     host_backup_record.note_stored(target, there, manifest, backup.digest)
                 extend_locks(target, there, backup.backup_id)
-            except (DamagedError, NotFound) as error:
+            except (DamagedError, NotFound, ConsistencyError) as error:
                 failed[backup.backup_id] = error.message
                 target.events.warn(f"backup {backup.backup_id} could not be copied: {error.message}")
                 continue

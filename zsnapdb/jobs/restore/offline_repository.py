@@ -84,6 +84,18 @@ def archive_of(
     return _HostArchive(repository, instance.name, sets, target, only)
 
 
+def known_archive_of(instance: Instance, repository: Repository, target: Target | None = None) -> Archive:
+    """Return the contents of `archive_of` that this host knows.
+
+    A replay executes the statements of the binlogs, so a foreign binlog is used only after its adoption. A host that
+    cannot distinguish its own binlogs gets the whole archive.
+    """
+    # Import late: a plan without an archive does not need this module.
+    from zsnapdb.jobs.record import own_archived_binlogs
+
+    return own_archived_binlogs.known_part(instance, repository, archive_of(instance, repository, target).load())[0]
+
+
 def offline_repository(instance: Instance) -> Repository | None:
     """Return the stand-in without reading the store; None if no set on this host can be the base."""
     return _stand_in(instance) if local_snapshot.load(instance) else None

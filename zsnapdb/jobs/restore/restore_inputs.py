@@ -377,6 +377,8 @@ def read_known(
     needs_archive = reads_archive and not isinstance(target, AtBackup)
     archive = archive_of(instance, repository, target).load() if needs_archive else None
     catalogue, checked = catalogue_of(instance, repository, archive)
+    # A replay executes the statements of the binlogs, so foreign binlogs are used only after their adoption.
+    archive = checked.known_archive or archive
     known = RestoreFacts(instance, repository, target, requested, catalogue, checked, archive, history, accepts_older)
     known.refuse_without_any()
     return known

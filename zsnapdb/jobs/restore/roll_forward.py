@@ -14,7 +14,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import affected_replicas
 from zsnapdb.jobs.restore.backup_selection import choose, first_manifest, local_binlogs, replay_steps
 from zsnapdb.jobs.restore.handover_plan import Handover, handover_step
-from zsnapdb.jobs.restore.offline_repository import archive_of, open_for_restore
+from zsnapdb.jobs.restore.offline_repository import known_archive_of, open_for_restore
 from zsnapdb.jobs.restore.plan import copy_of
 from zsnapdb.jobs.restore.run_lifecycle import Confirm
 from zsnapdb.jobs.restore.server_restore import RestoreResult, execute_continued
@@ -163,7 +163,7 @@ def _with_replay(
     The later point becomes the plan's point.
     """
     manifest = first_manifest(instance, repository, planned)
-    archive = archive_of(instance, repository).load()
+    archive = known_archive_of(instance, repository)
     local = local_binlogs([manifest], request.origin)
     chosen = choose(instance, repository, [manifest], target, archive, request.history, local)
     wanted = [log for step in chosen.replays(_WHOLE) for log in step.logs]

@@ -13,6 +13,8 @@ from zsnapdb.planning.binlog.archive import KnownArchived, ServerBinlog
 from zsnapdb.planning.binlog.route import BackupPoint, Route, RouteFile, RouteMap
 from zsnapdb.planning.clock_guard import RemovalTime
 
+_LATEST = datetime(9000, 1, 1, tzinfo=UTC).timestamp()
+
 
 @dataclass(frozen=True)
 class DumpConnection:
@@ -53,6 +55,8 @@ def ages_of(written: Sequence[float], time: RemovalTime) -> list[float]:
     than that of the previous binlog is raised to the latter. A time in the future is limited to that of the next
     binlog. If the clock was behind, the time of the next binlog is used.
     """
+    # The server's account can set any time, also one outside of the calendar.
+    written = [min(max(at, 0.0), _LATEST) for at in written]
     times, following = list(written), math.inf
     moments = [datetime.fromtimestamp(at, UTC) for at in written]
     is_future = [time.is_from_future(moment) for moment in moments]

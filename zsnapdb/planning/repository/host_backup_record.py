@@ -563,7 +563,7 @@ def judge_marker(note: str) -> tuple[StoredFinding, ...]:
     """Return a finding if the repository was opened without its marker. `note` is the message that says so."""
     if not note:
         return ()
-    hint = "check who can write to the bucket; `zsnapdb init` writes the marker again"
+    hint = "check who can write to the bucket; remove a replaced marker; then `zsnapdb init` writes it again"
     return (StoredFinding(StoredKind.MARKER_MISSING, note.partition("; run ")[0], hint),)
 
 

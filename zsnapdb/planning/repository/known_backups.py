@@ -167,7 +167,11 @@ def judge(
     removed = {backup.backup_id: backup for backup in record.removed}
     ids = frozenset((*stored, *(backup.backup_id for backup in local if backup.backup_id not in removed)))
     if is_signed:
-        return _of_signed(there, stored, unbelieved or {}, ids)
+        links = {link.backup_id: link for link in there}
+        begun = frozenset(
+            name for name, one in removed.items() if name not in stored and _is_begun(one, links.get(name), digests)
+        )
+        return _of_signed(there, stored, unbelieved or {}, ids, begun)
     here = {backup.backup_id: frozenset(backup.guids.items()) for backup in local}
     twins = {_guids(backup): backup.backup_id for backup in record.stored}
     twins |= {guids: name for name, guids in here.items()}
@@ -182,7 +186,7 @@ def judge(
             else:
                 foreign[name] = "it was rewritten: its manifest is not the one that this host stored under this id"
                 rewritten.append(name)
-        elif name in removed and not removed[name].acknowledged and _snapshots(link) == set(removed[name].guids):
+        elif name in removed and _is_begun(removed[name], link, digests):
             proofs[name] = KnownBy.RECORD
         elif name not in removed and here.get(name) == _guids(link):
             proofs[name] = KnownBy.SNAPSHOTS
@@ -208,12 +212,16 @@ def judge(
 
 
 def _of_signed(
-    there: Sequence[Link], stored: Mapping[str, RecordedBackup], unbelieved: Mapping[str, str], ids: frozenset[str]
+    there: Sequence[Link],
+    stored: Mapping[str, RecordedBackup],
+    unbelieved: Mapping[str, str],
+    ids: frozenset[str],
+    begun: frozenset[str],
 ) -> Provenance:
     """Return the provenance in a repository where this host trusts only signed or recorded manifests."""
     rewritten = [name for name in unbelieved if name in stored and stored[name].manifest is not None]
     by_key = {link.backup_id: KnownBy.SIGNATURE for link in there}
-    return Provenance(True, by_key, dict(unbelieved), tuple(rewritten), frozenset(rewritten), stored=ids)
+    return Provenance(True, by_key, dict(unbelieved), tuple(rewritten), frozenset(rewritten), begun, stored=ids)
 
 
 def _heritage(
@@ -232,8 +240,11 @@ def _why(name: str, removed: Mapping[str, RemovedBackup], twin: str | None) -> s
     return "this host did not store it" + (f"; it names the snapshots of {twin}" if twin else "")
 
 
-def _snapshots(link: Link) -> set[int]:
-    return {volume.guid for volume in link.volumes}
+def _is_begun(removed: RemovedBackup, link: Link | None, digests: Mapping[str, str]) -> bool:
+    """Return whether the backup is the one whose removal this host began, with the same snapshots and manifest."""
+    if link is None or removed.acknowledged or removed.manifest not in (None, digests.get(link.backup_id, "")):
+        return False
+    return {volume.guid for volume in link.volumes} == set(removed.guids)
 
 
 def _guids(link: Link) -> frozenset[tuple[str, int]]:
@@ -304,7 +315,7 @@ def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFi
         StoredFinding(
             StoredKind.FOREIGN,
             f"the archive has {quantity(len(names), 'binlog')} whose descriptions this host does not know"
-            f" ({newest_of(names)}); no objective counts them",
+            f" ({newest_of(names)}); no objective, restore or purge uses them",
             f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them",
         ),
     )

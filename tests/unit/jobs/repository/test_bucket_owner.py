@@ -21,9 +21,10 @@ from zsnapdb.planning.repository.host_backup_record import StoredKind
 from zsnapdb.planning.repository.local_snapshot_sets import LocalLimits, LocalSnapshot
 from zsnapdb.planning.repository.retention import Unrestorable
 from zsnapdb.planning.restore.point_forms import AtBackup
-from zsnapdb.repository import layout, verifications
+from zsnapdb.repository import layout, stored_document, verifications
 from zsnapdb.repository.backup_marks import Unfinished
 from zsnapdb.repository.keyring import Keyring
+from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.zfs import datasets, destruction
 
@@ -130,6 +131,31 @@ def test_marker_is_written_again_with_the_id_of_own_manifests(site: Site) -> Non
     assert site.instance().open_repository().id == repository.id
     assert set(inventory.inventory(site.instance()).foreign) <= {forged}
     assert [entry.manifest.backup_id for entry in inventory.inventory(site.instance()).entries] == names
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+@pytest.mark.parametrize("marker", [Marker(id="ffffffffffffffff").encode(), b"?"], ids=["other", "unreadable"])
+def test_replaced_marker_makes_no_other_repository(site: Site, marker: bytes, signs: bool) -> None:
+    if signs:
+        site.begin_to_sign()
+    names = site.fill([None] * 3)
+    repository = site.instance().open_repository()
+    repository.overwrite(layout.MARKER, marker)
+    forge(site, names[-1], "aaaa", repository_id="ffffffffffffffff")
+    again = site.instance().open_or_create_repository()
+    assert (again.id, site.instance().open_repository().id) == (repository.id, repository.id)
+    assert restore_known.newest_backup(site.instance(), again, accepts_older=True) == names[-1]
+    found = protection_status.status(site.instance()).missing
+    assert StoredKind.MARKER_MISSING in [one.kind for one in found]
+    assert again.get(layout.MARKER) == marker
+
+
+def test_repository_that_was_replaced_on_purpose_has_the_id_in_its_marker(site: Site) -> None:
+    names = site.fill([None] * 2)
+    repository = site.instance().open_repository()
+    repository.delete_many([layout.manifest("main", name) for name in names])
+    repository.overwrite(layout.MARKER, Marker(id="ffffffffffffffff").encode())
+    assert site.instance().open_or_create_repository().id == "ffffffffffffffff"
 
 
 def test_forged_check_makes_prune_remove_no_whole_backup(site: Site) -> None:
@@ -274,3 +300,45 @@ def test_unfinished_backup_of_another_host_is_not_swept_and_a_planted_mark_ends_
     site.later(days=60)
     swept = {one.leftover.backup_id: one.remove for one in plan(site).leftovers}
     assert swept == {own: True, planted: False, others: False}
+
+
+@pytest.mark.parametrize(("is_altered", "signs"), [(False, False), (True, False), (False, True)])
+def test_removed_backup_that_is_put_back_counts_for_nothing(site: Site, is_altered: bool, signs: bool) -> None:
+    if signs:
+        site.begin_to_sign()
+    site.keep = "last = 2"
+    names = site.fill([None] * 4)
+    instance, repository = site.instance(), site.instance().open_repository()
+    key = layout.manifest("main", names[0])
+    body = repository.get(key)
+    assert names[0] in prune(site).removed
+    before = protection_status.status(instance).health.facts.window_start
+    if is_altered:
+        fields = json.loads(body.partition(b"\n")[0]) | {"createtxg": 2**60, "sequence": 99}
+        body = stored_document.with_digest(json.dumps(fields).encode())
+    repository.overwrite(key, body)
+    assert restore_known.newest_backup(instance, repository, accepts_older=False) == names[-1]
+    assert protection_status.status(instance).health.facts.window_start == before
+    provenance = host_backup_record.checked_backups(instance, repository)[1].provenance
+    assert (names[0] in provenance.foreign, names[0] in provenance.begun) == (is_altered, not is_altered)
+    assert prune(site).removed == (() if is_altered else (names[0],))
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+def test_found_damage_stays_known_if_its_record_is_removed(site: Site, signs: bool) -> None:
+    if signs:
+        site.begin_to_sign()
+    site.keep = "last = 1"
+    names = site.fill([None] * 3)
+    repository = site.instance().open_repository()
+    key = next(iter(repository.sizes(layout.chunks_of_backup("main", names[2]))))
+    body = repository.get(key)
+    repository.overwrite(key, body[:-1] + bytes([body[-1] ^ 1]))
+    verify.verify(site.instance(), Depth.READ)
+    assert prune(site).removed == (names[0],)
+    repository.delete_many([listed.key for listed in repository.list(layout.verifications("main"))])
+    assert prune(site).removed == ()
+    assert [one.name for one in protection_status.status(site.instance()).known_damage] == [names[2]]
+    repository.overwrite(key, body)
+    verify.verify(site.instance(), Depth.READ)
+    assert prune(site).removed == (names[1],)

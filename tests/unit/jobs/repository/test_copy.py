@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.unit.support.binlog_archive import ID, INCARNATION, NAME, add, rotated
-from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies
-from zsnapdb.base.errors import ConfigError, ConsistencyError, NotFound, RepositoryError, UsageError
+from tests.unit.support.stored_backups import DyingStore, Killed, Site, dies, guid_of
+from zsnapdb.base.errors import ConfigError, NotFound, RepositoryError, UsageError
+from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.repository import copy as job
 from zsnapdb.jobs.repository import verify
 from zsnapdb.jobs.repository.copy import CopyResult
 from zsnapdb.planning.binlog.route_elements import CompleteUntil
+from zsnapdb.planning.repository.host_backup_record import LocalBackup
 from zsnapdb.repository import backup_marks, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive, remove_unneeded
+from zsnapdb.repository.stored_document import with_digest
 from zsnapdb.repository.verifications import Depth
 from zsnapdb.store.local import LocalStore
 
@@ -167,9 +171,46 @@ def test_another_backup_with_the_same_id_is_never_overwritten(site: Site) -> Non
             there(site).put(key, b"another")
 
     site.wraps["there"] = lambda store: DyingStore(store, meanwhile)
-    with pytest.raises(ConsistencyError, match="read back different"):
-        copy(site)
+    result = copy(site)
+    assert (list(result.failed), result.is_whole) == ([name], False)
+    assert "read back different" in result.failed[name]
     assert there(site).get(key) == b"another"
+
+
+def test_planted_manifest_is_no_copy_and_stops_no_other(site: Site) -> None:
+    names = site.fill([None] * 2)
+    key = layout.manifest("main", names[0])
+    line = site.instance().open_repository().get(key).partition(b"\n")[0]
+    planted = with_digest(line.replace(b'"zfs_version":"', b'"zfs_version":"planted '))
+    assert planted.partition(b"\n")[0] != line
+    copy(site)
+    there(site).delete(layout.manifest("main", names[1]))
+    there(site).put(key, planted)
+    result = copy(site)
+    assert (list(result.failed), result.copied, result.is_whole) == ([names[0]], (names[1],), False)
+    assert there(site).get(key) == planted
+
+
+def test_planted_binlog_is_no_copy(site: Site) -> None:
+    here = active(site)
+    copy(site)
+    archive(site, "there").commit(rotated(archive(site, "there"), BINLOG[:400]))
+    assert list(copy(site).binlogs.failed) == [NAME]
+    here.commit(rotated(here, BINLOG))
+    assert list(copy(site).binlogs.failed) == [NAME]
+
+
+def test_copies_of_backups_that_only_snapshots_prove_are_not_recorded(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = site.fill([None] * 2)
+    shutil.rmtree(site.host.records)
+    local = [LocalBackup(name, {"data": guid_of(at, 0), "parent": guid_of(at, 1)}) for at, name in enumerate(names)]
+    monkeypatch.setattr(host_backup_record, "_local_backups", lambda *_: local)
+    assert copy(site).copied == tuple(names)
+    monkeypatch.setattr(host_backup_record, "_local_backups", lambda *_: [])
+    second = site.instance("there")
+    assert not host_backup_record.checked_backups(second, second.open_repository())[1].provenance.proofs
 
 
 def test_a_store_that_refuses_ends_it_with_its_error(site: Site) -> None:

@@ -237,6 +237,81 @@ def test_forged_document_makes_nothing_better(
     assert new.restore_seconds is None
 
 
+def covering_segment(forger: Forger) -> None:
+    """A segment from the first byte, longer than the active binlog."""
+    active = BinlogArchive(forger.repository, "main").load().files[-1]
+    first = active.segments[0]
+    span = first.span.model_copy(update={"end": 10**7})
+    forged = first.model_copy(update={"end": 10**7, "span": span})
+    key = layout.segment("main", active.incarnation, active.name, 0, 10**7)
+    forger.put(key, json.loads(forged.encode()))
+
+
+def unreadable_segment(forger: Forger) -> None:
+    active = BinlogArchive(forger.repository, "main").load().files[-1]
+    forger.repository.overwrite(layout.segment("main", active.incarnation, active.name, 0, 10**7), b"?")
+
+
+def rotated_active(forger: Forger) -> None:
+    """A description that says that the active binlog was rotated."""
+    rotated, *_, active = BinlogArchive(forger.repository, "main").load().files
+    forged = rotated.model_copy(update={"name": active.name})
+    forger.put(layout.rotated_binlog("main", active.incarnation, active.name), json.loads(forged.encode()))
+
+
+def unreadable_rotated(forger: Forger) -> None:
+    active = BinlogArchive(forger.repository, "main").load().files[-1]
+    forger.repository.overwrite(layout.rotated_binlog("main", active.incarnation, active.name), b"?")
+
+
+HIDING: list[Callable[[Forger], None]] = [covering_segment, unreadable_segment, rotated_active, unreadable_rotated]
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+@pytest.mark.parametrize("forge", HIDING, ids=lambda forge: forge.__name__)
+def test_forged_description_hides_no_binlog_and_lets_none_go(
+    protected: ProtectedServer, forge: Callable[[Forger], None], signs: bool
+) -> None:
+    if signs:
+        protected.site.begin_to_sign()
+        protected.server.commit(1)
+        protected.look()
+    before, now = protected.status().health.facts, protected.instance().host.now()
+    assert before.newest_point is not None
+    repository = Repository.open(*protected.instance().open_store(), Keyring())
+    active = BinlogArchive(repository, "main").load().files[-1]
+    bodies = layout.segment_bodies("main", active.incarnation, active.name)
+    archived = set(repository.sizes(bodies))
+    forge(Forger(repository, protected.backups[0], now.astimezone(UTC)))
+    assert protected.status().health.facts.newest_point == before.newest_point
+    protected.look()
+    assert archived <= set(repository.sizes(bodies))
+    protected.server.commit(2)
+    protected.look()
+    protected.server.rotate()
+    protected.server.commit(1)
+    protected.look()
+    after = protected.status().health.facts.newest_point
+    assert after is not None
+    assert after > before.newest_point
+    assert len({file.incarnation for file in BinlogArchive(repository, "main").load().files}) == 1
+    protected.plan("latest")
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [next_binlog, new_segment, whole_history, covering_segment, rotated_active],
+    ids=lambda forge: forge.__name__,
+)
+def test_foreign_binlog_is_in_no_restore(protected: ProtectedServer, forge: Callable[[Forger], None]) -> None:
+    before, now = protected.plan("latest"), protected.instance().host.now()
+    repository = Repository.open(*protected.instance().open_store(), Keyring())
+    forge(Forger(repository, protected.backups[0], now.astimezone(UTC)))
+    after = protected.plan("latest")
+    assert after.point == before.point
+    assert [step.logs for step in after.replays] == [step.logs for step in before.replays]
+
+
 MANY = 70
 """More forged documents of a kind than any reader has ever looked at."""
 

@@ -117,3 +117,10 @@ def test_binlog_of_a_clock_that_was_behind_is_as_young_as_the_next() -> None:
     written = [now.timestamp() - age for age in (3 * day + hour, 3 * day + 60, 3 * day - hour, 60.0)]
     assert ages_of(written, RemovalTime(now, now, early=(off,)))[2:] == [60.0, 60.0]
     assert ages_of([*written[:2], 0.0, written[3]], RemovalTime(now, now))[2:] == [60.0, 60.0], "such as 1970"
+
+
+@pytest.mark.parametrize("at", [-(10**15), -1.0, 10**12, 2.0**60])
+def test_time_outside_of_the_calendar_makes_no_binlog_older(at: float) -> None:
+    now = datetime(2026, 11, 29, 12, tzinfo=UTC)
+    written = [now.timestamp() - 60, float(at), now.timestamp() - 30]
+    assert ages_of(written, RemovalTime(now, now))[:2] in ([60.0, 30.0], [60.0, 60.0])
