@@ -19,7 +19,7 @@ from zsnapdb.planning.repository.production_restores import (
     ProductionRestore,
     ProductionRestoreRecord,
 )
-from zsnapdb.zfs import datasets, snapshots, version
+from zsnapdb.zfs import datasets, replaced_data, snapshots, version
 
 
 def read_production_restores(instance: Instance) -> ProductionRestoreRecord:
@@ -73,12 +73,19 @@ def rolled_back(
         if backups[-1].pool_guid != pool_guid:
             return {}
         guids, oldest = snapshots.known_states(places)
+        lost: Collection[int] = ()
+        if any(volume.guid in guids for volume in backups[-1].volumes):
+            lost = frozenset(replaced_data.abandoned_bookmarks(places, if_unknown=False).values())
     except (ZsnapdbError, OSError):
         return {}
-    points = ProductionPoints(pool_guid, guids, oldest)
+    points = ProductionPoints(pool_guid, guids, oldest, lost)
     names = planning.rolled_back(backups, points, read_production_restores(instance))
-    why = f"no volume of {instance.name} has a snapshot or bookmark of it, as after `zfs rollback`"
-    return dict.fromkeys(names, why)
+    what = (
+        "data that comes from it, as after `zfs receive -F`"
+        if lost
+        else ("a snapshot or bookmark of it, as after `zfs rollback`")
+    )
+    return dict.fromkeys(names, f"no volume of {instance.name} has {what}")
 
 
 def note_production_restore(instance: Instance, made: ProductionRestore) -> None:
