@@ -46,7 +46,7 @@ def locate(
         PreflightError: a volume has no snapshot of a newer set, and `accepts_older` is not set.
     """
     local = find_local(settings, instance, requested)
-    newer = stored_after(instance, local.set, version.pool_guid(local.pool)) if local and requested == LATEST else ()
+    newer = stored_after(instance, local.set) if local and requested == LATEST else ()
     if local is not None and not newer:
         if requested == LATEST:
             require_whole(instance, local.set, accepts_older=accepts_older)
