@@ -139,10 +139,11 @@ def is_kept_state(
 ) -> bool | None:
     """Return whether a bookmark without its snapshot is an earlier state of its dataset; None if that is unknown.
 
-    All numbers are transaction groups of one pool: those of the bookmark, of the dataset's snapshots, of the
-    replacements of its data, and the first one with a record of replacements (None: there is no record). A replacement
-    destroys all snapshots after the state that it keeps. So the bookmark is an earlier state if a snapshot between the
-    bookmark and the next replacement still exists.
+    All numbers are transaction groups of one pool. `snapshots` and `replacements` are those of the dataset. `first` is
+    the first group with a record of replacements (None: there is no record).
+
+    A replacement destroys all snapshots after the state that it keeps. So the bookmark is an earlier state if a
+    snapshot between the bookmark and the next replacement still exists.
     """
     if first is None or first > bookmark:
         return None
