@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .in_guest import Lab, everything, zfs
+from .in_guest import SERVER, Lab, everything, run, zfs
 
 pytestmark = pytest.mark.any_server
 HOME = "tank/zsnapdb/clones"
@@ -84,3 +84,54 @@ def test_guid_of_a_clone_refuses_a_later_clone_of_the_name(lab: Lab, clone: dict
         assert (refused.code, "there is no clone p" in refused.stderr) == (2, True), refused.stderr
         assert everything() == before
     assert lab.zsnapdb("clone", "reset", "p", "--guid", later["guid"]).code == 0
+
+
+def test_bookmark_of_replaced_data_is_no_base(lab: Lab, first: dict[str, Any]) -> None:
+    """`zfs receive -F` goes back to the data of an older replica, and keeps the bookmarks of later backups."""
+    places = ("tank/mysql", "tank/mysql/data")
+    zfs("snapshot", "-r", "tank/mysql@replicated")
+    zfs("snapshot", "-r", "tank/mysql@received")
+    made = lab.zsnapdb("backup", "--json").json["backup"]
+    run(SERVER, "stop")
+    for place in places:
+        # Production stands in for the replica. The stream is a later state of the replica.
+        if place == places[0]:
+            zfs("unmount", "tank/mysql/data")
+        received = f"{place}@received"
+        send, receive = f"zfs send -i @replicated {received} >/s", f"zfs receive -F {place} </s"
+        done = run("sh", "-c", f"{send} && zfs destroy {received} && {receive}")
+        assert done.code == 0, done.stderr
+    for place in places:
+        if zfs("get", "-H", "-o", "value", "mounted", place) == ["no"]:
+            zfs("mount", place)
+    run(SERVER, "start")
+    left = [name.partition("zsnapdb-")[2] for name in everything() if name.startswith("tank/mysql#")]
+    assert any(name.startswith(made["backup_id"]) for name in left)
+    planned = lab.zsnapdb("clone", "create", "main", "--name", "x", "--plan")
+    assert f"{made['backup_id']}: no volume of main has data that comes from it" in planned.stderr, planned.stderr
+    later = lab.zsnapdb("backup", "--json").json["backup"]
+    bases = {volume["from_guid"] for volume in later["volumes"]}
+    assert bases.isdisjoint(volume["guid"] for volume in made["volumes"])
+    for place in places:
+        for name in ("replicated", "received"):
+            zfs("destroy", f"{place}@{name}")
+
+
+@pytest.mark.parametrize("change", ["inherit", "rename"])
+def test_newest_set_without_properties_or_name_lets_no_older_set_be_the_latest(
+    lab: Lab, clone: dict[str, Any], change: str
+) -> None:
+    short = f"zsnapdb-{clone['backup_id']}"
+    names = [f"{place}@{short}" for place in ("tank/mysql", "tank/mysql/data")]
+    state = zfs("get", "-H", "-o", "value", "zsnapdb:state", names[0])[0]
+    for name in names:
+        zfs("inherit", "zsnapdb:state", name) if change == "inherit" else zfs("rename", name, "@manual")
+    try:
+        refused = lab.zsnapdb("clone", "create", "main", "--name", "x", "--plan")
+        assert (refused.code, "changed the names or zsnapdb's properties of tank/mysql" in refused.stderr) == (4, True)
+    finally:
+        for name in names:
+            if change == "rename":
+                zfs("rename", f"{name.partition('@')[0]}@manual", name)
+            zfs("set", f"zsnapdb:state={state}", name)
+    assert lab.zsnapdb("clone", "create", "main", "--name", "x", "--plan").code == 0

@@ -143,6 +143,23 @@ def made_after(groups: Mapping[str, int], createtxg: int) -> list[str]:
     return [name for name, made in groups.items() if made > createtxg]
 
 
+def is_kept_state(
+    bookmark: int, snapshots: Iterable[int], replacements: Iterable[int], first: int | None
+) -> bool | None:
+    """Return whether a bookmark without its snapshot is an earlier state of its dataset; None if that is unknown.
+
+    All numbers are transaction groups of one pool. `snapshots` and `replacements` are those of the dataset. `first` is
+    the first group with a record of replacements (None: there is no record).
+
+    A replacement destroys all snapshots after the state that it keeps. So the bookmark is an earlier state if a
+    snapshot between the bookmark and the next replacement still exists.
+    """
+    if first is None or first > bookmark:
+        return None
+    later = [group for group in replacements if group > bookmark]
+    return not later or any(bookmark <= made < min(later) for made in snapshots)
+
+
 def in_order(
     stored: Iterable[P], believed: Collection[str] | None = None, abandoned: Mapping[str, int] = NOTHING
 ) -> list[P]:

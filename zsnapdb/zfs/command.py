@@ -99,7 +99,13 @@ def not_started(program: str, error: OSError) -> PreflightError:
     )
 
 
-def run(argv: Sequence[str], *, timeout: float = 60.0, errors: str = "replace") -> str:
+def run(
+    argv: Sequence[str],
+    *,
+    timeout: float = 60.0,
+    errors: str = "replace",
+    most_bytes: int = program_start.MOST_BYTES,
+) -> str:
     """Run one command to its end and return its stdout. Raise the error of `failure` if it fails.
 
     `errors` is for bytes that are not UTF-8. With `replace`, a user property with such bytes differs from every value
@@ -110,7 +116,7 @@ def run(argv: Sequence[str], *, timeout: float = 60.0, errors: str = "replace") 
     command.
     """
     try:
-        done = program_start.run(argv, timeout=timeout, own_group=True)
+        done = program_start.run(argv, timeout=timeout, own_group=True, most_bytes=most_bytes)
     except FileNotFoundError as error:
         raise PreflightError(
             f"the command {argv[0]} was not found", hint="install the ZFS user tools (zfsutils-linux)"

@@ -344,11 +344,16 @@ def known_states(places: Collection[str]) -> tuple[frozenset[int], int | None]:
     That is the lowest transaction group of the datasets' own snapshots and bookmarks (None: there are none). NotFound
     if a dataset does not exist.
     """
-    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot,bookmark", "-o", "guid,createtxg", *places]
-    points = [(number_in(guid, argv), number_in(group, argv)) for guid, group in table(argv, 2)]
+    points = created_points(places)
     origins = [guid for guid in map(datasets.origin_guid, places) if guid is not None]
     groups = creation_order.by_creation((group for _, group in points), lambda group: group)
     return frozenset((*(guid for guid, _ in points), *origins)), groups[0] if groups else None
+
+
+def created_points(places: Collection[str]) -> list[tuple[int, int]]:
+    """Return GUID and transaction group of each snapshot and bookmark of the datasets. NotFound if one is missing."""
+    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot,bookmark", "-o", "guid,createtxg", *places]
+    return [(number_in(guid, argv), number_in(group, argv)) for guid, group in table(argv, 2)]
 
 
 def send_points_there(places: Collection[str]) -> dict[str, SendPoints]:

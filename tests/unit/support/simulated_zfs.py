@@ -33,9 +33,12 @@ class SimulatedZfs:
         self.snapshots: dict[str, Snap] = {}
         self.bookmarks: dict[str, Snap] = {}
         self.guid = 100
+        self.history = "2026-11-20.10:00:00 [txg:4] create pool version 5000\n"
 
     def run(self, argv: list[str]) -> str:
         """Run the zfs command and return its output; errors as from the command module."""
+        if argv[:3] == ["zpool", "history", "-i"]:
+            return self.history
         assert argv[0] == "zfs"
         return str(getattr(self, f"_zfs_{argv[1]}")(argv[2:]))
 

@@ -46,7 +46,7 @@ from zsnapdb.store.local import LocalStore
 from zsnapdb.stream.chunks import Codec
 from zsnapdb.stream.download import download
 from zsnapdb.stream.upload import UploadSettings
-from zsnapdb.zfs import command, datasets, holds, libzfs, snapshots, version
+from zsnapdb.zfs import command, datasets, holds, libzfs, replaced_data, snapshots, version
 from zsnapdb.zfs.snapshot_files import SnapshotNames
 
 CHUNK = 4096
@@ -173,7 +173,7 @@ class World:
 
     # Fakes of ZFS, the server, the snapshot and the stream.
 
-    def run(self, argv: list[str], *, timeout: float = 60.0) -> str:
+    def run(self, argv: list[str], *, timeout: float = 60.0, most_bytes: int = 0) -> str:
         """Run the zfs command. Each change is a step."""
         self.alive()
         if is_change(argv):
@@ -331,7 +331,7 @@ def made(folder: Path) -> Iterator[World]:
     """Yield a world in which backups run."""
     with pytest.MonkeyPatch.context() as patch:
         world = World(folder)
-        for module in (command, holds, snapshots, datasets):
+        for module in (command, holds, snapshots, datasets, replaced_data):
             patch.setattr(module, "run", world.run)
         patch.setattr(libzfs, "load", lambda: None)
         patch.setattr(instance_snapshots, "snapshot_names", world.named)

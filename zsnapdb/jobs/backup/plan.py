@@ -44,7 +44,7 @@ from zsnapdb.repository.catalogue import Summaries, Summary
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import known_damage
 from zsnapdb.stream.chunks import Workspace, room_for
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import datasets, replaced_data, snapshots
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 _BLOCK, _BLOCKS = 128 << 10, 64
@@ -255,6 +255,11 @@ def plan(
         # A restore may have received the snapshot of a newer backup, or the snapshot may have been renamed.
         local = _all_points(instance)
         base = base_among(local)
+    lost = _abandoned(local, base.base)
+    if lost:
+        local = {role: {guid: name for guid, name in own.items() if name not in lost} for role, own in local.items()}
+        base = base_among(local)
+        damaged += [fitness.warning("base", lost[name], "see `zpool history -i`") for name in sorted(lost)]
     unfinished = tuple(interrupted.look(instance, repository, fresh=fresh)) if repository is not None else ()
     form = choose_format(instance, observed.volumes, base.base, known.backups)
     sent_from = {volume.role: local[volume.role][volume.guid] for volume in base.base.volumes} if base.base else {}
@@ -290,6 +295,23 @@ def refuse_clear(instance: Instance, observed: Observation) -> None:
     error = fitness.objection(findings)
     if error is not None:
         raise error
+
+
+def _abandoned(local: Mapping[str, Mapping[int, str]], base: Summary | None) -> dict[str, str]:
+    """Return the bookmarks that cannot be a base, each with the reason. Empty if the base needs no bookmark."""
+    used = [local[volume.role][volume.guid] for volume in base.volumes] if base is not None else []
+    marks = [name for name in used if "#" in name]
+    if not marks:
+        return {}
+    places = {name.partition("#")[0] for own in local.values() for name in own.values() if "#" in name}
+    lost = replaced_data.abandoned_bookmarks(places, if_unknown=True)
+    if lost.keys().isdisjoint(marks):
+        return {}
+    return {
+        name: f"bookmark {name} is no base: nothing proves that the present data comes from it, because"
+        " `zfs receive -F` keeps the bookmarks of data that it replaces"
+        for name in lost
+    }
 
 
 def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) -> dict[str, dict[int, str]]:

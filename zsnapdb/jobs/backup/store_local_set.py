@@ -189,7 +189,7 @@ def open_set(instance: Instance, requested: str) -> OutageSnapshot:
             hint="`zsnapdb list --local` lists the sets; one with state `local` can be stored",
         )
     if requested == LATEST:
-        require_whole(instance, sets[name].createtxg)
+        require_whole(instance, sets[name])
     manifest = next((one for one in known if one.backup_id == name), None)
     if manifest is None:
         raise PreflightError(

@@ -15,15 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from zsnapdb.base import files
+from zsnapdb.base.domain_types import is_backup_id
 from zsnapdb.base.errors import BusyError, PreflightError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.base.snapshot_set_properties import (
     BACKUP_PROPERTY,
     INSTANCE_PROPERTY,
+    LIVE,
     LOCAL,
     MARKS,
+    REPLACED,
     STATE_PROPERTY,
+    STORED,
+    TAKEN,
     set_named,
     snapshot_name,
 )
@@ -228,12 +233,32 @@ class SetsHere:
         return [one for one in late if whole[one.snapshot.name] < volumes]
 
     def _late_among(self, torn: Collection[str], group: int, states: Collection[str]) -> list[OwnedSnapshot]:
+        seen = self._made_after(group, torn, MARKS)
+        return [one for one in _of_sets(self.instance.name, seen) if _is_in(one, states)]
+
+    def changed_after(self, group: int) -> list[OwnedSnapshot]:
+        """Return the snapshots of sets that were created after the transaction group and lost name or properties.
+
+        zsnapdb sets name and properties together. So another program changed them. A snapshot with the name of a set
+        and without zsnapdb's properties was received, or lost the properties.
+        """
+        # The first property is always set, so that snapshots without zsnapdb's properties are read too.
+        columns = (HOLDS, *MARKS)
+        if self.listed is None:
+            known = {one.snapshot.full_name: one for one in snapshots.list_owned(self.places, columns)}
+            groups = {name: one.snapshot.createtxg for name, one in known.items()}
+            late = [known[name] for name in creation_order.made_after(groups, group)]
+        else:
+            late = self._made_after(group, None, columns)
+        return [one for one in late if _is_changed(self.instance.name, one)]
+
+    def _made_after(self, group: int, among: Collection[str] | None, columns: Sequence[str]) -> list[OwnedSnapshot]:
         names = []
         for place, listed in (self.listed or {}).items():
-            groups = snapshots.created_in(place, [name for name in listed.numbers if name in torn])
+            asked = [name for name in listed.numbers if among is None or name in among]
+            groups = snapshots.created_in(place, asked)
             names += [f"{place}@{name}" for name in creation_order.made_after(groups, group)]
-        seen = snapshots.owned_among(names, MARKS) if names else []
-        return [one for one in _of_sets(self.instance.name, seen) if _is_in(one, states)]
+        return snapshots.owned_among(names, columns) if names else []
 
     def _oldest_first(self) -> list[str]:
         """Return the names of sets that exist on all datasets, in ZFS's order of creation.
@@ -290,3 +315,15 @@ def _of_sets(instance: str, marked: Iterable[OwnedSnapshot]) -> list[OwnedSnapsh
         if one.properties[INSTANCE_PROPERTY] == instance
         and set_named(one.snapshot.name) == one.properties[BACKUP_PROPERTY]
     ]
+
+
+_STATES = frozenset((TAKEN, STORED, LIVE, LOCAL, REPLACED))
+
+
+def _is_changed(instance: str, one: OwnedSnapshot) -> bool:
+    """Return whether the snapshot has the name of a set without its properties, or the properties without the name."""
+    backup, owner, state = (one.properties[name] for name in MARKS)
+    named = set_named(one.snapshot.name)
+    if named == backup:
+        return state not in _STATES or owner == "-"
+    return named is not None or ((owner, is_backup_id(backup)) == (instance, True) and state in (STORED, LOCAL))

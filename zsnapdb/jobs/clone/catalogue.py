@@ -247,6 +247,7 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
 
     Raises:
         UnknownNameError: no clone has the name.
+        ConsistencyError: several clones have the name.
         DamagedError: the properties of the clone cannot be read.
     """
     one = _of_dataset(settings, host, name)
@@ -254,12 +255,22 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
         return one
     # After a rename, a handout from the pool or a swap, the name of a clone differs from its dataset's name.
     everything = known_clones(settings, host)
-    called = next((info for info in everything.copies if info.is_called(name)), None)
-    if called is None:
+    called = [info for info in everything.copies if info.is_called(name)]
+    if len(called) > 1:
+        # A swap may have exchanged two names while the properties were read.
+        everything = known_clones(settings, host)
+        called = [info for info in everything.copies if info.is_called(name)]
+    if not called:
         # Another program may have renamed its dataset.
         copies.find_or_none(everything, name)
         raise no_such_clone(name)
-    return called
+    if len(called) > 1:
+        raise ConsistencyError(
+            f"{len(called)} clones have the name {name}, because another program set a property of them",
+            hint=f"see `zfs get -r zsnapdb:label,zsnapdb:id {called[0].top.rpartition('/')[0]}`",
+            about=tuple(info.owner for info in called),
+        )
+    return called[0]
 
 
 def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:

@@ -46,10 +46,10 @@ def locate(
         PreflightError: a newer set lacks the snapshot of a volume, and `accepts_older` is not set.
     """
     local = find_local(settings, instance, requested)
-    newer = stored_after(instance, local.set, version.pool_guid(local.pool)) if local and requested == LATEST else ()
+    newer = stored_after(instance, local.set) if local and requested == LATEST else ()
     if local is not None and not newer:
         if requested == LATEST:
-            require_whole(instance, local.set.createtxg, accepts_older=accepts_older)
+            require_whole(instance, local.set, accepts_older=accepts_older)
         return cached_sets.prepared_form(home(settings, local.pool), local, rules)
     repository = instance.open_repository()
     known = repository.backup_ids(instance.name)
@@ -112,9 +112,9 @@ def _newest_stored(
     is_local = local is not None and _is_no_newer(stored, local)
     if local is None:
         _refuse_other_volumes(instance, stored)
-    group = local.set.createtxg if local is not None and is_local else _group_here(instance, stored)
-    if group is not None:
-        require_whole(instance, group, accepts_older=accepts_older)
+    made = local.set if local is not None and is_local else _group_here(instance, stored)
+    if made is not None:
+        require_whole(instance, made, accepts_older=accepts_older)
     return None if is_local else newest
 
 

@@ -39,7 +39,7 @@ from zsnapdb.planning import creation_order
 from zsnapdb.planning.clone.lease import FOREVER, SourceKind, read_stamp
 from zsnapdb.planning.server_copy.source_facts import ORIGIN_PROPERTY, Place, SourceServer, decode
 from zsnapdb.planning.server_family import family
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import datasets, replaced_data, snapshots
 
 if TYPE_CHECKING:
     from zsnapdb.planning.restore.plan import RestorePlan
@@ -249,9 +249,9 @@ def _guids(names: Sequence[str]) -> list[int | None]:
 def has_state(instance: Instance, origin: SourceServer, set_id: str) -> bool:
     """Return whether production still has a snapshot or bookmark of the set.
 
-    A `zfs rollback` to an earlier state destroys both. Production's datasets are those of the origin. If those do not
-    exist, as after `zfs rename`, the configured datasets are used. Return True if production is not on this host, or if
-    another program created the set.
+    A `zfs rollback` to an earlier state destroys both, and `zfs receive -F` only the snapshot. Production's datasets
+    are those of the origin. If those do not exist, as after `zfs rename`, the configured datasets are used. Return True
+    if production is not on this host, or if another program created the set.
     """
     known = [place.dataset for place in origin.volumes.values()], list((instance.settings.volumes or {}).values())
     places = next((one for one in known if one and all(datasets.exists(place) for place in one)), None)
@@ -260,8 +260,9 @@ def has_state(instance: Instance, origin: SourceServer, set_id: str) -> bool:
     short = f"{SNAPSHOT_PREFIX}{set_id}"
     if any(snapshots.created_in(place, [short]) for place in places):
         return True
-    marks = snapshots.bookmarks(places)
-    return any(name == f"{place}#{short}" for place, names in marks.items() for name in names.values())
+    marks = {name for names in snapshots.bookmarks(places).values() for name in names.values()}
+    left = marks & {f"{place}#{short}" for place in places}
+    return bool(left) and left.isdisjoint(replaced_data.abandoned_bookmarks(places, if_unknown=False))
 
 
 def origin_at(manifest: Manifest, planned: RestorePlan) -> SourceServer:

@@ -219,10 +219,14 @@ def known_copies(
             reason = " ".join(str(error).split())
             unreadable.append(UnreadableCopy(what, found.name, found.anchor, instance, reason))
     for dataset, listed in seen.items():
-        for anchor, former in _renamed(dataset, listed, mark).items():
+        for anchor, former in _unmarked(dataset, listed, mark).items():
             name, instance = anchor.rpartition("/")[2], listed[anchor][INSTANCE_PROPERTY].value
-            reason = f"its {mark} is {former}: another program renamed its dataset, or set the property"
-            repair = f"`zfs rename -u {anchor} {dataset}/{former}` or `zfs set {mark}={name} {anchor}` corrects it"
+            reason = f"its {mark} is {former or 'not set'}: another program " + (
+                "renamed its dataset, or set the property" if former else "changed the property"
+            )
+            repair = f"`zfs set {mark}={name} {anchor}` corrects it"
+            if former:
+                repair = f"`zfs rename -u {anchor} {dataset}/{former}` or {repair}"
             unreadable.append(UnreadableCopy(what, name, anchor, instance, reason, repair, former))
     return KnownCopies(what, copies, unreadable)
 
@@ -237,18 +241,18 @@ def _listed(
         return {}
 
 
-def _renamed(above: str, listed: Mapping[str, Properties], mark: str) -> Mapping[str, str]:
-    """Return the anchors whose mark contains another name, with this name. Another program renamed these datasets."""
-    marks = {
-        dataset: properties[mark]
-        for dataset, properties in listed.items()
-        if dataset.rpartition("/")[0] == above and properties[PHASE_PROPERTY].is_local
-    }
-    return {
-        dataset: marked.value
-        for dataset, marked in marks.items()
-        if marked.is_local and marked.value != dataset.rpartition("/")[2] and _NAME.fullmatch(marked.value)
-    }
+def _unmarked(above: str, listed: Mapping[str, Properties], mark: str) -> Mapping[str, str]:
+    """Return the anchors without the mark of their name, each with the name in its mark ("": no valid name).
+
+    Another program renamed these datasets, or changed their marks.
+    """
+    found = {}
+    for dataset, properties in listed.items():
+        parent, _, name = dataset.rpartition("/")
+        marked = properties[mark]
+        if parent == above and properties[PHASE_PROPERTY].is_local and marked != Property(name, "local"):
+            found[dataset] = marked.value if marked.is_local and _NAME.fullmatch(marked.value) else ""
+    return found
 
 
 def _below(above: str, listed: Mapping[str, Properties], mark: str) -> Iterator[CopyDatasets]:

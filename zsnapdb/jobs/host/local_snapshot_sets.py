@@ -73,17 +73,25 @@ def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
     return None
 
 
-def require_whole(instance: Instance, group: int, *, accepts_older: bool = False) -> None:
-    """Raise PreflightError if a set that ZFS created after this transaction group lacks the snapshot of a volume.
+def require_whole(instance: Instance, made: SnapshotSet | int, *, accepts_older: bool = False) -> None:
+    """Raise PreflightError if ZFS created a later set that is unusable, because another program changed its snapshots.
 
-    In this case an older set is not the latest one. `accepts_older`: only warn.
+    `made` is a set on this host, or the transaction group of a stored backup. In this case an older set is not the
+    latest one. `accepts_older`: only warn.
     """
     places = [name for name in instance.volumes.values() if datasets.exists(name)]
-    torn = SetsHere.look(instance, places).torn_after(group, (STORED, LOCAL), len(instance.volumes)) if places else []
-    if not torn:
+    if not places:
         return
-    left = ", ".join(one.snapshot.full_name for one in torn)
-    message = f"a newer snapshot set of {instance.name} is incomplete: another program left only {left}"
+    here, group = SetsHere.look(instance, places), made if isinstance(made, int) else made.createtxg
+    torn = here.torn_after(group, (STORED, LOCAL), len(instance.volumes))
+    # A restore receives snapshots without properties, but only on datasets without an older set.
+    changed = here.changed_after(group) if not torn and not isinstance(made, int) else []
+    if not torn and not changed:
+        return
+    left = ", ".join(one.snapshot.full_name for one in torn or changed)
+    message = f"a newer snapshot set of {instance.name} is incomplete: another program " + (
+        f"left only {left}" if torn else f"changed the names or zsnapdb's properties of {left}"
+    )
     if accepts_older:
         instance.events.warn(f"{message}; an older state is used")
         return

@@ -446,12 +446,17 @@ def trusted_backups(instance: Instance, repository: Repository) -> tuple[Summary
     return tuple(backup for backup in known.backups if backup.backup_id not in checked.unbelieved)
 
 
-def stored_after(instance: Instance, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
+def stored_after(instance: Instance, made: SnapshotSet) -> tuple[str, ...]:
     """Return the ids of backups that are later than a set of this host, according to its records.
 
     Only records about the configured address are read, and unreadable records are ignored. The repository is not read.
     """
-    return tuple(name for record in _records(instance) for name in record.stored_after(made, pool_guid))
+    places = sorted({one.dataset for one in made.snapshots.values()})
+    return tuple(
+        name
+        for record in _records(instance)
+        for name in record.stored_after(made, production_restores.recorded_pool_guid(places, record.stored))
+    )
 
 
 def recorded_groups(instance: Instance, pool_guid: int) -> Mapping[str, int]:

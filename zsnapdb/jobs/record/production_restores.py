@@ -13,13 +13,14 @@ from zsnapdb.jobs.base.snapshot_set_properties import INCARNATION_PROPERTY
 from zsnapdb.jobs.record.record_file import read
 from zsnapdb.planning.creation_order import PlacedLink
 from zsnapdb.planning.repository import production_restores as planning
+from zsnapdb.planning.repository.host_backup_record import RecordedBackup
 from zsnapdb.planning.repository.production_restores import (
     LocatedBackup,
     ProductionPoints,
     ProductionRestore,
     ProductionRestoreRecord,
 )
-from zsnapdb.zfs import datasets, snapshots, version
+from zsnapdb.zfs import datasets, replaced_data, snapshots, version
 
 
 def read_production_restores(instance: Instance) -> ProductionRestoreRecord:
@@ -55,6 +56,22 @@ def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> 
     return {name: f"restore {restore_id} took its state back" for name, restore_id in found.items()}
 
 
+def recorded_pool_guid(places: Collection[str], backups: Sequence[RecordedBackup | PlacedLink]) -> int:
+    """Return the GUID of the pool of these datasets, as these backups recorded it.
+
+    `zpool reguid` changes the GUID, and so does `zpool split` for the new pool. Both keep snapshots, bookmarks and
+    transaction groups. So the pool is the same if it still has a snapshot or bookmark of a backup in the same group.
+    `places` are the datasets of production; `backups` are oldest first.
+    """
+    pool_guid = version.pool_guid(pool_of(next(iter(places))))
+    if backups and all(one.pool_guid != pool_guid for one in backups):
+        points = frozenset(snapshots.created_points(places))
+        for one in reversed(backups):
+            if one.pool_guid is not None and any((volume.guid, one.createtxg) in points for volume in one.volumes):
+                return one.pool_guid
+    return pool_guid
+
+
 def rolled_back(
     instance: Instance, backups: Sequence[PlacedLink], places: Collection[str], local: Collection[int]
 ) -> Mapping[str, str]:
@@ -69,16 +86,23 @@ def rolled_back(
     try:
         if len({pool_of(place) for place in places}) != 1 or not all(datasets.exists(place) for place in places):
             return {}
-        pool_guid = version.pool_guid(pool_of(next(iter(places))))
+        pool_guid = recorded_pool_guid(places, backups)
         if backups[-1].pool_guid != pool_guid:
             return {}
         guids, oldest = snapshots.known_states(places)
+        lost: Collection[int] = ()
+        if any(volume.guid in guids for volume in backups[-1].volumes):
+            lost = frozenset(replaced_data.abandoned_bookmarks(places, if_unknown=False).values())
     except (ZsnapdbError, OSError):
         return {}
-    points = ProductionPoints(pool_guid, guids, oldest)
+    points = ProductionPoints(pool_guid, guids, oldest, lost)
     names = planning.rolled_back(backups, points, read_production_restores(instance))
-    why = f"no volume of {instance.name} has a snapshot or bookmark of it, as after `zfs rollback`"
-    return dict.fromkeys(names, why)
+    what = (
+        "data that comes from it, as after `zfs receive -F`"
+        if lost
+        else ("a snapshot or bookmark of it, as after `zfs rollback`")
+    )
+    return dict.fromkeys(names, f"no volume of {instance.name} has {what}")
 
 
 def note_production_restore(instance: Instance, made: ProductionRestore) -> None:

@@ -6,7 +6,7 @@ backup is not a past state of production, however new the backup is.
 
 `zfs rollback` leaves no record. It destroys the later snapshots and bookmarks of its dataset, and zsnapdb leaves a
 bookmark of each stored backup. So the newest backups are abandoned too if production has no snapshot or bookmark of
-them.
+them. `zfs receive -F` keeps bookmarks of the data that it replaces, which `zfs/replaced_data.py` finds.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ class ProductionPoints:
     """The snapshots and bookmarks of production's datasets, which are in one pool.
 
     `guids` are the GUIDs of these, and of the datasets' origins. `oldest` is the lowest transaction group of a snapshot
-    or bookmark (None: there is none).
+    or bookmark (None: there is none). `abandoned` are the GUIDs of bookmarks whose data was replaced.
     """
 
     pool_guid: int
     guids: Collection[int]
     oldest: int | None
+    abandoned: Collection[int] = ()
 
 
 class ProductionRestore(RecordPart):
@@ -147,10 +148,11 @@ def rolled_back(
     """
     abandoned: list[str] = []
     for backup in reversed(backups):
-        is_known = any(volume.guid in production.guids for volume in backup.volumes)
+        is_lost = any(volume.guid in production.abandoned for volume in backup.volumes)
+        is_known = not is_lost and any(volume.guid in production.guids for volume in backup.volumes)
         is_comparable = backup.pool_guid == production.pool_guid and (record.last is None or record.is_since(backup))
         is_later = production.oldest is not None and not creation_order.made_before([backup], production.oldest + 1)
-        if is_known or not (is_comparable and is_later):
+        if is_known or not (is_lost or (is_comparable and is_later)):
             break
         abandoned.append(backup.backup_id)
     return abandoned

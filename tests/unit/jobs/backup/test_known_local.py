@@ -18,7 +18,14 @@ from zsnapdb.jobs.backup import local_snapshot, plan, send, store_local_set
 from zsnapdb.jobs.backup import run as job
 from zsnapdb.jobs.base import instance_snapshots
 from zsnapdb.jobs.base.instance_snapshots import SetsHere, own_snapshots
-from zsnapdb.jobs.base.snapshot_set_properties import BACKUP_PROPERTY, BASE_TAG, LOCAL, STATE_PROPERTY, STORED
+from zsnapdb.jobs.base.snapshot_set_properties import (
+    BACKUP_PROPERTY,
+    BASE_TAG,
+    LOCAL,
+    MARKS,
+    STATE_PROPERTY,
+    STORED,
+)
 from zsnapdb.jobs.host.local_snapshot_sets import local_sets, newest_set, require_whole
 from zsnapdb.jobs.repository.inventory import inventory
 from zsnapdb.zfs import datasets, holds, snapshots
@@ -132,6 +139,52 @@ def test_newest_set_that_lacks_a_volume_is_not_passed_over(
     require_whole(world.instance, groups[torn])
     snapshot(world)
     assert store_local_set.open_set(world.instance, "latest").set.backup_id not in (older, whole, torn)
+
+
+def _with(key: str, value: str) -> Callable[[World, Snap], None]:
+    return lambda _, snap: snap.properties.update({key: value})
+
+
+def _renamed(world: World, snap: Snap) -> None:
+    del world.snapshots[snap.name]
+    snap.name = f"{snap.name.partition('@')[0]}@manual"
+    world.snapshots[snap.name] = snap
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(_with(key, "-") for key in MARKS),
+        _with(BACKUP_PROPERTY, "20200101T000000Z-0000"),
+        _with(STATE_PROPERTY, "gone"),
+        _renamed,
+    ],
+)
+def test_newest_set_that_others_changed_is_not_passed_over(
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[World, Snap], None],
+    count: int,
+    is_listed: bool,
+) -> None:
+    whole, changed = (snapshot(world) for _ in range(2))
+    monkeypatch.setattr(datasets, "exists", lambda _: True)
+    if not is_listed:
+        monkeypatch.setattr(instance_snapshots, "snapshot_names", lambda _: None)
+    for snap in [snap for snap in world.snapshots.values() if snap.name.endswith(f"@zsnapdb-{changed}")][:count]:
+        change(world, snap)
+    newest = newest_set(world.instance, LOCAL)
+    assert newest is not None
+    assert newest.set.backup_id == whole
+    with pytest.raises(PreflightError, match=r"a newer snapshot set of main is incomplete: another program (left|cha)"):
+        require_whole(world.instance, newest.set)
+    again = snapshot(world)
+    newest = newest_set(world.instance, LOCAL)
+    assert newest is not None
+    assert newest.set.backup_id == again
+    require_whole(world.instance, newest.set)
 
 
 @pytest.mark.parametrize("mount", ["0:30 2", ""])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
-from zsnapdb.base.errors import ExistsError, PreflightError, UnknownNameError
+from zsnapdb.base.errors import ConsistencyError, ExistsError, PreflightError, UnknownNameError
 from zsnapdb.config.settings import CloneSettings, Settings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
@@ -83,6 +83,12 @@ def test_destroying_by_the_name_takes_the_clone_and_what_lay_there_which_is_nobo
     assert f"{HOME}/main-x" not in swapped.things
     assert f"{HOME}/dev" not in swapped.things
     with pytest.raises(UnknownNameError):
+        catalogue.find(settings, THIS_HOST, "dev")
+
+
+def test_label_that_another_program_set_twice_is_refused(swapped: ClonePool, settings: Settings) -> None:
+    swapped.clone("third", swapped.snapshot(f"{SOURCE}@zsnapdb-{SET}"), label="dev", port="23072")
+    with pytest.raises(ConsistencyError, match="2 clones have the name dev"):
         catalogue.find(settings, THIS_HOST, "dev")
 
 

@@ -11,6 +11,7 @@ from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.restore.restore_inputs import newest_backup
 from zsnapdb.repository import layout
 from zsnapdb.store.local import LocalStore
+from zsnapdb.zfs import snapshots, version
 
 POINTS = ["latest", "latest-backup"]
 
@@ -89,12 +90,35 @@ def test_the_newest_for_a_clone_is_refused_likewise(host: PlanningHost) -> None:
     assert newest_backup(host.instance, repository, accepts_older=True) == BACKUPS[0]
 
 
-def test_what_this_host_stored_after_its_newest_local_set_is_known_without_the_repository(host: PlanningHost) -> None:
+def test_what_this_host_stored_after_its_newest_local_set_is_known_without_the_repository(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(version, "pool_guid", lambda _: 1)
+    monkeypatch.setattr(snapshots, "created_points", lambda _: [])
     host.store(BACKUPS[1])
     damage(host, BACKUPS[1], "gone")
     for backup_id, after in ((BACKUPS[0], (BACKUPS[1],)), (BACKUPS[1], ())):
         made = SnapshotSet(backup_id, {"data": Snapshot("tank/x", f"zsnapdb-{backup_id}", 1, 1)})
-        assert host_backup_record.stored_after(host.instance, made, 1) == after
+        assert host_backup_record.stored_after(host.instance, made) == after
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["new guid", "other pool"])
+def test_older_set_is_not_newest_after_zpool_reguid(
+    host: PlanningHost, monkeypatch: pytest.MonkeyPatch, kept: bool
+) -> None:
+    """`zpool reguid` and `zpool split` keep the transaction groups; a received bookmark or snapshot has another one."""
+    host.store(BACKUPS[1])
+    repository = host.instance.open_repository()
+    for name in BACKUPS[:2]:
+        host_backup_record.note_stored(host.instance, repository, *repository.digested_manifest("main", name))
+    newest = repository.manifest("main", BACKUPS[1])
+    points = [(newest.volumes[0].guid, newest.createtxg if kept else newest.createtxg + 1)]
+    monkeypatch.setattr(version, "pool_guid", lambda _: newest.pool_guid + 1)
+    monkeypatch.setattr(snapshots, "created_points", lambda _: points)
+    made = SnapshotSet("20361102T000000Z-0000", {"data": Snapshot("tank/x", "x", 5, newest.createtxg - 1)})
+    later = SnapshotSet("20061102T000000Z-0000", {"data": Snapshot("tank/x", "x", 5, newest.createtxg + 1)})
+    assert (BACKUPS[1] in host_backup_record.stored_after(host.instance, made)) == kept
+    assert host_backup_record.stored_after(host.instance, later) == ()
 
 
 def test_a_repository_that_never_had_a_backup_is_empty(host: PlanningHost) -> None:
