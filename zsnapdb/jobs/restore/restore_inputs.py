@@ -99,7 +99,9 @@ class RestoreFacts:
 
         Their manifests are unreadable, missing or replaced, or have a future time.
         """
-        unusable = [UnusableBackup(name, error.message) for name, error in self.catalogue.unreadable.items()]
+        foreign = self.checked.provenance.unread
+        unreadable = {name: error for name, error in self.catalogue.unreadable.items() if name not in foreign}
+        unusable = [UnusableBackup(name, error.message) for name, error in unreadable.items()]
         unusable += [UnusableBackup(name, _REWRITTEN) for name in self.checked.provenance.rewritten]
         unusable += [UnusableBackup(name, _FUTURE) for name in self._newer_future()]
         for missing in self.checked.missing:
