@@ -64,7 +64,7 @@ class AdoptPlan:
     documents: Mapping[str, Sequence[str]] = field(default_factory=dict)
     lines: Mapping[str, str] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
-    """The backups whose manifests cannot be read. They stay, and so does what they may need."""
+    """The backups whose manifests cannot be read. `prune` keeps these backups and their possible bases."""
 
     @property
     def is_empty(self) -> bool:

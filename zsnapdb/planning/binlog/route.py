@@ -308,8 +308,8 @@ def _at_fork(
     other = takeover(files, at, later, reached)
     if isinstance(other, int):
         return other
-    ends = [fork.gap, fork.newer.end, other, failback(files, at, histories, reached)]
-    ends = [end for end in (*ends, state.lost_history_after(files[at])) if end is not None]
+    left, lost = failback(files, at, histories, reached), state.lost_history_after(files[at])
+    ends = [end for end in (fork.gap, fork.newer.end, other, left, lost) if end is not None]
     return next((end for end in ends if end.kind is not EndKind.NEWEST), next(iter(ends), NEWEST))
 
 

@@ -145,5 +145,5 @@ def test_foreign_backup_keeps_only_its_route(count: int, first: int, planted: in
     backups = RetainedBackups(points, frozenset({"own", "forged"}), ["own"], frozenset({"forged"}))
     stays = {d.at for d in purge.decide(backups, own_point.taken, files) if not d.remove}
     alone = {d.at for d in decide([own_point], own_point.taken, files) if not d.remove}
-    routed = {files.index(file) for file in follow(forged, files).files} if is_placed else set()
+    routed = set(follow(forged, files).places[0]) if is_placed else set()
     assert stays == alone | routed
