@@ -43,6 +43,10 @@ def failback(
         whole = last.reached
         if last.server == here.server or whole is None:
             continue
+        # A MariaDB position seems to contain each lower number, also that of a server that was set back.
+        is_exact = isinstance(whole, GtidSet)
+        if not is_exact and not (last.last_commit and here.last_commit and last.last_commit > here.last_commit):
+            continue
         if contains(whole, reached) and not contains(reached, whole):
             reason = f"the archive of server {last.server} continues to {last.name}, in an earlier history"
             return RouteEnd(EndKind.UNPROVEN_FAILOVER, f"{reason}; so nothing proves that it continues here")
