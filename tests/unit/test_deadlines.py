@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import contextlib
+import fcntl
 import functools
 import re
+import socket
 import ssl
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -21,7 +26,8 @@ from pydantic import SecretStr
 
 from tests.unit.support import certificates
 from tests.unit.support.slow_peer import Manner, greeting, http_answer, packet, slow_peer
-from zsnapdb.base import program_start
+from zsnapdb.base import files, name_resolution, program_start
+from zsnapdb.base.deadline import within
 from zsnapdb.base.errors import (
     CommandError,
     DamagedError,
@@ -38,6 +44,9 @@ from zsnapdb.config.services import AddressSettings
 from zsnapdb.fleet import operator_orders
 from zsnapdb.hooks import Hook, When
 from zsnapdb.hooks import run as run_hook
+from zsnapdb.jobs.backup import vm_source
+from zsnapdb.jobs.base import clock_record
+from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.clone import haproxy_socket
 from zsnapdb.mysql.connection import Connection
 from zsnapdb.mysql.connection import greeting as version_of
@@ -328,6 +337,146 @@ WAITS_WITHOUT_LIMIT = {
 def test_every_wait_for_a_program_has_a_limit() -> None:
     bare = {(module, ast.unparse(call.func)) for module, call in calls("wait") if not (call.args or call.keywords)}
     assert bare == WAITS_WITHOUT_LIMIT
+
+
+@pytest.mark.usefixtures("bucket_settings")
+@pytest.mark.parametrize("answers", ["never", "later than the exchange"])
+def test_name_server_that_hangs_is_left_in_time(answers: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = socket.getaddrinfo
+
+    def hangs(host: str, *more: Any, **options: Any) -> Any:
+        if name_resolution.is_address(host):
+            return real(host, *more, **options)
+        time.sleep(2 * _LATEST)
+        raise socket.gaierror("the name server hung")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hangs)
+    monkeypatch.setattr(name_resolution, "SECONDS", _SECONDS if answers == "never" else 10 * _LATEST)
+    limit = contextlib.nullcontext() if answers == "never" else within(_SECONDS)
+    with in_time(), pytest.raises(TimeoutError, match="was not resolved"), limit:
+        name_resolution.addresses_of("db.example")
+    monkeypatch.setattr(name_resolution, "SECONDS", _SECONDS)
+    with in_time(), pytest.raises(DeliveryFailure):
+        notifier.post("http://db.example/", b"{}", {}, _SECONDS)
+    with in_time(), pytest.raises(ServerError, match="was not resolved"):
+        Session.open(Address("x", host="db.example", port=3306), SecretStr("x"), timeout=1, read_timeout=_SECONDS)
+    with in_time(), pytest.raises(RepositoryError):
+        _store("http://db.example:1").get("p/zsnapdb.json")
+    with in_time(), pytest.raises(PreflightError, match="was not resolved"):
+        vm_source._prove_inside("db.example", ["192.0.2.1"])
+
+
+def test_lock_that_nobody_releases_delays_no_removal_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clock_record, "_LOCK_SECONDS", 0.2)
+    host = replace(THIS_HOST, run=tmp_path / "run", records=tmp_path / "records")
+    with files.open_lock(host.run, "clock") as lock, in_time():
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        clock_record.removal_time(host)
+        assert not host.clocks.exists()
+        with pytest.raises(PreflightError, match="held the lock"):
+            clock_record.confirm(host)
+
+
+RESOLVERS = {"getaddrinfo", "gethostbyname", "gethostbyname_ex", "gethostbyaddr", "getnameinfo", "getfqdn"}
+CONNECTS = {
+    "base/deadline.py": "the timed socket itself",
+    "base/timed_http.py": "after the name was resolved in its time",
+    "mysql/connection.py": "after the name was resolved in its time",
+    "mysql/process/discovery.py": "to an address that a hypervisor reported",
+    "store/s3_client.py": "after the name was resolved in its time",
+    "jobs/clone/haproxy_socket.py": "to a local socket",
+    "serve/helper_messages.py": "to a local socket",
+    "fleet/connection.py": "an asynchronous call inside of a limit",
+    "jobs/restore/machine_restore.py": "a function of `vm/hypervisor.py`",
+    "jobs/trial/machine_drill.py": "a function of `vm/hypervisor.py`",
+    "client/http.py": "the process of a test or a script waits, which holds no lock; its name is in its configuration",
+}
+"""Why each module may connect, as a library resolves the name once more."""
+JOINS = {
+    ("jobs/backup/low_priority.py", "thread.join"): "two calls of the kernel about this process",
+    ("mysql/locks.py", "thread.join"): "its only statement has the limit of its session",
+    ("repository/writer_lease.py", "self._thread.join"): "its request has the limit of the store",
+    ("zfs/snapshots.py", "self._thread.join"): "the kernel completes a request for snapshots in any case",
+}
+RESULTS = {
+    "jobs/repository/verify.py": "reads of a store, each with a limit",
+    "jobs/repository/copy.py": "requests to a store, each with a limit",
+    "jobs/binlog/archiver.py": "requests to a store, each with a limit",
+    "store/s3_bucket.py": "requests to a store, each with a limit",
+    "stream/upload.py": "requests to a store, each with a limit",
+    "stream/download.py": "requests to a store, each with a limit",
+    "store/local.py": "after an event that was waited for with a limit",
+    "store/cloud_clients.py": "the request is inside of `asyncio.wait_for`",
+    "jobs/vm/create.py": "a command of zfs, which has a limit",
+    "jobs/backup/vm_source.py": "no future: the result of a freeze",
+    "fleet/engine_client.py": "asynchronous calls inside of a limit",
+}
+QUEUES = {
+    ("notify/notifier.py", "self._queue.get"): "a daemon thread; `was_good` waits for it with a limit",
+    ("store/local.py", "calls.get"): "a daemon thread that waits for work",
+}
+CHILDREN = {
+    "mysql/process/server.py": "the process has ended",
+    "serve/issuer_requests.py": "the child was killed",
+    "cli/fork_server.py": "the child only starts another one and ends",
+    "zfs/mounting.py": "the child makes three calls of the kernel and ends",
+}
+OPENED = {"O_NONBLOCK", "O_DIRECTORY", "O_PATH", "O_EXCL", "O_RDWR", "_FILE", "_FOLDER", "_NEW"}
+"""Flags with which open(2) of a pipe does not wait. The names with underscores contain such flags."""
+OPENED_OTHERWISE = {
+    ("zfs/mounting.py", "f'/proc/{mount.pid}/ns/mnt'"): "a file of proc(5)",
+    ("cli/main_process.py", "os.devnull"): "no pipe",
+    ("store/local.py", "temporary"): "its flags contain O_EXCL",
+    ("agent/children.py", "log"): "its flags contain O_NONBLOCK",
+    ("mysql/process/sandbox_launcher.py", "target"): "below a file system that this process has just mounted",
+}
+
+
+def bare(name: str) -> set[tuple[str, str]]:
+    """Return the calls of that name without any argument, as module and text of what is called."""
+    return {(module, ast.unparse(call.func)) for module, call in calls(name) if not (call.args or call.keywords)}
+
+
+def test_only_one_module_asks_the_resolver() -> None:
+    assert {module for name in RESOLVERS for module, _ in calls(name)} == {"base/name_resolution.py"}
+
+
+def test_every_module_that_connects_has_a_reason() -> None:
+    names = ("connect", "connect_tcp", "create_connection", "_new_conn")
+    found = {module for name in names for module, call in calls(name) if isinstance(call.func, ast.Attribute)}
+    assert found == CONNECTS.keys()
+
+
+def test_every_lock_of_a_file_is_asked_for_without_waiting() -> None:
+    locks = [(module, ast.unparse(call)) for name in ("flock", "lockf") for module, call in calls(name)]
+    assert locks
+    assert [one for one in locks if "LOCK_NB" not in one[1] and "LOCK_UN" not in one[1]] == []
+
+
+def test_every_wait_for_threads_and_queues_has_a_reason() -> None:
+    assert bare("join") == JOINS.keys()
+    assert {module for module, _ in bare("result")} == RESULTS.keys()
+    queues = {one for one in bare("get") if "queue" in one[1] or "calls" in one[1]}
+    assert queues == QUEUES.keys()
+    assert bare("acquire") == set()
+
+
+def test_every_child_is_awaited_with_a_limit_or_a_reason() -> None:
+    waits = {module for module, call in calls("waitpid") if "WNOHANG" not in ast.unparse(call)}
+    assert waits == CHILDREN.keys()
+    started = [(module, call) for module, call in calls("run") if ast.unparse(call.func) == "subprocess.run"]
+    assert [module for module, call in started if "timeout" not in {one.arg for one in call.keywords}] == []
+    unlimited = ("check_output", "check_call", "getoutput", "getstatusoutput", "system", "popen")
+    assert [module for name in unlimited for module, call in calls(name) if isinstance(call.func, ast.Attribute)] == []
+
+
+def test_opening_a_planted_pipe_never_waits() -> None:
+    found = [
+        (module, call)
+        for module, call in calls("open")
+        if ast.unparse(call.func) == "os.open" and not OPENED & set(re.findall(r"\w+", ast.unparse(call)))
+    ]
+    assert {(module, ast.unparse(call.args[0])) for module, call in found} == OPENED_OTHERWISE.keys()
 
 
 def test_every_poll_accepts_any_limit() -> None:

@@ -316,4 +316,5 @@ def own_environment(run_id: str, environment: Mapping[str, str] | None) -> dict[
 
 def emptied(log: Path) -> BinaryIO:
     """Empty the log of a job and open it. No link is followed. Raises OSError if the log cannot be opened."""
-    return open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    return open(os.open(log, flags, 0o600), "wb")

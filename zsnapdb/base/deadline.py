@@ -73,6 +73,14 @@ def within(seconds: float, *, rate: float = 0.0, most_bytes: int | None = None) 
         yield exchange
 
 
+def remaining(seconds: float) -> float:
+    """Return `seconds`, or the remaining time of this thread's exchange if it is shorter.
+
+    TimeoutError if no time remains.
+    """
+    return seconds if _thread.exchange is None else min(seconds, _thread.exchange.left())
+
+
 if TYPE_CHECKING:
     _Socket = socket.socket
 else:

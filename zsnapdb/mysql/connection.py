@@ -16,6 +16,7 @@ from pymysql.constants import CLIENT, FIELD_TYPE
 
 from zsnapdb.base.deadline import timed, within
 from zsnapdb.base.errors import ServerError
+from zsnapdb.base.name_resolution import addresses_of
 from zsnapdb.base.timed_tls import with_timed_sockets
 from zsnapdb.mysql.session import NO_TLS, Address
 from zsnapdb.mysql.tls import TlsMode, context
@@ -29,6 +30,8 @@ _READABLE_PLUGINS = {b"mysql_clear_password", b"dialog", b"mysql_old_password"}
 """Plugins that send the password itself or an equivalent (refman 8.4, "Authentication Plugins")."""
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)."""
+_UNREACHABLE = 2003
+"""CR_CONN_HOST_ERROR."""
 _MALFORMED = 2027
 """CR_MALFORMED_PACKET (refman 8.4, "Client Error Message Reference")."""
 _MOST_BYTES = 1 << 30
@@ -50,6 +53,7 @@ class _TimedConnection(_PlainConnection):
         """Connect and log in within the time limit of one answer, even if the login takes many packets."""
         try:
             with self.exchange():
+                self._resolve()
                 super().connect(sock)
         except BaseException as error:
             self._force_close()
@@ -58,6 +62,16 @@ class _TimedConnection(_PlainConnection):
                     _MALFORMED, "the greeting does not come from a MySQL or MariaDB server"
                 ) from error
             raise
+
+    def _resolve(self) -> None:
+        if self.unix_socket is not None:
+            return
+        try:
+            addresses_of(str(self.host), self.connect_timeout)
+        except OSError as error:
+            raise pymysql.OperationalError(
+                _UNREACHABLE, f"Can't connect to MySQL server on {self.host!r} ({error})"
+            ) from error
 
     @contextlib.contextmanager
     def exchange(self) -> Iterator[None]:

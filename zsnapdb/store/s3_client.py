@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import configparser
+import contextlib
 import functools
 import hashlib
 import os
+import socket
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -45,6 +47,7 @@ from zsnapdb.base.errors import (
     ZsnapdbError,
 )
 from zsnapdb.base.files import secret_in
+from zsnapdb.base.name_resolution import addresses_of
 from zsnapdb.base.timed_tls import with_timed_sockets
 from zsnapdb.store.base import CONDITIONS_HINT
 
@@ -59,14 +62,25 @@ _MOST_ANSWER = 64 << 20
 
 class _TimedConnection(AWSHTTPConnection):
     def _new_conn(self) -> Any:
+        _resolve(self.host)
         return timed(super()._new_conn())
 
 
 class _TimedTlsConnection(AWSHTTPSConnection):
+    def _new_conn(self) -> Any:
+        _resolve(self.host)
+        return super()._new_conn()
+
     def connect(self) -> None:
         if self.ssl_context is not None:
             with_timed_sockets(self.ssl_context)
         super().connect()
+
+
+def _resolve(host: str) -> None:
+    # The library's own error about an unknown name is the one that callers know.
+    with contextlib.suppress(socket.gaierror):
+        addresses_of(host)
 
 
 # botocore limits the time of each socket read, but not of a whole request. It creates its connections from these

@@ -84,6 +84,20 @@ def devices_of(names: Collection[str]) -> set[int]:
     return {os.makedev(int(major), int(minor)) for major, minor in numbers}
 
 
+def working_dataset(process: Path) -> str | None:
+    """Return the dataset with the working folder of a process, a folder of proc(5); None if that is on no dataset.
+
+    The kernel's device number identifies the dataset in the process's own mount namespace, whatever its path is.
+    """
+    try:
+        device = os.stat(process / "cwd").st_dev
+    except OSError:
+        return None
+    number = f"{os.major(device)}:{os.minor(device)}"
+    found = (entry.source for entry in _entries_of(process) if entry.fstype == "zfs" and entry.device == number)
+    return next(found, None)
+
+
 @dataclass(frozen=True)
 class ForeignMount:
     """A mount of a dataset in another mount namespace, with the id of a process in that namespace.

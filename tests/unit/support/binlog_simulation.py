@@ -71,7 +71,10 @@ class Server:
 
 @dataclass
 class Simulation:
-    """The result of a simulation: backups, archived files, and every real history of a server."""
+    """The result of a simulation: backups, archived files, and every real history of a server.
+
+    `incarnations` are the numbers of the incarnations in which the backups were made.
+    """
 
     flavour: Flavour
     has_gtids: bool
@@ -81,6 +84,7 @@ class Simulation:
     states: dict[str, tuple[Written, ...]] = field(default_factory=dict)
     contents: dict[tuple[str, str], tuple[Written, ...]] = field(default_factory=dict)
     complete: list[CompleteUntil] = field(default_factory=list)
+    incarnations: dict[str, int] = field(default_factory=dict)
 
     @property
     def state(self) -> ArchiveState:
@@ -194,6 +198,7 @@ def simulate(kind: tuple[Flavour, bool], happenings: Sequence[tuple[str, int]], 
             behind += 30 + way
         elif happening == "backup":
             made.back_up(server, second, clock, has_head=bool(way % 2))
+            made.incarnations[made.points[-1].backup_id] = incarnation
         elif happening == "quiet":
             active = server.binlogs[-1]
             end = HEAD + SIZE * len(active.written)

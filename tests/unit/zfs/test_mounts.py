@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from zsnapdb.zfs import mounts
-from zsnapdb.zfs.mounts import ForeignMount, mounted_datasets, mounted_elsewhere, parse
+from zsnapdb.zfs.mounts import ForeignMount, mounted_datasets, mounted_elsewhere, parse, working_dataset
 
 
 def test_mount_entries_with_spaces_are_read() -> None:
@@ -53,3 +54,15 @@ def test_a_dataset_is_mounted_if_the_mount_table_has_it_and_not_if_only_a_snapsh
     monkeypatch.setattr(Path, "read_bytes", lambda self: "\n".join(lines).encode())
     assert mounted_datasets() == {"tank/my sql"}
     assert mounts.mounted()[0].path == "/m"
+
+
+def test_dataset_of_process_is_found_by_device_not_by_path(tmp_path: Path) -> None:
+    """The process sees its folder under another path than this host."""
+    device = os.stat(tmp_path).st_dev
+    (tmp_path / "cwd").symlink_to(tmp_path)
+    mine = f"36 35 {os.major(device)}:{os.minor(device)} / /inside rw - zfs tank/live rw"
+    (tmp_path / "mountinfo").write_text(f"35 1 0:999 / / rw - zfs tank/root rw\n{mine}")
+    assert working_dataset(tmp_path) == "tank/live"
+    (tmp_path / "mountinfo").write_text(mine.replace("zfs", "ext4"))
+    assert working_dataset(tmp_path) is None
+    assert working_dataset(tmp_path / "gone") is None

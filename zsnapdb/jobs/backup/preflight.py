@@ -19,7 +19,7 @@ from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
 from zsnapdb.mysql.binlog.binlog_keys import NO_KEYS, BinlogKeys
 from zsnapdb.mysql.binlog.tail import index_entries
 from zsnapdb.mysql.probe import probe, published_position
-from zsnapdb.mysql.process.discovery import is_server_program, server_processes
+from zsnapdb.mysql.process.discovery import process_of
 from zsnapdb.mysql.process.time_zone import server_zone
 from zsnapdb.mysql.process.written_paths import (
     absolute_tablespaces,
@@ -176,7 +176,7 @@ def examine(instance: Instance, session: Session) -> Examined:
     elsewhere = _elsewhere(probed, session)
     if elsewhere:
         return Examined((*findings, *elsewhere), None)
-    zone = server_zone(session, _process_of(probed, session), is_default=probed.variables.get("time_zone") == "SYSTEM")
+    zone = server_zone(session, process_of(session), is_default=probed.variables.get("time_zone") == "SYSTEM")
     facts = replace(with_real_paths(probed), origins=set_variables(session), zone=zone)
     setting = instance.settings.lock.strategy
     stops_applier = instance.settings.lock.stop_applier
@@ -219,14 +219,6 @@ def examine(instance: Instance, session: Session) -> Examined:
 
 def _mounts() -> list[MountedFilesystem]:
     return [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
-
-
-def _process_of(facts: ServerFacts, session: Session) -> int | None:
-    """Return the server's process on this host; None if it is unknown."""
-    if session.peer is not None and is_server_program(Path(f"/proc/{session.peer}")):
-        return session.peer
-    here = os.path.realpath(facts.variables["datadir"])
-    return next((process.pid for process in server_processes() if process.datadir == here), None)
 
 
 def _objections_to_copies(

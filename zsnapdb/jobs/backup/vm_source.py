@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from zsnapdb.base.domain_types import Position, SnapshotSet
 from zsnapdb.base.errors import LockNotGranted, NotFound, PreflightError, ServerError
+from zsnapdb.base.name_resolution import addresses_of
 from zsnapdb.config.instance import VmSourceSettings
 from zsnapdb.jobs.backup import guest_freeze
 from zsnapdb.jobs.backup.guest_freeze import GuardOpener, GuestFreeze
@@ -145,7 +145,7 @@ def _prove_inside(host: str, addresses: Collection[str]) -> None:
     A server outside the machine proves nothing about the machine.
     """
     try:
-        resolved = {str(answer[4][0]) for answer in socket.getaddrinfo(host, None)}
+        resolved = addresses_of(host)
     except OSError as error:
         raise PreflightError(f"the name {host} has no address: {error.strerror}", hint="correct host") from error
     if not resolved or not resolved <= set(addresses):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from zsnapdb.base import files
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.base.files import make_private, open_lock
+from zsnapdb.base.files import make_private
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.planning import clock_guard
 from zsnapdb.planning.clock_guard import ClockRecord, RemovalTime
+
+_LOCK_SECONDS = 5.0
+"""Maximum wait for the lock in seconds. Its holders only read and write the record."""
 
 
 def removal_time(host: Host) -> RemovalTime:
@@ -26,14 +29,16 @@ def removal_time(host: Host) -> RemovalTime:
         at = host.now()
         return RemovalTime(at, at, is_new=True)
     with contextlib.ExitStack() as stack:
+        is_locked = False
         with contextlib.suppress(OSError, PreflightError):
             # The lock keeps a command with an older record from overwriting a confirmation.
-            fcntl.flock(stack.enter_context(open_lock(host.run, "clock")), fcntl.LOCK_EX)
+            stack.enter_context(_locked(host))
+            is_locked = True
         # Read the clocks again, because this run may have waited for the lock.
         reading = host.reading() or reading
         before = _read(_file(host))
         record = clock_guard.follow(before, reading)
-        if before is None or clock_guard.is_due(before, record, reading):
+        if is_locked and (before is None or clock_guard.is_due(before, record, reading)):
             with contextlib.suppress(OSError, PreflightError):
                 make_private(host.clocks)
                 files.replace(_file(host), record.model_dump_json().encode())
@@ -47,14 +52,19 @@ def confirm(host: Host) -> None:
         return
     try:
         make_private(host.clocks)
-        with open_lock(host.run, "clock") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with _locked(host):
             record = clock_guard.confirmed(_read(_file(host)), reading)
             files.replace(_file(host), record.model_dump_json().encode())
     except OSError as error:
         raise PreflightError(
-            f"recording the clock of this host in {_file(host)}: {error.strerror}", hint="free space there"
+            f"recording the clock of this host in {_file(host)}: {error.strerror}",
+            hint="free space there, or end the process that holds the lock",
         ) from error
+
+
+def _locked(host: Host) -> AbstractContextManager[None]:
+    make_private(host.run)
+    return files.locked_file(files.lock_file(host.run, "clock"), _LOCK_SECONDS)
 
 
 def _file(host: Host) -> Path:

@@ -72,7 +72,7 @@ def beat(host: Host, name: str) -> None:
     file = heartbeat_file(host, name)
     make_private(file.parent)
     try:
-        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        opened = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         try:
             reading = host.reading()
             text = f"{reading.boot} {reading.steady:018.6f}\n" if reading is not None else ""

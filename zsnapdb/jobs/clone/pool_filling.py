@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from zsnapdb.base.domain_types import backup_time, pool_of
@@ -20,12 +20,16 @@ from zsnapdb.jobs.clone.destroy import destroy_locked
 from zsnapdb.jobs.clone.pool import OWNER, as_slot, requested_slot, settings_of, slots_of
 from zsnapdb.jobs.clone.request import CloneRequest, random_name
 from zsnapdb.jobs.clone.source_lookup import home_for
-from zsnapdb.jobs.clone.sources import with_volumes
+from zsnapdb.jobs.clone.sources import production_here, with_volumes
 from zsnapdb.jobs.dataset_copies.properties import CopyPhase
+from zsnapdb.jobs.host.binlog_spans import points_of
+from zsnapdb.jobs.record.host_backup_record import checked_backups
 from zsnapdb.planning.clone import pool as planning
+from zsnapdb.planning.clone.abandoned_backups import abandoned_backups
 from zsnapdb.planning.clone.masking import MaskingWay
 from zsnapdb.planning.clone.pool import LEAST_SPACE, HostRoom, PoolPlan, PoolSlot, too_large
 from zsnapdb.planning.server_copy.source_facts import SourceServer
+from zsnapdb.repository.manifest import is_of_server
 from zsnapdb.zfs import datasets, kernel_facts
 
 
@@ -60,6 +64,7 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
             replace(slot, is_current=slot.is_current and is_of_volumes(info.origin, instance.volumes))
             for slot, info in zip(slots, known, strict=True)
         ]
+    slots = _of_repository(instance, known, slots)
     chosen = planned_source(settings, instance, CloneRequest(OWNER, waits=True))
     makes_form = chosen.masking.way is MaskingWay.PREPARES
     host = read_host_room(
@@ -67,6 +72,20 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
     )
     newest = backup_time(chosen.set_id)
     return planning.filling(slots, settings_of(instance), wish, time, host, newest)
+
+
+def _of_repository(instance: Instance, known: Sequence[CloneInfo], slots: Sequence[PoolSlot]) -> list[PoolSlot]:
+    """Return the slots, and mark those of a backup that the repository's later backups do not continue as not current.
+
+    The repository is read only if production is not on this host.
+    """
+    received = {info.name: info.original for info in known if production_here(instance, info.origin) is None}
+    if not received:
+        return list(slots)
+    stored, checked = checked_backups(instance, instance.open_repository())
+    usable = [one for one in stored.backups if is_of_server(one) and one.backup_id not in checked.unchosen]
+    left = abandoned_backups(usable, {point.backup_id: point for point in points_of(usable)}) | checked.unchosen.keys()
+    return [replace(slot, is_current=slot.is_current and received.get(slot.name) not in left) for slot in slots]
 
 
 def is_of_volumes(origin: SourceServer, volumes: Mapping[str, str]) -> bool:

@@ -168,7 +168,7 @@ def note_reset(host: Host, info: CloneInfo, reset: RecordedReset) -> None:
 def read(host: Host, info: CloneInfo) -> ResetBaseline | None:
     """Return the recorded state; None if there is no record, or if the server or the data has been replaced."""
     try:
-        opened = os.open(_file(host, info.name), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        opened = os.open(_file(host, info.name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(opened, "rb") as file:
             state = ResetBaseline.model_validate_json(file.read(_MOST_BYTES))
     except (OSError, ValidationError):

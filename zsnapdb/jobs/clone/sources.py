@@ -249,12 +249,10 @@ def _guids(names: Sequence[str]) -> list[int | None]:
 def has_state(instance: Instance, origin: SourceServer, set_id: str) -> bool:
     """Return whether production still has a snapshot or bookmark of the set.
 
-    A `zfs rollback` to an earlier state destroys both, and `zfs receive -F` only the snapshot. Production's datasets
-    are those of the origin. If those do not exist, as after `zfs rename`, the configured datasets are used. Return True
-    if production is not on this host, or if another program created the set.
+    A `zfs rollback` to an earlier state destroys both, and `zfs receive -F` only the snapshot. Return True if
+    production is not on this host, or if another program created the set.
     """
-    known = [place.dataset for place in origin.volumes.values()], list((instance.settings.volumes or {}).values())
-    places = next((one for one in known if one and all(datasets.exists(place) for place in one)), None)
+    places = production_here(instance, origin)
     if not is_backup_id(set_id) or places is None:
         return True
     short = f"{SNAPSHOT_PREFIX}{set_id}"
@@ -263,6 +261,15 @@ def has_state(instance: Instance, origin: SourceServer, set_id: str) -> bool:
     marks = {name for names in snapshots.bookmarks(places).values() for name in names.values()}
     left = marks & {f"{place}#{short}" for place in places}
     return bool(left) and left.isdisjoint(replaced_data.abandoned_bookmarks(places, if_unknown=False))
+
+
+def production_here(instance: Instance, origin: SourceServer) -> list[str] | None:
+    """Return production's datasets on this host; None if production is not here.
+
+    These are the datasets of the origin. If they do not exist, as after `zfs rename`, the configured ones are used.
+    """
+    known = [place.dataset for place in origin.volumes.values()], list((instance.settings.volumes or {}).values())
+    return next((one for one in known if one and all(datasets.exists(place) for place in one)), None)
 
 
 def origin_at(manifest: Manifest, planned: RestorePlan) -> SourceServer:

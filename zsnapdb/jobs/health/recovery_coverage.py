@@ -154,7 +154,11 @@ def read(instance: Instance, repository: Repository) -> Stored:
         repository=repository,
         backups=known.backups,
         # If no manifest is trusted, this host may lack a key. Untrusted manifests are then reported too.
-        unreadable=known.unreadable if known.backups else known.unread,
+        unreadable={
+            name: error
+            for name, error in (known.unreadable if known.backups else known.unread).items()
+            if name not in checked.provenance.unread
+        },
         archive=checked.known_archive or archive,
         damage=known_damage(repository, instance.name),
         missing=checked.findings,

@@ -211,7 +211,7 @@ def _file(instance: Instance) -> Path:
 def _read(instance: Instance) -> ReaderNotes:
     """Return the record. Raises PreflightError if a record exists but cannot be read."""
     try:
-        opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(opened, "rb") as file:
             return ReaderNotes.model_validate_json(file.read(_MOST_BYTES))
     except FileNotFoundError:

@@ -42,7 +42,7 @@ def _file(instance: Instance) -> Path:
 def read(instance: Instance, flavour: Flavour) -> KnownTail | None:
     """Return the last proved tail; None if no tail is recorded or the record cannot be read."""
     try:
-        opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(opened, "rb") as file:
             part = TailPart.model_validate_json(file.read(_MOST_BYTES))
         if part.flavour is not flavour:

@@ -77,14 +77,22 @@ def note_stored(instance: Instance, repository: Repository, manifest: Manifest, 
             files_of(instance).begin({})
 
 
-def note_adopted(instance: Instance, repository: Repository, adopted: Sequence[Summary], order: Sequence[str]) -> None:
+def note_adopted(
+    instance: Instance,
+    repository: Repository,
+    adopted: Sequence[Summary],
+    order: Sequence[str],
+    unread: Collection[str] = (),
+) -> None:
     """Record that this host knows these backups. `order` are the listed ids, oldest first.
+
+    `unread` are the ids of unreadable backups, which may be from the host whose backups this host adopts.
 
     Raises:
         OSError: the record cannot be written.
     """
     backups = [_recorded(summary, summary.digest) for summary in adopted]
-    record_of(instance, repository).change_backups(lambda known: known.with_adopted(backups, order))
+    record_of(instance, repository).change_backups(lambda known: known.with_adopted(backups, order, unread))
 
 
 def note_digests(instance: Instance, repository: Repository, provenance: Provenance, there: Sequence[Summary]) -> None:
@@ -281,6 +289,7 @@ def check(
         is_signed=bool(repository.keyring.trusted),
         consolidated=[one.backup_id for one in there if isinstance(one, Summary | Manifest) and is_consolidated(one)],
         unbelieved={name: error.message for name, error in errors.items() if isinstance(error, UntrustedRecord)},
+        unreadable=[name for name, error in errors.items() if not isinstance(error, UntrustedRecord)],
     )
     archive, strange = known_archive(instance, repository, archive)
     compared = _compare(instance, repository, there, unreadable, archive, is_writing, local, known)
@@ -363,6 +372,7 @@ def _backup_record(instance: Instance, repository: Repository) -> BackupRecord:
         more = own.backups() if own is not None else known
         for backup in more.stored:
             known = known.with_stored(backup)
+        known = known.model_copy(update={"unread": (*known.unread, *more.unread)})
         if instance.is_own_repository:
             known = known.model_copy(update={"removed": more.removed})
     return known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 
 from zsnapdb.base import files
 from zsnapdb.base.domain_types import pool_of
@@ -11,6 +12,7 @@ from zsnapdb.base.files import make_private
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.snapshot_set_properties import INCARNATION_PROPERTY
 from zsnapdb.jobs.record.record_file import read
+from zsnapdb.mysql.process.discovery import process_of
 from zsnapdb.planning.creation_order import PlacedLink
 from zsnapdb.planning.repository import production_restores as planning
 from zsnapdb.planning.repository.host_backup_record import RecordedBackup
@@ -21,24 +23,24 @@ from zsnapdb.planning.repository.production_restores import (
     ProductionRestoreRecord,
 )
 from zsnapdb.zfs import datasets, replaced_data, snapshots, version
+from zsnapdb.zfs.mounts import working_dataset
 
 
 def read_production_restores(instance: Instance) -> ProductionRestoreRecord:
     """Return the restores from which production's present datasets come.
 
-    The last restore is the one whose mark is on the volumes. Without a mark the list is empty, because a user put the
-    replaced datasets back. If no volume exists, all recorded restores are returned, because the lost data came from
-    them.
+    The last restore is the one whose mark is on production's datasets. Without a mark the list is empty, because a user
+    put the replaced datasets back. If these datasets are unknown or do not exist, all recorded restores are returned,
+    because the lost data came from them.
 
     Raises:
         DamagedError: the record cannot be read.
     """
-    known = read(instance.host.put_backs / f"{instance.name}.json", ProductionRestoreRecord)
-    if known is None or not known.restores:
-        return ProductionRestoreRecord()
-    if instance.settings.volumes is None:
-        return known
-    places = [name for name in instance.volumes.values() if datasets.exists(name)]
+    known = _recorded(instance)
+    return known if not known.restores else _of_places(known, _existing_production(instance))
+
+
+def _of_places(known: ProductionRestoreRecord, places: Sequence[str]) -> ProductionRestoreRecord:
     seen = datasets.properties_of(places, [INCARNATION_PROPERTY]) if places else {}
     marks = {values[INCARNATION_PROPERTY] for values in seen.values()}
     if not marks:
@@ -47,13 +49,49 @@ def read_production_restores(instance: Instance) -> ProductionRestoreRecord:
     return known.as_of(mark.value if not marks and mark.is_local else None)
 
 
+def _recorded(instance: Instance) -> ProductionRestoreRecord:
+    file = instance.host.put_backs / f"{instance.name}.json"
+    return read(file, ProductionRestoreRecord) or ProductionRestoreRecord()
+
+
+def _existing_production(instance: Instance) -> list[str]:
+    return [name for name in _production(instance) or () if datasets.exists(name)]
+
+
+def _production(instance: Instance) -> Collection[str] | None:
+    """Return the configured datasets, else the one with the data directory of the running server.
+
+    None if no datasets are configured and the server's process on this host is unknown, for example if it is down.
+    """
+    if instance.settings.volumes is not None:
+        return instance.settings.volumes.values()
+    if instance.settings.vm is not None:
+        return None
+    try:
+        with instance.session() as session:
+            process = process_of(session)
+    except (ZsnapdbError, OSError):
+        return None
+    place = working_dataset(Path(f"/proc/{process}")) if process is not None else None
+    return None if place is None else (place,)
+
+
 def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> Mapping[str, str]:
     """Return, by backup id, why backups are not earlier states of present production.
 
     Raises the errors of `read_production_restores`.
     """
-    found = read_production_restores(instance).taken_back(backups)
-    return {name: f"restore {restore_id} took its state back" for name, restore_id in found.items()}
+    known = _recorded(instance)
+    if not known.restores:
+        return {}
+    listed, places = list(backups), _existing_production(instance)
+    present = _of_places(known, places)
+    found = {name: f"restore {put_back} took its state back" for name, put_back in present.taken_back(listed).items()}
+    if len(present.restores) == len(known.restores):
+        return found
+    pools = [version.pool_guid(pool) for pool in {pool_of(place) for place in places}]
+    undone = known.undone_since(present).discarded(listed, pools)
+    return found | {name: f"the datasets of restore {made} were replaced by hand" for name, made in undone.items()}
 
 
 def recorded_pool_guid(places: Collection[str], backups: Sequence[RecordedBackup | PlacedLink]) -> int:
@@ -77,12 +115,15 @@ def rolled_back(
 ) -> Mapping[str, str]:
     """Return why the newest backups are not earlier states of present production after a `zfs rollback`, by backup id.
 
-    `backups` are oldest first. `places` are production's datasets. `local` are the GUIDs of production's snapshots that
-    the caller has read. If these GUIDs show that nothing was rolled back, which is usual, no program is started. Raises
-    the errors of `read_production_restores`.
+    `backups` are oldest first. `places` are the configured datasets, or those of the newest backup, which are used if
+    the server does not run. `local` are the GUIDs of production's snapshots that the caller has read. If these GUIDs
+    show that nothing was rolled back, which is usual, no program is started. Raises the errors of
+    `read_production_restores`.
     """
     if not backups or any(volume.guid in local for volume in backups[-1].volumes):
         return {}
+    if instance.settings.volumes is None:
+        places = _production(instance) or places
     try:
         if len({pool_of(place) for place in places}) != 1 or not all(datasets.exists(place) for place in places):
             return {}
@@ -110,7 +151,7 @@ def note_production_restore(instance: Instance, made: ProductionRestore) -> None
     folder = instance.host.put_backs
     file = folder / f"{instance.name}.json"
     try:
-        before = read(file, ProductionRestoreRecord) or ProductionRestoreRecord()
+        before = _recorded(instance)
         make_private(folder)
         files.replace(file, before.with_restore(made).model_dump_json().encode(), 0o600)
     except (OSError, ZsnapdbError) as error:

@@ -63,6 +63,8 @@ class AdoptPlan:
     order: tuple[str, ...]
     documents: Mapping[str, Sequence[str]] = field(default_factory=dict)
     lines: Mapping[str, str] = field(default_factory=dict)
+    unread: frozenset[str] = frozenset()
+    """The backups whose manifests cannot be read. `prune` keeps these backups and their possible bases."""
 
     @property
     def is_empty(self) -> bool:
@@ -82,7 +84,8 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
     repository = instance.open_repository()
     known, checked = host_backup_record.checked_backups(instance, repository)
     everything = replace(repository, keyring=repository.keyring.believing_all())
-    stored = summaries(everything, instance.name, None).backups if known.foreign else known.backups
+    listed = summaries(everything, instance.name, None) if known.foreign else known
+    stored, unread = listed.backups, frozenset(listed.unreadable)
     foreign = [backup for backup in stored if backup.backup_id in checked.provenance.for_removal.foreign]
     for name in names:
         if name not in {backup.backup_id for backup in foreign}:
@@ -101,7 +104,7 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
     adopted = tuple(one.backup for one in candidates if names or not one.objection)
     order = tuple(backup.backup_id for backup in stored)
     if names:
-        return AdoptPlan(instance.name, candidates, adopted, (), (), (), order)
+        return AdoptPlan(instance.name, candidates, adopted, (), (), (), order, unread=unread)
     archive = BinlogArchive(everything, instance.name).load()
     own = BinlogArchive(repository, instance.name).load() if repository.keyring.trusted else archive
     strange = archive.lines.items() - own.lines.items()
@@ -110,7 +113,7 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
     believed = documents_of(repository, instance.name, own) if repository.keyring.trusted else {}
     documents = _documents(files_of(instance), documents_of(everything, instance.name, archive), believed)
     return AdoptPlan(
-        instance.name, candidates, adopted, binlogs, incarnations, damaged, order, documents, archive.lines
+        instance.name, candidates, adopted, binlogs, incarnations, damaged, order, documents, archive.lines, unread
     )
 
 
@@ -128,7 +131,7 @@ def adopt(instance: Instance, planned: AdoptPlan) -> None:
                 f"the manifest of backup {backup.backup_id} has changed since it was shown",
                 hint="nothing was adopted; run the command again",
             )
-    host_backup_record.note_adopted(instance, repository, planned.adopted, planned.order)
+    host_backup_record.note_adopted(instance, repository, planned.adopted, planned.order, planned.unread)
     if planned.binlogs or planned.incarnations:
         own_archived_binlogs.note_archived_files(
             instance, repository, planned.binlogs, planned.incarnations, planned.lines

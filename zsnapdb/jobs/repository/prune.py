@@ -187,7 +187,10 @@ def _plan(
         decided = retention.decide(backups.backups, policy, moment, known, unrestorable)
     left, knows_any = prune_facts.leftovers(repository, instance.name, backups, marks), provenance.knows_any
     leftovers = leftover_sweep.decide(left, moment, policy.sweep_after, provenance.stored, knows_any=knows_any)
-    binlogs = prune_facts.plan(instance, repository, decided.kept, backups.backups, checked.order, knows_any=knows_any)
+    strangers = frozenset(provenance.foreign) - provenance.stored
+    binlogs = prune_facts.plan(
+        instance, repository, decided.kept, backups.backups, checked.order, strangers, knows_any=knows_any
+    )
     kept = decided.kept & provenance.proofs.keys()
     there = local_snapshot_sets.RepositoryAfterPrune(
         repository.id,
@@ -228,13 +231,13 @@ def _pruning_facts(
         unreadable={
             name: error.message
             for name, error in backups.unread.items()
-            if name in backups.unreadable or name in provenance.stored
+            if name not in provenance.unread and (name in backups.unreadable or name in provenance.stored)
         },
         faulty=prune_facts.faulty(repository, instance.name),
         pinned=prune_facts.pinned(repository, instance.name, host_backup_record.pinned_here(instance, repository)),
         writers=by_backup(writers(counted, moment)),
         foreign=provenance.foreign,
-        untrusted=provenance.untrusted,
+        untrusted=provenance.untrusted | provenance.unread,
         begun=provenance.begun,
         order=checked.order,
     )

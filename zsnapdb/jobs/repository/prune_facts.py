@@ -135,31 +135,37 @@ def plan(
     kept: Collection[str],
     summaries: Sequence[Summary],
     order: Sequence[str],
+    strangers: Collection[str] = (),
     *,
     knows_any: bool,
 ) -> tuple[OldBinlog, ...]:
     """Return the decisions about the instance's archived binlogs if the backups `kept` stay.
 
-    `order` are the ids of all backups, oldest first; unreadable backups may be missing. Unreadable parts of the archive
-    and foreign binlogs are kept. A host that knows no backup removes nothing.
+    `order` are the ids of all backups, oldest first; unreadable backups may be missing. `strangers` are the ids of
+    backups that this host did not store. Unreadable parts of the archive and foreign binlogs are kept. A host that
+    knows no backup removes nothing.
     """
-    old = expired(instance.archive(repository), kept, summaries, order)
+    old = expired(instance.archive(repository), kept, summaries, order, strangers)
     files = [one.file for one in old]
     known = own_archived_binlogs.known_binlogs(instance, repository, files) if knows_any and files else frozenset()
     return tuple(OldBinlog(_of_known(one.decision, known), one.file) for one in old)
 
 
 def expired(
-    archive: BinlogArchive, kept: Collection[str], summaries: Sequence[Summary], order: Sequence[str]
+    archive: BinlogArchive,
+    kept: Collection[str],
+    summaries: Sequence[Summary],
+    order: Sequence[str],
+    strangers: Collection[str] = (),
 ) -> tuple[OldBinlog, ...]:
     """Return the decisions about an instance's archived binlogs from all servers, if the backups `kept` stay."""
     files = archive.load().files
     if not files:
         return ()
-    times = [round(backup_time(name).timestamp()) * 1_000_000 for name in kept]
+    times = [round(backup_time(name).timestamp()) * 1_000_000 for name in kept if name not in strangers]
     # Backups of other kinds need no binlogs.
     others = {summary.backup_id for summary in summaries if not is_of_server(summary)}
-    backups = RetainedBackups(points_of(summaries), frozenset(kept) - others, order)
+    backups = RetainedBackups(points_of(summaries), frozenset(kept) - others, order, frozenset(strangers))
     decisions = purge.decide(backups, min(times, default=None), files)
     return tuple(OldBinlog(decision, files[decision.at]) for decision in decisions)
 

@@ -23,7 +23,7 @@ from zsnapdb.jobs.restore.offline_repository import archive_of, is_stand_in
 from zsnapdb.planning import creation_order
 from zsnapdb.planning.backup_chain import restore_chain
 from zsnapdb.planning.binlog.recoverable_ranges import leading
-from zsnapdb.planning.binlog.route import EndKind, RouteMap
+from zsnapdb.planning.binlog.route import NEWEST, EndKind, RouteMap
 from zsnapdb.planning.binlog.route_start import held_by
 from zsnapdb.planning.repository.backup_writers import writers
 from zsnapdb.planning.repository.host_backup_record import BackupRecord
@@ -100,7 +100,9 @@ class RestoreFacts:
 
         Their manifests are unreadable, missing or replaced, or have a future time.
         """
-        unusable = [UnusableBackup(name, error.message) for name, error in self.catalogue.unreadable.items()]
+        foreign = self.checked.provenance.unread
+        unreadable = {name: error for name, error in self.catalogue.unreadable.items() if name not in foreign}
+        unusable = [UnusableBackup(name, error.message) for name, error in unreadable.items()]
         unusable += [UnusableBackup(name, _REWRITTEN) for name in self.checked.provenance.rewritten]
         unusable += [UnusableBackup(name, _FUTURE) for name in self._newer_future()]
         for missing in self.checked.missing:
@@ -249,9 +251,9 @@ class RestoreFacts:
     def _place_of_last(self, archive: Archive, last: ArchivedFile, newest_backup: Backup) -> _LastArchived:
         """Return whether the last archived binlog ended before the newest backup or was abandoned; else UNKNOWN.
 
-        Nothing is known unless the archive lacks the newest backup's binlog and production has its head. If production
-        also has the last archived binlog with a lower number, it ended before the backup. If production has another
-        binlog with its name, or lacks it although its number is not lower, production abandoned its history.
+        Nothing is known unless the archive lacks the newest backup's binlog and production has its head. Then the last
+        archived binlog ended before the backup if its number is lower, unless production has another binlog with its
+        name. In that case, or if production lacks it and its number is not lower, production abandoned its history.
         """
         point = point_of(newest_backup)
         if last.server != point.server or point.coordinates is None or point.fingerprint is None:
@@ -269,8 +271,9 @@ class RestoreFacts:
         if local.has(last):
             is_before = is_same_series and last.number < int(number)
             return _LastArchived.BEFORE_BACKUP if is_before else _LastArchived.UNKNOWN
-        is_no_older = is_same_series and last.number >= int(number)
-        return _LastArchived.ABANDONED if last.name in local.paths or is_no_older else _LastArchived.UNKNOWN
+        if is_same_series and last.number < int(number) and last.name not in local.paths:
+            return _LastArchived.BEFORE_BACKUP
+        return _LastArchived.ABANDONED if last.name in local.paths or is_same_series else _LastArchived.UNKNOWN
 
     def _later_than_rolled_back(self, candidates: Sequence[Backup]) -> list[Backup]:
         """Return the candidates that ZFS created after every backup whose state `zfs rollback` discarded."""
@@ -345,9 +348,12 @@ class RestoreFacts:
         beside = self.notes_beside(chosen)
         if not newest_state_check.asks_for_newest(self.target):
             return beside
+        if choice is not None and choice.route.end.kind is EndKind.NEWEST and choice.route.end != NEWEST:
+            beside = (*beside, choice.route.end.reason)
         checked = self.checked
         short = next((finding for finding in checked.findings if checked.archive and finding.is_archive), None)
-        archive = UnusableArchive(short.text, checked.archive.last_commit) if short and checked.archive else None
+        lost = checked.archive
+        archive = UnusableArchive(short.text, lost.last_commit, lost.file, lost.end) if short and lost else None
         order = checked.order_with([*self.catalogue.backups, *local]) if local else checked.order
         newer = newest_state_check.newer_than(chosen, choice, self.unusable(), archive, order)
         if newer and not self.accepts_older:

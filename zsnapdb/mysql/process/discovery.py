@@ -91,6 +91,18 @@ def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
     return servers
 
 
+def process_of(session: Session) -> int | None:
+    """Return the process of the server of a session on this host; None if it is unknown.
+
+    The server's own name of its data directory is used only if the other end of the session's socket is no server.
+    """
+    peer = session.peer
+    if peer is not None and is_server_program(Path(f"/proc/{peer}")):
+        return peer
+    here = os.path.realpath(str(session.value("SELECT @@datadir")))
+    return next((process.pid for process in server_processes() if process.datadir == here), None)
+
+
 def is_server_program(process: Path) -> bool:
     """Return whether the process, a folder of proc(5), runs a server program."""
     return _NAMED_PROGRAM.fullmatch(os.path.basename(_program(process))) is not None

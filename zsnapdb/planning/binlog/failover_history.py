@@ -9,7 +9,7 @@ from itertools import pairwise
 from zsnapdb.base.domain_types import server_name
 from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
 from zsnapdb.planning.binlog.archive import is_some, same_gtids
-from zsnapdb.planning.binlog.route_elements import EndKind, History, RouteEnd, RouteFile
+from zsnapdb.planning.binlog.route_elements import EndKind, History, RouteEnd, RouteFile, only_by_times
 
 
 def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
@@ -36,14 +36,18 @@ def failback(
     A route never returns to an earlier history.
     """
     here = files[at]
-    if reached is None or not is_some(reached) or here.last_commit is None:
+    if reached is None or not is_some(reached):
         return None
     for history in (history for history in histories if history.high <= at):
         last = files[history.high - 1]
         whole = last.reached
-        if last.server == here.server or whole is None or last.last_commit is None:
+        if last.server == here.server or whole is None:
             continue
-        if last.last_commit > here.last_commit and contains(whole, reached) and not contains(reached, whole):
+        # A MariaDB position seems to contain each lower number, also that of a server that was set back.
+        is_exact = isinstance(whole, GtidSet)
+        if not is_exact and not (last.last_commit and here.last_commit and last.last_commit > here.last_commit):
+            continue
+        if contains(whole, reached) and not contains(reached, whole):
             reason = f"the archive of server {last.server} continues to {last.name}, in an earlier history"
             return RouteEnd(EndKind.UNPROVEN_FAILOVER, f"{reason}; so nothing proves that it continues here")
     return None
@@ -55,7 +59,8 @@ def takeover(
     """Return the index at which the newest history of another server continues this history, or why none does.
 
     None if no other server wrote more. After a failover that lost transactions, a server may reuse their numbers, so
-    that its GTIDs show nothing new. Then the commit times show that the new server's transactions are different.
+    that its GTIDs show nothing new. Then only commit times show whether its transactions are older. If they seem to be,
+    the result has the kind NEWEST and names that doubt.
     """
     here, end = files[at], None
     if reached is None or not is_some(reached) or here.is_anonymous:
@@ -72,15 +77,20 @@ def takeover(
             numbers_may_repeat = any(file.server == first.server for file in files[: history.low])
             outcome = _taken_over_set(own, reached, is_repeated=numbers_may_repeat)
         else:
-            numbers_may_repeat = not _has_heads_of(reached, own[-1].reached)
+            numbers_may_repeat = not has_heads_of(reached, own[-1].reached)
             outcome = _taken_over_position(own, reached)
         if isinstance(outcome, int):
             return history.low + outcome
-        if outcome is None and numbers_may_repeat and _goes_on_later(own, _up_to(files, at)):
+        if outcome is None and numbers_may_repeat:
             reason = f"server {first.server} took over with {first.name}, and committed under numbers of this history"
-            outcome = RouteEnd(EndKind.UNPROVEN_FAILOVER, f"{reason}; so nothing proves that no transaction was lost")
-        end = end or outcome
+            outcome = _by_times(own, _up_to(files, at), f"{reason}; so nothing proves that no transaction was lost")
+        end = _first_proven(end, outcome)
     return end
+
+
+def _first_proven(end: RouteEnd | None, other: RouteEnd | None) -> RouteEnd | None:
+    """Return the first of two ends, or the other if the first is None or only a doubt."""
+    return other if other is not None and (end is None or end.kind is EndKind.NEWEST) else end
 
 
 def _without_gtids(
@@ -92,6 +102,7 @@ def _without_gtids(
     """
     here = files[at]
     is_empty = reached is not None and not is_some(reached) and not here.is_anonymous
+    end: RouteEnd | None = None
     for history in reversed(later):
         first, own = files[history.low], files[history.low : history.high]
         if first.server == here.server:
@@ -100,23 +111,28 @@ def _without_gtids(
         if is_empty and whole is not None and is_some(whole):
             reason = f"server {first.server} took over with {first.name}, and this history has no GTID"
             return RouteEnd(EndKind.UNPROVEN_FAILOVER, f"{reason}; so nothing proves that it continues here")
-        if _goes_on_later(own, _up_to(files, at)):
-            reason = f"server {first.server} took over with {first.name}, and not all GTIDs of this history are known"
-            return RouteEnd(EndKind.UNPROVEN_FAILOVER, f"{reason}; so nothing proves that it continues here")
-    return None
+        reason = f"server {first.server} took over with {first.name}, and not all GTIDs of this history are known"
+        reason += "; so nothing proves that it continues here"
+        end = _first_proven(end, _by_times(own, _up_to(files, at), reason))
+    return end
 
 
 def _up_to(files: Sequence[RouteFile], at: int) -> Sequence[RouteFile]:
     return [file for file in files[: at + 1] if file.incarnation == files[at].incarnation]
 
 
-def _goes_on_later(own: Sequence[RouteFile], before: Sequence[RouteFile]) -> bool:
-    """Return whether the last commit in `own` is at or after the last commit in `before`.
+def _by_times(own: Sequence[RouteFile], before: Sequence[RouteFile], reason: str) -> RouteEnd | None:
+    """Return the end of the history `before` if only times show whether the transactions in `own` are later.
 
-    MariaDB records commit times in whole seconds.
+    The end has the kind NEWEST if they seem to be older. None if `own` has no transactions. MariaDB records commit
+    times in whole seconds.
     """
     last = _last_commit(own)
-    return last > 0 and last >= _last_commit(before)
+    if not last:
+        return None
+    if last >= _last_commit(before):
+        return RouteEnd(EndKind.UNPROVEN_FAILOVER, reason)
+    return only_by_times(f"{own[0].name} of server {own[0].server}")
 
 
 def _last_commit(files: Sequence[RouteFile]) -> int:
@@ -124,7 +140,7 @@ def _last_commit(files: Sequence[RouteFile]) -> int:
     return max((file.last_commit for file in files if file.last_commit is not None), default=0)
 
 
-def _has_heads_of(reached: Gtids, whole: Gtids | None) -> bool:
+def has_heads_of(reached: Gtids, whole: Gtids | None) -> bool:
     """Return whether `reached` provably contains the last transaction of each domain in `whole`.
 
     A MariaDB position contains only the last transaction of each domain (MariaDB manual, "Global Transaction ID"). A

@@ -160,12 +160,14 @@ class RetainedBackups:
     """The readable backups of a server, oldest first, and the ids of those that are retained.
 
     `kept` also contains the ids of unreadable retained backups. `order` contains the ids of all backups, oldest first,
-    but may lack those of unreadable backups.
+    but may lack those of unreadable backups. `foreign` are backups that this host does not know: only their routes are
+    retained.
     """
 
     points: Sequence[BackupPoint]
     kept: Collection[str]
     order: Sequence[str] = ()
+    foreign: Collection[str] = ()
 
 
 def decide(backups: RetainedBackups, oldest: int | None, files: Sequence[RouteFile]) -> tuple[BinlogDecision, ...]:
@@ -176,7 +178,7 @@ def decide(backups: RetainedBackups, oldest: int | None, files: Sequence[RouteFi
 
     - A route from a retained backup contains the file, or the archive of the file's server continues from it.
     - The file is at or after the first file of one of these routes, or a retained backup without a known position may
-      need the file.
+      need the file. Foreign backups are not considered here.
     - The file ended less than a day before the oldest backup.
     """
     known = RouteMap(files)
@@ -217,7 +219,7 @@ def _first_needed(backups: RetainedBackups, routes: Mapping[str, Route]) -> tupl
     place = {name: at for at, name in enumerate(backups.order)}
     first_before = list(accumulate((starts.get(name, sys.maxsize) for name in backups.order), min))
     needs = [(sys.maxsize, "")]
-    for name in sorted(backups.kept):
+    for name in sorted(name for name in backups.kept if name not in backups.foreign):
         before = first_before[place[name]] if name in place else sys.maxsize
         needs.append((starts.get(name, before if before < sys.maxsize else 0), name))
     return min(needs)

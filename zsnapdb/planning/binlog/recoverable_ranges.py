@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from zsnapdb.base.gtid import contains
+from zsnapdb.base.gtid import Gtids, GtidSet, contains
+from zsnapdb.planning.binlog.failover_history import has_heads_of
 from zsnapdb.planning.binlog.route import (
     NOTHING_KNOWN,
     ArchiveState,
@@ -16,6 +17,7 @@ from zsnapdb.planning.binlog.route import (
     RouteFile,
     RouteMap,
 )
+from zsnapdb.planning.binlog.route_elements import History, histories_of
 from zsnapdb.planning.binlog.route_start import held_by
 from zsnapdb.planning.server_family import family
 
@@ -78,22 +80,39 @@ def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Rou
     return alone
 
 
-def newer_beyond(route: Route, files: Sequence[RouteFile]) -> RouteEnd | None:
-    """Return why the newest archived state is beyond the end of this route; None if no newer state is known.
+def newer_beyond(
+    route: Route,
+    files: Sequence[RouteFile],
+    points: Sequence[BackupPoint],
+    route_of: Callable[[BackupPoint], Route],
+) -> RouteEnd | None:
+    """Return why the newest archived state is, or may be, beyond the end of this route; None if it is not.
 
-    A backup whose position is not archived yet is the newest state, unless the archive has later transactions. A later
-    file that starts after transactions missing in the backup also proves a newer state.
+    `points` are the backups up to the route's backup, oldest first. A backup whose position is not archived is the
+    newest state if positions or GTIDs prove that all archived transactions are older. Commit times alone prove nothing.
     """
     if route.end.kind in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
         return None
-    if route.end.kind is EndKind.NOT_ARCHIVED:
-        later = files[held_by(route.point, files) :]
-        return route.end if any(_is_beyond(file, route.point) for file in later) else None
-    return route.end
+    if route.end.kind is not EndKind.NOT_ARCHIVED:
+        return route.end
+    first = held_by(route.point, files)
+    later = files[first:]
+    if any(_is_beyond(file, route.point) for file in later):
+        return route.end
+    if not later:
+        return None
+    begun = max((found.places[0][0] for found in map(route_of, points) if found.places), default=None)
+    histories = list(histories_of(files))
+    for history in histories:
+        for at in (at for at in history.places if at >= first):
+            if not _is_before(files, at, history, histories, route.point, begun):
+                reason = f"{route.end.reason}, and only times show that {files[at].name} is older than the backup"
+                return RouteEnd(EndKind.AMBIGUOUS, reason)
+    return None
 
 
 def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
-    """Return whether the file proves that a transaction was committed after the backup.
+    """Return whether the file seems to contain a transaction that was committed after the backup.
 
     Creation times of files are whole seconds.
     """
@@ -102,6 +121,43 @@ def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
     if point.gtids is None or file.previous is None:
         return False
     return (file.created + 1) * _MICROSECONDS > point.before and not contains(point.gtids, file.previous)
+
+
+def _is_before(
+    files: Sequence[RouteFile],
+    at: int,
+    history: History,
+    histories: Sequence[History],
+    point: BackupPoint,
+    begun: int | None,
+) -> bool:
+    """Return whether a file is proved to contain no transaction after the backup, without a clock.
+
+    `begun` is the latest file in which the route of an earlier backup begins (None: there is none). So the history of
+    that file, and earlier histories, began before the backup. In such a history the binlog numbers decide, or GTIDs. In
+    a later history both may be those of a server that was reset or set back after the backup.
+    """
+    if begun is not None and history.high <= begun:
+        return True
+    file, where = files[at], point.coordinates
+    is_own = file.server == point.server and where is not None
+    if is_own and where is not None:
+        base, _, number = where.file.rpartition(".")
+        is_earlier = file.name.rpartition(".")[0] == base and (
+            file.number < int(number) or (file.number == int(number) and file.end <= where.offset)
+        )
+        if begun is not None and begun in history.places:
+            return is_earlier
+        servers = [files[other.low].server for other in histories]
+        return is_earlier and servers.count(file.server) == 1 and files[history.low].number > 1
+    return _has_all_of(point.gtids, file)
+
+
+def _has_all_of(gtids: Gtids | None, file: RouteFile) -> bool:
+    """Return whether GTIDs prove that a backup contains everything up to the end of a file."""
+    if gtids is None or file.reached is None or file.is_anonymous:
+        return False
+    return contains(gtids, file.reached) if isinstance(gtids, GtidSet) else has_heads_of(gtids, file.reached)
 
 
 def _is_on(route: Route, point: BackupPoint) -> bool:
@@ -130,15 +186,16 @@ def window(points: Sequence[BackupPoint], files: Sequence[RouteFile], state: Arc
     routes = dict(reversed(newest_first.items()))
     ranges: list[Range] = []
     gaps: list[Gap] = []
-    unprotected = _NO_BACKUP if files or state.unreadable else None
     for index, point in enumerate(ordered):
         leads = leading(ordered[: index + 1], lambda point: routes[point.backup_id])
         name, start, end = point.backup_id, point.taken, leads.to
-        unprotected = newer_beyond(leads, files)
         if ranges and start <= ranges[-1].end:
             ranges[-1] = replace(ranges[-1], end=end, backups=(*ranges[-1].backups, name), ends=leads.end)
             continue
         if ranges:
             gaps.append(Gap(ranges[-1].end, start, ranges[-1].ends))
         ranges.append(Range(start, end, (name,), leads.end))
+    unprotected = _NO_BACKUP if files or state.unreadable else None
+    if ordered:
+        unprotected = newer_beyond(leads, files, ordered, lambda point: routes[point.backup_id])
     return Window(tuple(ranges), tuple(gaps), tuple(routes.values()), unprotected)

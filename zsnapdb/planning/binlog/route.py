@@ -308,8 +308,9 @@ def _at_fork(
     other = takeover(files, at, later, reached)
     if isinstance(other, int):
         return other
-    lost = state.lost_history_after(files[at])
-    return fork.gap or fork.newer.end or other or failback(files, at, histories, reached) or lost or NEWEST
+    left, lost = failback(files, at, histories, reached), state.lost_history_after(files[at])
+    ends = [end for end in (fork.gap, fork.newer.end, other, left, lost) if end is not None]
+    return next((end for end in ends if end.kind is not EndKind.NEWEST), next(iter(ends), NEWEST))
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,11 @@ class RouteEnd:
     reason: str
 
 
+def only_by_times(what: str) -> RouteEnd:
+    """Return the end of a route after which nothing newer is archived, if only times show that `what` is older."""
+    return RouteEnd(EndKind.NEWEST, f"nothing newer is archived, but only times show that {what} is older")
+
+
 @dataclass(frozen=True)
 class Unreadable:
     """An unreadable object in the archive: a binlog, or all binlogs of an incarnation (`name` is None).
@@ -140,13 +145,17 @@ class ArchiveState:
         return None
 
     def lost_history_after(self, file: RouteFile) -> RouteEnd | None:
-        """Return the end of a route at a file if a later incarnation is unreadable; otherwise None."""
-        for place in self.unreadable:
+        """Return the end of a route at a file if another incarnation is unreadable; otherwise None.
+
+        Only times show whether that incarnation is later. If it seems to be earlier, the end has the kind NEWEST.
+        """
+        lost = [place for place in self.unreadable if place.name is None]
+        for place in lost:
             # Ids start with the time in seconds.
-            if place.name is None and place.incarnation.partition("-")[0] >= file.incarnation.partition("-")[0]:
+            if place.incarnation.partition("-")[0] >= file.incarnation.partition("-")[0]:
                 reason = f"a later history of the archive cannot be read: {place.reason}"
                 return RouteEnd(EndKind.UNREADABLE, reason)
-        return None
+        return only_by_times(f"history {lost[0].incarnation}, which cannot be read,") if lost else None
 
     @property
     def has_lost_history(self) -> bool:

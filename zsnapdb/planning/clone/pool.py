@@ -44,8 +44,8 @@ class PoolSlot:
 
     `data_of` is the time of the clone's data (UTC), `memory` and `space` are in bytes. `key` is the identity of the
     source data (empty if unknown), `rules` the digest of the rules that masked the clone (empty if unmasked).
-    `is_protected`: an operator protects the clone in order to examine it. `is_current`: the clone was created from the
-    current production datasets.
+    `is_protected`: an operator protects the clone in order to examine it. `is_current`: the clone was created from a
+    state of production's present history.
     """
 
     name: str
@@ -120,7 +120,7 @@ def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime |
     if not slot.runs:
         return "its server does not run"
     if not slot.is_current:
-        return "production was rewound, replaced or configured otherwise since it was made"
+        return "production was rewound, rolled back, replaced or configured otherwise since it was made"
     if isinstance(wish.data, str):
         if not wish.data or slot.key != wish.data:
             return "its data is that of other snapshots"

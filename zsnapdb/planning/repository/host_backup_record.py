@@ -140,6 +140,8 @@ class BackupRecord(RecordPart):
     """The greatest sequence number that this host assigned to a document of the instance in the repository."""
     abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
     """The backups that a pool made before an older copy replaced it, with the transaction group of the next backup."""
+    unread: tuple[BackupId, ...] = ()
+    """The backups whose manifests were unreadable when this host adopted the backups of another one."""
 
     def with_next_number(self, stored: Iterable[int | None]) -> BackupRecord:
         """Return the record with the sequence number of a new document.
@@ -172,10 +174,12 @@ class BackupRecord(RecordPart):
             return self
         return self.model_copy(update={"stored": (*self.stored, backup)})
 
-    def with_adopted(self, backups: Sequence[RecordedBackup], order: Sequence[str]) -> BackupRecord:
+    def with_adopted(
+        self, backups: Sequence[RecordedBackup], order: Sequence[str], unread: Collection[str] = ()
+    ) -> BackupRecord:
         """Return the record with these backups, as if this host had stored them.
 
-        `order` are the ids that the repository lists, oldest first.
+        `order` are the ids that the repository lists, oldest first. `unread` are the ids of unreadable backups.
         """
         place = {name: at for at, name in enumerate(order)}
         waiting = [backup for backup in backups if backup.backup_id in place]
@@ -186,7 +190,8 @@ class BackupRecord(RecordPart):
                 stored.append(waiting.pop(0))
             stored.append(known)
         removed = tuple(backup for backup in self.removed if backup.backup_id not in adopted)
-        return self.model_copy(update={"stored": (*stored, *waiting), "removed": removed})
+        doubtful = tuple(sorted({*self.unread, *unread}))
+        return self.model_copy(update={"stored": (*stored, *waiting), "removed": removed, "unread": doubtful})
 
     def with_digests(self, digests: Mapping[str, str]) -> BackupRecord:
         """Return the record with these digests of manifests, by backup id, where it lacked them."""

@@ -113,6 +113,8 @@ class Provenance:
     unsealed: Mapping[str, str] = field(default_factory=dict)
     inherited: tuple[str, ...] = ()
     """Known consolidated backups that an earlier version made but did not record."""
+    unread: frozenset[str] = frozenset()
+    """The foreign backups whose manifests cannot be read."""
     stored: frozenset[str] = frozenset()
     """The backups that this host stored or adopted, even if the repository does not list them."""
     has_record: bool = True
@@ -154,8 +156,9 @@ def judge(
     is_signed: bool,
     consolidated: Collection[str] = (),
     unbelieved: Mapping[str, str] | None = None,
+    unreadable: Collection[str] = (),
 ) -> Provenance:
-    """Return which of the readable backups this host knows.
+    """Return which of the backups this host knows. `unreadable` are the backups whose manifests cannot be read.
 
     `digests` are the SHA-256 of their manifests, by id. `local` are the backups with marked snapshots on this host.
     `is_signed` says that this host trusts a manifest only if a trusted key signed it or this host recorded it.
@@ -171,7 +174,7 @@ def judge(
         begun = frozenset(
             name for name, one in removed.items() if name not in stored and _is_begun(one, links.get(name), digests)
         )
-        return _of_signed(there, stored, unbelieved or {}, ids, begun)
+        return _with_unread(_of_signed(there, stored, unbelieved or {}, ids, begun), record, unreadable)
     here = {backup.backup_id: frozenset(backup.guids.items()) for backup in local}
     twins = {_guids(backup): backup.backup_id for backup in record.stored}
     twins |= {guids: name for name, guids in here.items()}
@@ -197,7 +200,7 @@ def judge(
             foreign[name] = _why(name, removed, twins.get(_guids(link)))
     old = [name for name in proofs if name in stored and stored[name].manifest is None]
     claims = {link.backup_id for link in there if link.backup_id in foreign and _guids(link) in twins}
-    return Provenance(
+    known = Provenance(
         knows_any=bool(ids),
         proofs=proofs,
         foreign=foreign,
@@ -209,6 +212,23 @@ def judge(
         stored=ids,
         has_record=bool(stored),
     )
+    return _with_unread(known, record, unreadable)
+
+
+def _with_unread(known: Provenance, record: BackupRecord, unreadable: Collection[str]) -> Provenance:
+    """Return the provenance in which the unreadable backups that are not of this host are foreign.
+
+    An unreadable manifest proves nothing itself. So it is foreign only if the record is complete: this version wrote
+    it, and it contains every known backup. Otherwise another host may have stored the unreadable backup.
+    """
+    recorded = {backup.backup_id for backup in record.stored}
+    is_complete = any(backup.manifest is not None for backup in record.stored)
+    removed = {backup.backup_id for backup in record.removed}
+    if not is_complete or not known.proofs.keys() - removed <= recorded:
+        return known
+    unread = frozenset(unreadable) - known.stored - removed - set(record.unread)
+    why = "its manifest cannot be read, and this host did not store it"
+    return replace(known, foreign={**known.foreign, **dict.fromkeys(unread, why)}, unread=unread)
 
 
 def _of_signed(

@@ -89,6 +89,23 @@ class ProductionRestoreRecord(RecordPart):
         count = ids.index(restore_id) + 1 if restore_id in ids else 0
         return ProductionRestoreRecord(restores=self.restores[:count])
 
+    def undone_since(self, present: ProductionRestoreRecord) -> ProductionRestoreRecord:
+        """Return the record with only the restores that `present`, the result of `as_of`, lacks."""
+        return ProductionRestoreRecord(restores=self.restores[len(present.restores) :])
+
+    def discarded(self, backups: Sequence[LocatedBackup], production: Collection[int]) -> dict[str, str]:
+        """Return the ids of the backups of datasets that these restores, which an operator undid, put in place.
+
+        Each id has the restore. `production` are the GUIDs of production's pools, whose backups are left out: within a
+        pool, transaction groups do not distinguish the datasets.
+        """
+        found: dict[str, str] = {}
+        for one in (one for one in self.restores if one.pool not in production):
+            of_pool = [backup for backup in backups if backup.pool_guid == one.pool]
+            earlier = creation_order.made_before(of_pool, one.group + 1)
+            found |= {backup.backup_id: one.restore_id for backup in of_pool if backup not in earlier}
+        return found
+
     def taken_back(self, backups: Iterable[LocatedBackup]) -> dict[str, str]:
         """Return the ids of the backups outside production's path, each with the restore that abandoned it.
 

@@ -37,11 +37,22 @@ class UnusableBackup:
 class UnusableArchive:
     """Archived binlogs that cannot be used, with the reason.
 
-    The last commit in them is at `last_commit` (microseconds UTC).
+    They end at byte `end` of the binlog `file`. Their last commit is at `last_commit` (microseconds UTC).
     """
 
     why: str
     last_commit: int | None
+    file: str
+    end: int
+
+    def is_before(self, choice: RestoreRoute) -> bool:
+        """Whether the binlog number and the time of the restored state are both at or after the end."""
+        point = choice.point.coordinates
+        files = choice.route.files
+        name, offset = (files[-1].name, files[-1].end) if files else (point.file, point.offset) if point else ("", 0)
+        (base, _, number), (other, _, reached) = self.file.rpartition("."), name.rpartition(".")
+        is_passed = base == other and (int(reached), offset) >= (int(number), self.end)
+        return is_passed and self.last_commit is not None and self.last_commit <= choice.route.to
 
 
 def asks_for_newest(target: Target) -> bool:
@@ -67,8 +78,7 @@ def newer_than(
         if is_after(item.backup_id, chosen, order) and not (choice is not None and _is_covered(choice, item))
     ]
     if archive is not None and choice is not None and isinstance(choice.target, Latest):
-        is_reached = archive.last_commit is not None and archive.last_commit <= choice.route.to
-        newer += [] if is_reached else [archive.why]
+        newer += [] if archive.is_before(choice) else [archive.why]
     return tuple(newer)
 
 

@@ -63,13 +63,9 @@ class RestoreRoute:
         return self.files[-1] if self.files else next(iter(self.route.files), None)
 
 
-_DAY = 86_400 * 1_000_000
-"""Microseconds by which the clocks of a backup and of a binlog may differ."""
-
-
 @dataclass(frozen=True)
 class ArchiveView:
-    """The archive at the time at which one history was the newest, and the backups that may be in that history.
+    """The archive at the time at which one history was the newest, and all backups, which may be in that history.
 
     `files` are the files of the view, and `whole` are all files of the archive. `left` is the start (UTC) of the
     server's next history, or None if there is no next history or its start is unknown.
@@ -137,7 +133,6 @@ def _view(
     backups: Sequence[BackupPoint], files: Sequence[RouteFile], histories: Sequence[History], number: int
 ) -> ArchiveView:
     own = histories[number]
-    last = max((file.last_commit or file.created * 1_000_000) for file in files[own.low : own.high])
     newest = max(file.created for file in files[own.low : own.high])
     after = [
         files[at].created
@@ -147,7 +142,7 @@ def _view(
     ]
     return ArchiveView(
         files[own.low].incarnation,
-        tuple(point for point in backups if point.taken <= last + _DAY),
+        tuple(backups),
         tuple(files[: own.high]),
         tuple(files),
         commit_time(min(after) * 1_000_000) if after else None,
@@ -353,8 +348,9 @@ def _choose_in(
 def _choose_latest(
     target: Latest, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState
 ) -> RestoreRoute:
-    route = leading(backups, RouteMap(files, state).follow)
-    beyond = newer_beyond(route, files)
+    route_of = RouteMap(files, state).follow
+    route = leading(backups, route_of)
+    beyond = newer_beyond(route, files, backups, route_of)
     if beyond is not None and not target.accepts_older:
         reach = "that backup alone" if route.is_empty else readable_time(commit_time(route.to))
         raise HistoryError(

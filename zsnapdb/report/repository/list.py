@@ -153,6 +153,7 @@ class AdoptView(View, kind="adopt", document=documents.AdoptDocument):
             lines.append(f"{word}: {len(plan.binlogs)} archived binlogs, {plan.binlogs[0].name} the first")
         lines += [f"{word}: {kind}: {len(digests)}" for kind, digests in sorted(plan.documents.items())]
         lines += [f"no: binlog {name}: its archived copy is not whole" for name in plan.damaged]
+        lines += [f"no: backup {name}: its manifest cannot be read; `prune` keeps it" for name in sorted(plan.unread)]
         if self.is_planned:
             lines.append("what is adopted counts for the retention policy, and `zsnapdb prune` may remove it")
         return "\n".join(lines)

@@ -171,4 +171,4 @@ def test_after_a_rewind_was_given_up_the_old_history_goes_on(maria: MariaDb, ser
     maria.commit(2)
     assert maria.look().new_incarnation is None
     route = maria.route(point)
-    assert (route.end, str(route.reached)) == (NEWEST, f"0-{server_id}-12")
+    assert (route.end.kind, str(route.reached)) == (EndKind.NEWEST, f"0-{server_id}-12")

@@ -14,8 +14,10 @@ from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.repository import adopt
 from zsnapdb.report.repository.list import AdoptView
 from zsnapdb.report.repository.prune import PrunePlanView
+from zsnapdb.repository import layout
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.repository import Repository
+from zsnapdb.store.local import LocalStore
 
 
 @pytest.fixture
@@ -70,6 +72,29 @@ def test_host_that_prunes_for_another_believes_its_key_and_adopts_nothing(site: 
     assert set(plan(site).provenance.foreign) == {made_up}
     later = store_backup(signing(site), f"{names[-1][:-4]}ffff", 9, None)
     assert later.backup_id in plan(site).provenance.proofs
+
+
+@pytest.mark.parametrize("adopted", [None, 3], ids=["all", "one by its name"])
+def test_unreadable_backup_at_adoption_keeps_what_it_may_need(rebuilt: Site, adopted: int | None) -> None:
+    """It may be of the host whose backups this one adopts."""
+    rebuilt.keep = "last = 1"
+    names = manifests(rebuilt)
+    LocalStore(rebuilt.folder).put(layout.manifest("main", names[1]), b"{")
+    assert prune(rebuilt).removed == ()
+    chosen = [] if adopted is None else [names[adopted], names[0]]
+    adopt.adopt(rebuilt.instance(), adopt.plan(rebuilt.instance(), chosen))
+    assert names[0] not in prune(rebuilt).removed
+
+
+def test_unreadable_backup_of_another_signing_host_keeps_its_base(site: Site) -> None:
+    site.keep = "last = 1"
+    public = site.begin_to_sign()
+    names = site.fill([None, 0, None])
+    shutil.rmtree(site.host.records)
+    site.signing_key, site.signers = None, (public,)
+    key = layout.manifest("main", names[1])
+    LocalStore(site.folder).put(key, b"{" + LocalStore(site.folder).get(key))
+    assert prune(site).removed == ()
 
 
 def signing(site: Site) -> Repository:

@@ -26,6 +26,7 @@ from zsnapdb.repository.backup_marks import Unfinished
 from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.marker import Marker
 from zsnapdb.repository.verifications import Depth
+from zsnapdb.store.local import LocalStore
 from zsnapdb.zfs import datasets, destruction
 
 SUFFIXES = ("aaaa", "bbbb", "cccc")
@@ -48,6 +49,27 @@ def test_made_up_backups_let_no_real_one_go(site: Site, keep: str) -> None:
     assert set(listed.foreign) == set(made_up)
     decided = {d.backup_id: d for d in plan(site).retention.decisions}
     assert all(decided[name].keep and decided[name].reasons[0].startswith("foreign: ") for name in made_up)
+
+
+@pytest.mark.parametrize("is_signed", [False, True])
+@pytest.mark.parametrize("made_up", ["19700101T000000Z-aaaa", "20251120T100000Z-bbbb", "20991231T235959Z-cccc"])
+def test_unreadable_made_up_backup_stops_no_work(site: Site, made_up: str, is_signed: bool) -> None:
+    """It is an altered copy of a real backup."""
+    if is_signed:
+        site.begin_to_sign()
+    site.keep = "last = 1"
+    names = site.fill([None, 0, None])
+    key = layout.manifest("main", made_up)
+    LocalStore(site.folder).put(key, b"{" + LocalStore(site.folder).get(layout.manifest("main", names[0])))
+    result = prune(site)
+    assert set(result.removed) == set(names[:2])
+    assert key in site.objects()
+    (decided,) = [d for d in result.plan.retention.decisions if d.backup_id == made_up]
+    assert (decided.keep, decided.reasons[0].startswith("foreign: its manifest cannot be read")) == (True, True)
+    (finding,) = [one for one in result.plan.missing if one.kind is StoredKind.FOREIGN]
+    assert finding.backups == (made_up,)
+    instance = site.instance()
+    assert restore_known.newest_backup(instance, instance.open_repository(), accepts_older=False) == names[2]
 
 
 def test_made_up_increments_and_bases_change_no_chain(site: Site) -> None:

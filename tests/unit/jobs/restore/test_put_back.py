@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from tests.unit.support.archived_backups import ProtectedServer
 from tests.unit.support.manifests import manifest
-from zsnapdb.base.errors import HistoryError
+from zsnapdb.base.errors import HistoryError, ServerError
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.binlog_spans import LocalBinlogs
 from zsnapdb.jobs.record import host_backup_record, production_restores
 from zsnapdb.jobs.restore import restore_inputs
+from zsnapdb.mysql.process import discovery
 from zsnapdb.planning.repository.production_restores import ProductionRestore, ProductionRestoreRecord
 from zsnapdb.repository.binlog_archive_contents import load
 from zsnapdb.zfs import datasets, snapshots, version
 from zsnapdb.zfs.datasets import Property
 
 RESTORE = "20231114T230000Z-00aa"
+POOLS = {"tank": manifest().pool_guid, "other": 2}
+"""The GUID of each pool by name."""
 
 
 @pytest.fixture
@@ -37,6 +42,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marks: dict[str, Pro
 
     monkeypatch.setattr(LocalBinlogs, "of", own_binlogs)
     monkeypatch.setattr(datasets, "exists", lambda name: name == "tank" or name in marks)
+    monkeypatch.setattr(version, "pool_guid", lambda pool: POOLS[pool])
     monkeypatch.setattr(
         datasets, "properties_of", lambda names, keys: {name: dict.fromkeys(keys, marks[name]) for name in names}
     )
@@ -52,8 +58,10 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marks: dict[str, Pro
     return protected
 
 
-def put_back(protected: ProtectedServer) -> None:
-    made = ProductionRestore(restore_id=RESTORE, base_pool=1, base_group=1, pool=1, group=2)
+def put_back(protected: ProtectedServer, pool: str = "tank") -> None:
+    made = ProductionRestore(
+        restore_id=RESTORE, base_pool=POOLS["tank"], base_group=1, pool=POOLS[pool], group=2 if pool == "tank" else 1
+    )
     production_restores.note_production_restore(protected.instance(), made)
 
 
@@ -116,6 +124,51 @@ def test_a_restore_that_was_undone_by_hand_does_not_count(server: ProtectedServe
         server.plan()
     marks.update(dict.fromkeys(places, Property(RESTORE, "inherited from tank")))
     assert server.plan().backup_id == server.backups[1]
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    """A session to a server whose process has a dataset."""
+
+    peer: int = 17
+
+    def __enter__(self) -> RunningServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def value(self, _: str) -> str:
+        return "/var/lib/mysql/"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "latest"),
+    [("tank/data", 1), ("other/restored", 0), (None, 0)],
+    ids=["the old datasets were put back", "the restore is in place", "the server is down"],
+)
+def test_unconfigured_volumes_are_those_of_the_live_server(
+    server: ProtectedServer,
+    marks: dict[str, Property],
+    monkeypatch: pytest.MonkeyPatch,
+    dataset: str | None,
+    latest: int,
+) -> None:
+    marks["tank/data"], marks["other/restored"] = Property("-", "-"), Property(RESTORE, "local")
+
+    def session(_: Instance) -> RunningServer:
+        if dataset is None:
+            raise ServerError("the server is down", hint="start it")
+        return RunningServer()
+
+    monkeypatch.setattr(Instance, "session", session)
+    monkeypatch.setattr(discovery, "is_server_program", lambda _: True)
+    monkeypatch.setattr(production_restores, "working_dataset", lambda _: dataset)
+    put_back(server, pool="other")
+    instance = server.instance()
+    instance = replace(instance, settings=instance.settings.model_copy(update={"volumes": None}))
+    chosen = restore_inputs.newest_backup(instance, instance.open_repository(), accepts_older=False)
+    assert chosen == server.backups[latest]
 
 
 def test_a_record_that_cannot_be_read_is_reported(server: ProtectedServer) -> None:

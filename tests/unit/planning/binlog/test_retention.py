@@ -131,3 +131,19 @@ def test_unreadable_backup_keeps_no_binlogs_of_older_ones(order: list[str], firs
     decided = purge.decide(backups, 100 * DAYS * SECOND, files)
     kept = [d for d in decided if not d.remove]
     assert (kept[0].name, kept[0].reason) == (f"binlog.{first:06d}", "lost may need it")
+
+
+@given(count=st.integers(2, 8), first=st.integers(1, 8), planted=st.integers(1, 8), is_placed=st.booleans())
+def test_foreign_backup_keeps_only_its_route(count: int, first: int, planted: int, is_placed: bool) -> None:
+    files = archive(count)
+    uuid = str(files[0].gtids).split(":", maxsplit=1)[0]
+    own_point, forged = (
+        at(n * DAYS, f"{uuid}:1-{10 * n - 1}", f"binlog.{n:06d}", name=name)
+        for n, name in ((min(first, count), "own"), (min(planted, count), "forged"))
+    )
+    points = [own_point, *([forged] if is_placed else [])]
+    backups = RetainedBackups(points, frozenset({"own", "forged"}), ["own"], frozenset({"forged"}))
+    stays = {d.at for d in purge.decide(backups, own_point.taken, files) if not d.remove}
+    alone = {d.at for d in decide([own_point], own_point.taken, files) if not d.remove}
+    routed = set(follow(forged, files).places[0]) if is_placed else set()
+    assert stays == alone | routed

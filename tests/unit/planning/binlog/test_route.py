@@ -145,7 +145,8 @@ def test_a_replica_that_has_the_last_transaction_or_stopped_before_it_ends_nothi
     behind = Kept("2", 1, heads("0-2-51"), heads("0-2-55"), 40, "3")
     assert follow(MARIADB, [OLD_PRIMARY, behind]).end == NEWEST
     failed_back_from = Kept("2", 1, heads("0-2-50"), heads("0-3-54"), 15, "3")
-    assert follow(MARIADB, [OLD_PRIMARY, failed_back_from]).end == NEWEST
+    end = follow(MARIADB, [OLD_PRIMARY, failed_back_from]).end
+    assert (end.kind, "only times show that binlog.000001 of server 3" in end.reason) == (EndKind.NEWEST, True)
 
 
 def test_without_gtids_another_server_that_committed_later_is_not_passed_over() -> None:
@@ -154,7 +155,8 @@ def test_without_gtids_another_server_that_committed_later_is_not_passed_over() 
     for here in (own(2), plain(2)):
         route = follow(point, [here, other])
         assert (route.files, route.end.kind) == ((here,), EndKind.UNPROVEN_FAILOVER)
-        assert follow(point, [here, replace(other, created=15)]).end == NEWEST
+        end = follow(point, [here, replace(other, created=15)]).end
+        assert (end.kind, "only times show" in end.reason) == (EndKind.NEWEST, True)
 
 
 def test_a_server_that_was_set_back_and_took_over_again_is_not_taken_for_its_older_self() -> None:
@@ -163,7 +165,8 @@ def test_a_server_that_was_set_back_and_took_over_again_is_not_taken_for_its_old
     again = Kept("2", 1, gtids(f"{A}:1-10"), gtids(f"{B}:1-4"), 60, B)
     point = at(25, f"{A}:1-15,{B}:1-10")
     assert follow(point, [older, here, again]).end.kind is EndKind.UNPROVEN_FAILOVER
-    assert follow(point, [older, here, replace(again, created=2)]).end == NEWEST
+    end = follow(point, [older, here, replace(again, created=2)]).end
+    assert (end.kind, "only times show" in end.reason) == (EndKind.NEWEST, True)
 
 
 def test_a_backup_taken_on_the_new_server_before_it_was_archived_is_found_by_gtids() -> None:

@@ -34,8 +34,10 @@ from zsnapdb.base.gtid import contains, joined
 from zsnapdb.planning.binlog.archive_times import complete_until
 from zsnapdb.planning.binlog.recoverable_ranges import newer_beyond, window
 from zsnapdb.planning.binlog.route import (
+    NEWEST,
     ArchiveState,
     BackupPoint,
+    EndKind,
     Route,
     RouteEnd,
     RouteFile,
@@ -117,7 +119,7 @@ def test_what_status_promises_is_exactly_what_a_restore_can_plan(simulation: Sim
     latest = choose(Latest(accepts_older=True), points, files, now, known)
     assert latest.route.to == last.end
     assert latest.route.end == last.ends
-    if newer_beyond(latest.route, files) is None:
+    if newer_beyond(latest.route, files, points, lambda point: follow(point, files, known)) is None:
         assert choose(Latest(), points, files, now, known) == replace(latest, target=Latest())
     else:
         with pytest.raises(HistoryError, match="the archive leads only to"):
@@ -333,3 +335,35 @@ def test_latest_contains_the_newest_backup_by_any_clock(simulation: Simulation, 
             continue
         newest = simulation.states[simulation.points[-1].backup_id]
         assert restored(simulation, chosen.route, chosen)[: len(newest)] == newest, chosen
+
+
+_RESET_UNDER_A_CLOCK_BEHIND = [("backup", 1), ("clock", 60), ("reset", 0), ("write", 0)]
+_TAKEN_OVER_UNDER_A_CLOCK_BEHIND = [("backup", 1), ("clock", 60), ("failover", 0), ("write", 0)]
+
+
+@given(SET_BACK, st.integers(0, 20), st.sets(st.integers(0, 20), max_size=2))
+@example(simulate((Flavour.MYSQL, True), _RESET_UNDER_A_CLOCK_BEHIND, set()), 0, {0})
+@example(simulate((Flavour.MYSQL, False), _RESET_UNDER_A_CLOCK_BEHIND, set()), 0, {0})
+@example(simulate((Flavour.MARIADB, True), _RESET_UNDER_A_CLOCK_BEHIND, set()), 0, {0})
+@example(simulate((Flavour.MYSQL, True), _TAKEN_OVER_UNDER_A_CLOCK_BEHIND, set()), 0, {0})
+@example(simulate((Flavour.MARIADB, True), _TAKEN_OVER_UNDER_A_CLOCK_BEHIND, set()), 0, {0})
+@example(simulate((Flavour.MYSQL, False), _TAKEN_OVER_UNDER_A_CLOCK_BEHIND, set()), 0, set())
+def test_latest_misses_nothing_archived_or_names_a_doubt(
+    simulation: Simulation, unarchived: int, lost: set[int]
+) -> None:
+    """The newest history is that of the newest archived binlog or backup. The clocks jump in both directions."""
+    files = simulation.files[: len(simulation.files) - unarchived]
+    files = [file for at, file in enumerate(files) if at not in lost]
+    if not simulation.points or not files:
+        return
+    try:
+        chosen = choose(Latest(), simulation.points, files, commit_time(10**9 * SECOND), simulation.state)
+    except (NotFound, HistoryError):
+        return
+    if chosen.route.end.kind is EndKind.NEWEST and chosen.route.end != NEWEST:
+        assert "only times show" in chosen.route.end.reason
+        return
+    number = max(int(files[-1].incarnation), simulation.incarnations[simulation.points[-1].backup_id])
+    archived = {one for file in files for one in simulation.contents[file.incarnation, file.name]}
+    newest = set(simulation.histories[number - 1])
+    assert not archived & newest - set(restored(simulation, chosen.route, chosen)), chosen

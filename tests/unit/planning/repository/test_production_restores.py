@@ -120,3 +120,13 @@ def test_rollback_before_a_recorded_restore_is_not_judged() -> None:
     record = ProductionRestoreRecord().with_restore(put_back(FIRST, 20, 55))
     made = [Made(group) for group in (60, 50)]
     assert lost(made, ProductionPoints(1, {10}, 10), record) == [60]
+
+
+def test_backups_of_restore_undone_by_hand_are_discarded() -> None:
+    """Production went to pool 2, and an operator put the datasets in pool 1 back."""
+    record = ProductionRestoreRecord().with_restore(put_back(FIRST, 20, 7, pool=2))
+    undone = record.undone_since(record.as_of(None))
+    made = [Made(30), Made(7, 2), Made(8, 2), Made(9, 3)]
+    assert undone.discarded(made, [1]) == {"2:8": FIRST}
+    assert undone.discarded(made, [1, 2]) == {}
+    assert record.undone_since(record.as_of(FIRST)).discarded(made, [1]) == {}

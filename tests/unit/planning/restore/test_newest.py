@@ -65,8 +65,17 @@ def test_the_order_in_which_this_host_stored_backups_outweighs_the_clocks_of_the
     assert newer(Latest(), [earlier], None, order) == ()
 
 
-@pytest.mark.parametrize(("second", "is_newer"), [(59, False), (60, True)])
-def test_a_lost_archive_is_newer_if_it_ended_after_what_is_reached(second: int, is_newer: bool) -> None:
-    lost = UnusableArchive("the archive is short", second * SECOND)
+@pytest.mark.parametrize(
+    ("file", "end", "second", "is_newer"),
+    [
+        ("binlog.000005", 1000, 59, False),
+        ("binlog.000005", 1000, 60, True),
+        ("binlog.000005", 1001, 30, True),
+        ("binlog.000006", 100, 30, True),
+        ("other.000001", 100, 30, True),
+    ],
+)
+def test_lost_archive_is_older_only_by_position_and_time(file: str, end: int, second: int, is_newer: bool) -> None:
+    lost = UnusableArchive("the archive is short", second * SECOND, file, end)
     assert bool(newer(Latest(), [], lost, ())) is is_newer
     assert newer(AtBackup(None), [], lost, ()) == ()
