@@ -165,12 +165,12 @@ class FleetSnapshot:
 
 
 READABLE = Metric("zsnapdb_fleet_repository_readable", "Whether the repository could be read: 1 or 0.")
-READ = Metric("zsnapdb_fleet_repository_read_timestamp_seconds", "When the repository was read last.")
-HEARD = Metric("zsnapdb_fleet_host_heard_timestamp_seconds", "When a repository heard of the host last.")
-SILENT = Metric("zsnapdb_fleet_host_silent", "Whether no repository has heard of the host for too long: 1 or 0.")
-OLDEST = Metric("zsnapdb_fleet_oldest_point_timestamp_seconds", "The oldest point that can be restored.")
-STORED = Metric("zsnapdb_fleet_stored_bytes", "What the instance takes in the store: backups and binlogs.")
-BACKUPS = Metric("zsnapdb_fleet_backups", "How many backups of the instance there are.")
+READ = Metric("zsnapdb_fleet_repository_read_timestamp_seconds", "Time when the repository was last read.")
+HEARD = Metric("zsnapdb_fleet_host_heard_timestamp_seconds", "Time of the host's newest sign of life.")
+SILENT = Metric("zsnapdb_fleet_host_silent", "Whether the host is silent: 1 or 0.")
+OLDEST = Metric("zsnapdb_fleet_oldest_point_timestamp_seconds", "Time of the oldest point that can be restored.")
+STORED = Metric("zsnapdb_fleet_stored_bytes", "Size of the instance's backups and binlogs in the store.")
+BACKUPS = Metric("zsnapdb_fleet_backups", "Number of backups of the instance.")
 
 FLEET_METRICS = (READABLE, READ, HEARD, SILENT, OLDEST, STORED, BACKUPS)
 """The metrics that only a fleet has."""

@@ -37,7 +37,7 @@ def page(file: Path) -> str:
 
 def _lines() -> Iterator[str]:
     """Yield the lines of the tables: one row for each size, the rates, the price lists."""
-    yield "| data | full | increment | restore | memory | stored | objects | PUT a month | USD a month |"
+    yield "| data | full | increment | restore | memory | stored | objects | PUT per month | USD per month |"
     yield "|---|---|---|---|---|---|---|---|---|"
     for name in SIZES:
         data = parse_size(name)
@@ -55,7 +55,7 @@ def _lines() -> Iterator[str]:
         )
         yield f"| {' | '.join(cells)} |"
     yield ""
-    yield "| rate | value | measured with |"
+    yield "| measurement | value | conditions |"
     yield "|---|---|---|"
     for name, value, rate in (
         ("backup", f"{size(round(BACKUP.value))}/s", BACKUP),
@@ -66,9 +66,9 @@ def _lines() -> Iterator[str]:
     ):
         yield f"| {name} | {value} | {rate.source} |"
     yield ""
-    yield f"Prices of {DATE}. {NOTE}"
+    yield f"Prices as of {DATE}. {NOTE}"
     yield ""
-    yield "| `--prices` | product | USD for a GiB and month | 1,000 PUT | 1,000 GET | a GiB out | source |"
+    yield "| `--prices` | product | USD per GiB-month | per 1,000 PUT | per 1,000 GET | per GiB read | source |"
     yield "|---|---|---|---|---|---|---|"
     for name, price in PRICES.items():
         numbers = (price.gib_month, price.put_thousand, price.get_thousand, price.traffic_gib)

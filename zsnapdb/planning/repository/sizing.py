@@ -30,8 +30,8 @@ class StorePrice:
 
 DATE = "2026-11-29"
 NOTE = (
-    "List prices without discounts and taxes, written down on that date without reading the providers' pages again."
-    " Compare them with the source before a decision."
+    "These are list prices without discounts and taxes. They were recorded on that date, but not compared with the"
+    " providers' pages again. Compare them with the source before you decide."
 )
 PRICES: dict[str, StorePrice] = {
     "s3": StorePrice(
@@ -84,24 +84,21 @@ class MeasuredRate:
 
 BACKUP = MeasuredRate(
     1280 * MIB / 2.59,
-    "1,280 MiB of InnoDB in 2.59 s, zstd 1, encrypted, two processors with the S3 server on them"
-    " (benchmark of throughput, 2026-11-24)",
+    "1,280 MiB of InnoDB data in 2.59 s, zstd 1, encrypted, two processors that also ran the S3 server"
+    " (throughput benchmark, 2026-11-24)",
 )
 """Stream bytes that a backup stores per second."""
 RESTORE = MeasuredRate(
     8.4 * GIB / 31.3,
-    "8.4 GiB in 31.3 s with the recovery of the server, MariaDB, a guest with one processor and the S3 server in it"
-    " (benchmark of restores)",
+    "8.4 GiB in 31.3 s, MariaDB, including its recovery, one processor that also ran the S3 server (restore benchmark)",
 )
 """Stream bytes that a restore receives per second."""
-STORED = MeasuredRate(
-    0.43, "the recorded stream of InnoDB in the benchmark of throughput; that of restores is stored as 0.26"
-)
+STORED = MeasuredRate(0.43, "the InnoDB stream in the throughput benchmark; 0.26 in the restore benchmark")
 """Stored bytes per stream byte."""
-BINLOG_STORED = MeasuredRate(0.53, "22.9 MiB of binlog stored as 12.1 MiB, encrypted, in a guest of the lab")
+BINLOG_STORED = MeasuredRate(0.53, "22.9 MiB of binlog stored as 12.1 MiB, encrypted, in a virtual machine of the lab")
 """Stored bytes per binlog byte."""
-BACKUP_MEMORY = MeasuredRate(250 * MIB, "a backup of 1, 4 and of 16 GiB (benchmark of throughput)")
-RESTORE_MEMORY = MeasuredRate(220 * MIB, "a restore of 1, 4 and of 16 GiB (benchmark of throughput)")
+BACKUP_MEMORY = MeasuredRate(250 * MIB, "backups of 1, 4 and 16 GiB (throughput benchmark)")
+RESTORE_MEMORY = MeasuredRate(220 * MIB, "restores of 1, 4 and 16 GiB (throughput benchmark)")
 
 
 @dataclass(frozen=True)
