@@ -61,11 +61,12 @@ def _existing_production(instance: Instance) -> list[str]:
 def _production(instance: Instance) -> Collection[str] | None:
     """Return the configured datasets, else the one with the data directory of the running server.
 
-    None if no datasets are configured and the server's process on this host is unknown, for example if it is down.
+    None if no datasets are configured and the process of the server is unknown, for example if it is down.
     """
     if instance.settings.volumes is not None:
         return instance.settings.volumes.values()
-    if instance.settings.vm is not None:
+    socket = instance.settings.socket
+    if instance.settings.vm is not None or (socket is not None and not socket.exists()):
         return None
     try:
         with instance.session() as session:

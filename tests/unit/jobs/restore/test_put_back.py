@@ -166,7 +166,8 @@ def test_unconfigured_volumes_are_those_of_the_live_server(
     monkeypatch.setattr(production_restores, "working_dataset", lambda _: dataset)
     put_back(server, pool="other")
     instance = server.instance()
-    instance = replace(instance, settings=instance.settings.model_copy(update={"volumes": None}))
+    unconfigured = {"volumes": None, "socket": instance.host.put_backs}
+    instance = replace(instance, settings=instance.settings.model_copy(update=unconfigured))
     chosen = restore_inputs.newest_backup(instance, instance.open_repository(), accepts_older=False)
     assert chosen == server.backups[latest]
 
