@@ -11,7 +11,7 @@ from zsnapdb.base.errors import NotFound
 from zsnapdb.config.settings import parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone.sources import has_state, production_history
-from zsnapdb.zfs import datasets, snapshots
+from zsnapdb.zfs import datasets, replaced_data, snapshots
 
 SET = "20261119T100000Z-0001"
 NAME = f"zsnapdb-{SET}"
@@ -27,6 +27,7 @@ def instance(more: str = "") -> Instance:
     [
         (SET, True, {NAME}, set(), True),
         (SET, True, set(), {NAME}, True),
+        (SET, True, set(), {NAME, "replaced"}, False),
         (SET, True, {"zsnapdb-20261119T100000Z-0002"}, {"zsnapdb-20261119T100000Z-0002"}, False),
         (SET, False, set(), set(), True),
         ("@daily", True, set(), set(), True),
@@ -49,6 +50,11 @@ def test_rolled_back_state_is_not_of_production(
     monkeypatch.setattr(datasets, "exists", lambda _: is_here)
     monkeypatch.setattr(snapshots, "created_in", created_in)
     monkeypatch.setattr(snapshots, "bookmarks", bookmarks)
+
+    def abandoned_bookmarks(places: Collection[str], *, if_unknown: bool) -> Mapping[str, int]:
+        return {f"{place}#{NAME}": 1 for place in places if "replaced" in bookmark_names and not if_unknown}
+
+    monkeypatch.setattr(replaced_data, "abandoned_bookmarks", abandoned_bookmarks)
     assert has_state(instance(), origin(), set_id) == has
 
 
