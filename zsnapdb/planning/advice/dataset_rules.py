@@ -167,8 +167,8 @@ RULES = (
     Rule(
         "xattr",
         "Extended attributes are stored in the inodes.",
-        "Otherwise, if access control lists or SELinux use extended attributes, each access to a file also reads a"
-        " hidden directory and a file in that directory.",
+        "Access control lists and SELinux use extended attributes. If these are not in the inodes, each access to a"
+        " file also reads a hidden directory and a file in this directory.",
         "zfsprops(7), xattr, of OpenZFS 2.1 (where on means dir) and 2.2 (where on means sa)",
         "set xattr=sa",
         _xattr,

@@ -174,9 +174,9 @@ RULES = (
     Rule(
         "doublewrite",
         "Without the doublewrite buffer, each page is one block, on OpenZFS 2.2 or newer.",
-        "Otherwise, a crash between the writes of two records leaves a page that is half old and half new, and nothing"
-        " repairs that page. The buffer may be off with blocks of the page size on OpenZFS 2.2 or newer, because ZFS"
-        " then rewrites a page in one transaction.",
+        "If a page spans two records, a crash between their writes leaves a page that is half old and half new. Only"
+        " the doublewrite buffer can repair this page. The buffer may be off if blocks have the page size and OpenZFS"
+        " is 2.2 or newer, because ZFS then rewrites a page in one transaction.",
         "openzfs/zfs commit b0cbc1aa9a (2.2); refman 8.4, innodb_doublewrite; a power cut during a split write of the"
         " intent log was not tested",
         "set innodb_doublewrite = ON, or rebuild the files on a dataset with recordsize = innodb_page_size",
