@@ -110,12 +110,12 @@ class Copy:
 
     @property
     def for_one_task(self) -> tuple[str, ...]:
-        """The last lines of the option file for a server that runs only for one task."""
+        """The lines at the end of the option file of a server that runs only for one task."""
         return copy_options.buffer_pool_lines(self.buffer_pool)
 
     @property
     def folder(self) -> Path:
-        """The private folder of the copy's server."""
+        """The private folder of the server that runs on the copy."""
         return self.root / server.PRIVATE_FOLDER
 
     @property
@@ -126,7 +126,7 @@ class Copy:
     def keys(self) -> BinlogKeys:
         """The keys of the copy's binlogs.
 
-        If the copied files include a keyring, it is preferred, because it contains the matching keys.
+        If the copied files include a keyring, this keyring is used first, because it contains the matching keys.
         """
         inside = [self.paths.translate(file) for file in self.key_files if self.paths.has(file)]
         return BinlogKeys(tuple(Path(file) for file in (*inside, *self.key_files)))
@@ -135,7 +135,7 @@ class Copy:
         """Return why the copy's binlogs, which are encrypted with this key, cannot be read; None if they can be read.
 
         The copy's server needs the binlogs for its recovery, so it must see the keyring too. If the keyring is on a
-        volume, its file in the mounted copy is used, because that file is from the time of the snapshot.
+        volume, its file in the mounted copy is used, because its content is that of the moment of the snapshot.
         """
         if binlog_key is None or any(self.paths.has(file) for file in self.key_files):
             return None
@@ -151,7 +151,7 @@ class Copy:
         )
 
     def process(self) -> server.ServerProcess:
-        """Return the copy's server, whether it is running or not."""
+        """Return the process object for the copy's server, whether the server is running or not."""
         return server.ServerProcess(self.folder)
 
     def make_private(self) -> None:
@@ -174,7 +174,7 @@ class Copy:
         """Remove the source's TLS keys from the copy, whether the source created them or they were configured."""
         server.remove_keys(self.datadir)
         for file in tls_keys(self.variables, self.paths):
-            # A path that a repository records may be a folder, or a file may be at the place of its parent folder.
+            # A path from the manifest may be a folder on the copy, or one of its parent folders may be a file.
             with contextlib.suppress(IsADirectoryError, NotADirectoryError):
                 safe_open.remove(Path(file))
 
@@ -201,7 +201,7 @@ class Copy:
     def _refuse_links(self) -> None:
         """Raise PreflightError if a symbolic link in the copy's data directory leads out of the copy.
 
-        A server would write to the target of such a link.
+        A server would follow such a link and write to its target.
         """
         top = os.path.realpath(self.root)
         for link in links_in(str(self.datadir)):
@@ -223,14 +223,17 @@ class Copy:
     def write_option_file(self, identity: ServerIdentity, last: Sequence[str] = ()) -> None:
         """Write the option file for the identity.
 
-        For settings without an option, the server runs statements at each start.
+        Settings that no option can set are set by SQL statements at each start.
         """
         if self._statements and identity.access is LoginAccess.ACCOUNTS and identity.init_file is None:
             identity = replace(identity, init_file=str(self._write_statements("settings.sql", "")))
         server.write_private(Path(identity.option_file), self.render(identity, last), self.settings.user)
 
     def write_init_file(self, sql: str) -> Path:
-        """Write an init file with the settings of the source, then these statements. Return its path."""
+        """Write an init file that contains the settings of the source, followed by these statements.
+
+        Return the file's path.
+        """
         return self._write_statements("init.sql", sql)
 
     @property
@@ -243,7 +246,7 @@ class Copy:
         return path
 
     def recorded_position(self, known: KnownTail | None = None, *, has_gtids: bool) -> Position:
-        """Return the position to which the copy must recover: the end of the newest binlog in its own files.
+        """Return the position to which the copy must recover: the end of the newest binlog in the copy.
 
         If this binlog contains the `known` tail, only the bytes after the tail are read.
         """
@@ -284,7 +287,7 @@ class Copy:
         return replace(made, connects=connects, answers_beyond=is_open)
 
     def breaches(self, identity: ServerIdentity, *, connects: bool = False) -> tuple[str, ...]:
-        """Return every way in which the running server can reach objects outside its sandbox."""
+        """Return descriptions of all ways in which the running server can reach objects outside its sandbox."""
         program = programs.choose_program(self.settings, self.flavour, self.version)
         made = self.sandbox(program, identity, connects=connects)
         return () if made is None else self.process().breaches(made)
