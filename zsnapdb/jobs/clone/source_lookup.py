@@ -186,7 +186,7 @@ def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> 
 
 
 def pool_for(settings: Settings, volumes: list[str]) -> str:
-    """Return the pool for clones of these datasets: the configured pool, else theirs, else the host's only pool.
+    """Return the pool for clones of these datasets: the configured pool, else the datasets' pool, else the only pool.
 
     Raises:
         PreflightError: no pool is suitable.

@@ -127,7 +127,7 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
 def _at_rest(
     instance: Instance, volumes: Mapping[str, str], ciphers: Mapping[str, str], observed: Observed | None
 ) -> list[FitnessFinding]:
-    """Return findings about data that would leave the host unencrypted, and about the encryption key of raw backups."""
+    """Return findings about data that backups would send unencrypted, and about the ZFS key that raw backups need."""
     is_encrypting, send = bool(instance.repository.encryption.recipients), instance.repository.stream.send
     findings = judge_sent(volumes.values(), ciphers, send, is_encrypting=is_encrypting)
     is_raw = instance.sends_raw and bool(ciphers)

@@ -313,7 +313,7 @@ def read_page(instance: Instance, after: int, most: int) -> EvidencePage:
 
 
 def read(instance: Instance) -> EvidenceLog:
-    """Check the chain of the evidence log, compare the log with this host's record, and return the log."""
+    """Check the chain of the evidence log, compare the log with this host's own record of it, and return it."""
     repository = instance.open_repository()
     end, remembered = _end(instance, repository), _remembered(instance, repository)
     owns = end.owns if end is not None else lambda _: False

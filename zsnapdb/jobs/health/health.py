@@ -1,4 +1,4 @@
-"""The facts about the health of an instance, and their judgement.
+"""Judges the health of an instance from facts about its backups and binlogs.
 
 The facts come only from repositories and this host's records, not from servers, pools or running programs.
 """

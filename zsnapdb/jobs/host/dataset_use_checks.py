@@ -446,7 +446,7 @@ def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path
 
 
 def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield each setting, its path, and the path of the folder that the process sees.
+    """Yield each folder setting, its value, and the path under /proc of the folder that the process sees.
 
     The working directory of a server is its data directory.
     """
@@ -488,7 +488,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def _place_here(theirs: Path, path: str) -> str:
-    """Return the path of the folder on this host: a mount point plus the end of the server's path; "" if not found."""
+    """Return the folder's path on this host: a mount point plus the end of the server's path; "" if it is unknown."""
     wanted = _identity(theirs)
     if wanted is None:
         return ""

@@ -1,4 +1,4 @@
-"""Prepares copied volumes for the start of a server: paths, binlog indices, identity, option files."""
+"""Prepares copied volumes for the start of a server: their paths, binlog indices, identity and option files."""
 
 from __future__ import annotations
 
@@ -305,7 +305,7 @@ class Copy:
         """Write the option file, start the server in its sandbox and return a session on its private socket.
 
         Raises PreflightError, without starting a server, if the server program does not fit the version of the files.
-        With `connects`, the server may connect to other servers. `reads` are additional files of the host that the
+        With `connects`, the server may connect to other servers. `reads` contains additional files of the host that the
         server may see.
         """
         binary = programs.fitting_program(self.settings, self.flavour, self.version).path
@@ -356,12 +356,12 @@ class Copy:
 
 
 def absent_files(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the files of the list that are missing on this host."""
+    """Return the paths in the list at which this host has no file."""
     return tuple(path for path in paths if not os.path.exists(path))
 
 
 def hidden_files(settings: ServerSettings, paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the files of the list that a copy's server cannot see in its sandbox."""
+    """Return the paths in the list that the server of a copy cannot see in its sandbox."""
     reads = [str(path) for path in settings.sandbox_reads]
     return tuple(path for path in paths if settings.sandbox != "off" and not is_shown(path, settings.options, reads))
 
@@ -374,7 +374,7 @@ def check_recovered(
     Raises ConsistencyError unless the GTIDs are exactly the expected GTIDs, and the server can read its encrypted
     tables.
 
-    `unlogged` are GTIDs that are in no binlog of the source. The copy may also have executed these.
+    `unlogged` contains the GTIDs that are in no binlog of the source. The copy may have these GTIDs in addition.
     """
     facts = probe(session)
     reached = published_position(session, facts)
@@ -416,10 +416,10 @@ def change_of_owner(recorded: Owner | None, user: str) -> str | None:
 
 
 def give_files(copy: Copy, recorded: Owner | None = None) -> int:
-    """Change the owner of a copy's mounted files to the account of the copy's server, which is stopped.
+    """Change the owner of a copy's mounted files to the account of the copy's server. The server is stopped.
 
-    Return the number of changed files. Only files of the source server's account are changed. If this account was not
-    `recorded`, it is the owner of the data directory. The owner of the data directory is changed last, so an
+    Return the number of changed files. Only files of the source server's account are changed. If `recorded` is None,
+    the owner of the data directory is taken as this account. The owner of the data directory is changed last, so an
     interrupted call can be repeated.
     """
     owner = Owner(*server.account(copy.settings.user))
@@ -435,7 +435,7 @@ def give_files(copy: Copy, recorded: Owner | None = None) -> int:
 
 
 def _owner_of(datadir: Path, owner: Owner) -> Owner | None:
-    """Return the owner of the data directory; None if the owner is root or already the account `owner`."""
+    """Return the owner of the data directory; None if that is root or already the account `owner`."""
     with safe_open.folder(datadir) as at:
         status = os.fstat(at)
     assert stat.S_ISDIR(status.st_mode), "it was opened as a folder"
@@ -466,10 +466,10 @@ def client_text(address: Address, password: SecretStr) -> str:
 
 @contextlib.contextmanager
 def client_file(address: Address, password: SecretStr, more: str = "") -> Iterator[Path]:
-    """Write an option file for a client, with the lines `more` at its end. Remove the file after the block.
+    """Write an option file for a client, with the lines `more` at the end. Remove the file after the block.
 
     The file is in a new folder that only this account can enter. In a folder of the server's account, that account
-    could replace the file. A client that runs as root would then load a plugin that the file names (refman 8.4,
+    could replace the file by one that names a plugin. A client that runs as root would load this plugin (refman 8.4,
     "plugin_dir").
     """
     with tempfile.TemporaryDirectory(prefix="zsnapdb-client-") as folder:
