@@ -131,7 +131,7 @@ def swap(plan: RestorePlan, step: Promote) -> None:
 
 
 def _release_olds(step: Promote) -> None:
-    """Unmount the server's own datasets that still have their names, and prevent mounting them at boot."""
+    """Unmount the server's own datasets that still have their names, and keep them unmounted at boot."""
     for part in reversed([part for part in step.parts if part.old is not None]):
         seen = datasets.properties(part.place, ["guid", "mounted"]) if datasets.exists(part.place) else None
         if seen is None or part.old_guid not in (None, int(seen["guid"].value)):
@@ -451,7 +451,7 @@ def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
 def encrypted_sibling(place: str, name: str) -> str | None:
     """Return the dataset `name` next to `place` if `place` is encrypted; else None.
 
-    Only next to `place` can a clone of an encrypted dataset be created that later exchanges names with `place`.
+    A clone of `place` that is created under the returned name can later exchange names with `place`.
     """
     parent = place.rpartition("/")[0]
     if not parent or not datasets.exists(place) or encryption.at_rest([place])[place].cipher is None:

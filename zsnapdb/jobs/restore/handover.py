@@ -142,7 +142,7 @@ def hand_over(work: ServerWork, step: HandoverStep) -> CompletedHandover:
 
 
 def _zone_notes(plan: RestorePlan, step: HandoverStep) -> tuple[str, ...]:
-    """Return the time zone line that a unit needs to start the server with the source's time zone."""
+    """Return a note with the line that a systemd unit needs to start the server with the source's time zone."""
     is_in_its_place = isinstance(step, Promote) and not plan.receives
     line = None if plan.zone is None or is_in_its_place else unit_line(plan.zone, host_zones(plan.zone))
     if line is None:

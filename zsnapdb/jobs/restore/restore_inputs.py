@@ -319,7 +319,7 @@ class RestoreFacts:
         return tuple(self.whole(link) for link in restore_chain(stored, backup, damaged))
 
     def notes_beside(self, chosen: str) -> tuple[str, ...]:
-        """Return notes on backups newer than the chosen one: foreign backups, and backups whose state was discarded.
+        """Return notes on backups newer than the chosen one that are foreign, or whose state production discarded.
 
         If the target is a time or a GTID, the only possible note is that production lost the chosen backup's state.
         """

@@ -189,7 +189,7 @@ class AbandonedRun:
 def abandon(
     settings: Settings, instance: Instance, top: str | None, *, with_foreign_snapshots: bool = False
 ) -> AbandonedRun:
-    """Abandon an interrupted restore: remove its datasets, after a proof that each belongs to it, and its journal.
+    """Abandon an interrupted restore. Its datasets are checked to belong to it, and removed with its journal.
 
     If a rewind stopped a server, the server is first started again on its own datasets, with its own option file.
     Renamed datasets get their names back. If the old server does not start, the restore stays unchanged.

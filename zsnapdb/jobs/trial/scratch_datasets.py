@@ -1,4 +1,7 @@
-"""Scratch datasets, created and marked below a dataset of zsnapdb, removed after use, and swept after a crash."""
+"""Creates and marks scratch datasets below a dataset of zsnapdb.
+
+Removes them after use, and sweeps them after a crash.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQL that undoes a transaction: objections, statements, and the required state of the server. Pure.
+"""Makes the SQL that undoes a transaction, and finds reasons against an undo. Pure.
 
 The statements change a row only if all its values are still those that the transaction left.
 """
@@ -29,21 +29,21 @@ from zsnapdb.planning.binlog.row_values import (
 from zsnapdb.planning.sql_quoting import quoted
 
 MOST_ROWS = 100_000
-"""Maximum number of rows in a transaction that can be undone."""
+"""The maximum number of rows in a transaction that can be undone."""
 MOST_ROWS_WITHOUT_KEY = 100
-"""Maximum number of rows in tables without a primary key. Each of these rows needs a table scan."""
+"""The maximum number of rows in tables without a primary key. Each of these rows needs a table scan."""
 COUNTED = "SELECT @zsnapdb_undone"
 _DIFFERS = "nothing was undone: a row was changed since"
 
 COUNTED = "SELECT @zsnapdb_undone"
-"""Query that returns the number of changes undone so far in the open transaction."""
+"""A query that returns how many changes the open transaction has undone so far."""
 SESSION = ("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES'", "SET SESSION time_zone = '+00:00'")
-"""Session settings under which the literals in the statements keep their meaning."""
+"""Session settings with which the literals in the statements have the intended meaning."""
 
 
 @dataclass(frozen=True)
 class LoggedRow:
-    """A row before and after its change in a transaction, by column position. It is None where there was no row."""
+    """A row before and after its change in a transaction, by column position. A side is None if there was no row."""
 
     schema: str
     table: str
@@ -55,7 +55,7 @@ class LoggedRow:
 
 @dataclass(frozen=True)
 class RowChange:
-    """A change of one row, by column name. A side without a row is None.
+    """A change of one row, by column name. A side is None if there was no row.
 
     A change from a binlog may lack the values of JSON columns, and of columns that binlog_row_image omits.
     """
@@ -67,7 +67,7 @@ class RowChange:
 
     @property
     def key(self) -> dict[str, SqlValue]:
-        """The values of the primary key: after the change, or before it if the row was deleted."""
+        """The values of the primary key after the change, or before the change if it deleted the row."""
         row = self.after if self.after is not None else self.before or {}
         return {column.name: row[column.name] for column in self.shape.columns if column.key_part}
 
@@ -122,7 +122,7 @@ def count_objection(changes: Sequence[RowChange]) -> str | None:
 
 
 def row_change(shape: TableShape, row: LoggedRow) -> RowChange:
-    """Return a change with its values as SQL, as far as the binlog contains them.
+    """Return a row change with its values as SQL, as far as the binlog contains these values.
 
     Raises ValueError if a value is malformed.
     """
@@ -152,7 +152,7 @@ def undoing(change: RowChange) -> str:
         return f"INSERT INTO {table} ({names}) VALUES ({literals})"  # noqa: S608 - quoted names, literals of ours
     where = " AND ".join(_is_row(change, change.after))
     if change.before is None:
-        # Without a key, equal rows are interchangeable.
+        # If the table has no key, equal rows are interchangeable.
         one = "" if change.shape.has_key else " LIMIT 1"
         return f"DELETE FROM {table} WHERE {where}{one}"  # noqa: S608 - as above
     assignments = ", ".join(f"{quoted(name)} = {value.assigned}" for name, value in change.before.items())
@@ -177,7 +177,7 @@ class Expectation:
 def expectations(changes: Sequence[RowChange]) -> list[Expectation]:
     """Return the expected state of each changed row after the transaction, ordered by the row's first change.
 
-    Tables without a primary key are left out: their rows are counted.
+    Tables without a primary key are left out, because their rows are counted instead.
     """
     last: dict[tuple[str, ...], Expectation] = {}
     for change in (change for change in changes if change.shape.has_key):
@@ -274,7 +274,7 @@ def changing(changes: Sequence[RowChange]) -> list[str]:
 
 
 def _orphans(changes: Sequence[RowChange]) -> list[str]:
-    """Return queries that count the rows whose parent row is missing after the undo."""
+    """Return queries that count the child rows whose parent row is missing after the undo."""
     found: dict[str, None] = {}
     for change in changes:
         for key in change.shape.foreign_keys:
@@ -303,7 +303,7 @@ def _referring(change: RowChange, key: ForeignKey) -> list[str]:
 
 
 def ending(changes: Sequence[RowChange]) -> list[str]:
-    """Return the last statements. They commit if all changes were undone. Otherwise they roll back and end in an error.
+    """Return the last statements of an undo. They commit if all changes were undone. Otherwise they roll back and fail.
 
     PREPARE accepts COMMIT, DO and CALL in both server families (refman 8.4, "Prepared Statements"; MariaDB manual).
     """
