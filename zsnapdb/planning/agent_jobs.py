@@ -103,7 +103,7 @@ def _step(word: str | None) -> int:
 
 
 HOST = "_host"
-"""The value that replaces the instance in a job of the host. No instance can have this name."""
+"""The value that stands for the instance in a job of the host. No instance can have this name."""
 
 
 class JobKind(StrEnum):

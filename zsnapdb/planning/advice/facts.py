@@ -108,7 +108,7 @@ class MemoryFacts:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """The number of tables with compressed pages, and of encrypted tables, according to their create options."""
+    """The numbers of tables with compressed pages and of encrypted tables, according to their create options."""
 
     page_compressed: int = 0
     encrypted: int = 0

@@ -145,7 +145,7 @@ def _buffer_pool(load: Load, setting: LoadSetting) -> LoadAdvice:
 
 
 def _arc_counts(load: Load) -> tuple[int, int, int] | None:
-    """Return demand hits, demand misses, and misses of blocks that the ARC had evicted recently."""
+    """Return the counts of demand hits, demand misses, and misses of blocks that the ARC had evicted recently."""
     if load.arc is None:
         return None
     hits, misses = (

@@ -172,7 +172,7 @@ def choose(facts: ServerFacts, setting: str, strategies: Sequence[LockProperties
 
 
 def still_enough(choice: LockChoice, facts: ServerFacts) -> str | None:
-    """Return why the chosen lock is no longer sufficient for the server with these facts; None if it is."""
+    """Return why the chosen lock is no longer sufficient for the server with these facts; None if it still is."""
     others = unsafe_engines(facts)
     if others and choice.lock.needs_crash_safe:
         return f"there are now user tables of engines without crash recovery: {listing(others)}"

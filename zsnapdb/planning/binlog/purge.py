@@ -55,8 +55,8 @@ def ages_of(written: Sequence[float], time: RemovalTime) -> list[float]:
     """Return, for each binlog, how many seconds at least have passed since the last write to it, oldest binlog first.
 
     `written` contains the times of the last writes (seconds since 1970), which may come from a wrong clock. If a time
-    is earlier than that of the previous binlog, the time of the previous binlog is used. If a time is in the future, or
-    if the clock was behind, the time of the next binlog is used.
+    is earlier than that of the previous binlog, the time of the previous binlog is used. If a time is in the future, it
+    is limited to that of the next binlog. If the clock was behind, the time of the next binlog is used.
     """
     # The server's account can set any file time, even a time outside of the calendar.
     written = [min(max(at, 0.0), _LATEST) for at in written]

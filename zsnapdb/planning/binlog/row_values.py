@@ -434,7 +434,7 @@ class TableShape:
 
 
 def logged_difference(shape: TableShape, logged: Sequence[LoggedColumn], began: int) -> str | None:
-    """Return why a table map and the table may have different columns; None if the columns are proved to be the same.
+    """Return why the table's columns may differ from those in the table map event; None if they are certainly the same.
 
     `began` is the start of the transaction in seconds since 1970.
     """

@@ -160,7 +160,7 @@ def undoing(change: RowChange) -> str:
 
 
 def _is_row(change: RowChange, values: dict[str, SqlValue]) -> list[str]:
-    """Return the conditions of a row: first its key, so that an index finds it, then every value, byte by byte."""
+    """Return the SQL conditions for a row: first its key, so that an index is used, then every value, byte by byte."""
     key = [f"{quoted(name)} = {value.assigned}" for name, value in change.key.items()]
     return key + [condition(column, values[column.name]) for column in change.shape.columns if column.name in values]
 
@@ -336,9 +336,9 @@ def _prepared(expression: str) -> list[str]:
 
 
 ExactRow = tuple[bytes | None, ...]
-"""The `exact_values` of all columns of a row, as a server returns them. Empty if there is no such row.
+"""The `exact_values` of all columns of a row, as a server returns them. It is empty if the row does not exist.
 
-For a table without a primary key, it contains only the number of equal rows.
+If the table has no primary key, it contains only the number of equal rows.
 """
 
 
@@ -346,7 +346,7 @@ For a table without a primary key, it contains only the number of equal rows.
 class RowQuestion:
     """A query for the row that has a key. `key` contains the values of `key_columns` in the same order.
 
-    Without a primary key, the query counts the rows with all these values.
+    If the table has no primary key, the query counts the rows with all these values.
     """
 
     shape: TableShape
@@ -364,7 +364,7 @@ class RowQuestion:
 
     @property
     def sql(self) -> str:
-        """The statement that returns every value of the row, or nothing if there is no such row."""
+        """The statement that returns every value of the row, or no row if it does not exist."""
         values = ", ".join(expression for column in self.shape.columns for expression in exact_values(column))
         values = values if self.shape.has_key else "COUNT(*)"
         return f"SELECT {values} FROM {self.shape.quoted} WHERE {self.condition}"  # noqa: S608 - quoted, or ours
@@ -396,12 +396,15 @@ class StateBefore:
 
 
 def key_columns(shape: TableShape) -> list[ValueColumn]:
-    """Return the primary key columns in table order; without a primary key, all columns that are not generated."""
+    """Return the primary key columns in table order.
+
+    If there is no primary key, return all columns that are not generated.
+    """
     return [column for column in shape.columns if column.key_part or not (shape.has_key or column.is_generated)]
 
 
 def tables_of(changes: Sequence[RowChange]) -> tuple[TableShape, ...]:
-    """Return the tables with changed rows, each once."""
+    """Return the tables with changed rows. Each table occurs once."""
     return tuple({change.shape.name: change.shape for change in changes}.values())
 
 
@@ -436,7 +439,7 @@ def referring(question: RowQuestion, key: ForeignKey, child: TableShape) -> str:
 def proven_changes(
     asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
 ) -> tuple[RowChange, ...]:
-    """Return the changes between the rows before and after the transaction, with each row once."""
+    """Return the differences between the rows before and after the transaction. Each row occurs once."""
     found: dict[tuple[object, ...], RowChange] = {}
     for question, then, left in zip(asked, before, after, strict=True):
         if not question.shape.has_key:
@@ -464,7 +467,7 @@ def _number(exact: ExactRow) -> int:
 def count_difference(
     logged: Sequence[RowChange], asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
 ) -> str | None:
-    """Return the rows whose number differs from the binlog (tables without primary key); None if none differs."""
+    """For tables without a primary key: return the rows whose number differs from the binlog; None if none differs."""
     counts: Counter[RowQuestion] = Counter()
     for change in logged:
         if not change.shape.has_key:
@@ -492,10 +495,10 @@ def _row(shape: TableShape, exact: ExactRow) -> dict[str, SqlValue] | None:
 def needs_same_definition(
     logged: Sequence[RowChange], asked: Sequence[RowQuestion], then: Mapping[str, TableShape]
 ) -> str | None:
-    """Return why a value that only the clone contains may belong to another column; None if this is impossible.
+    """Return why a value that was read from the clone may belong to another column; None if this is impossible.
 
-    A replay wrote this value to the clone, and a replay omits DDL that was not logged. So the definition in the clone
-    must be the current one, with the same creation time.
+    A replay wrote this value to the clone, and a replay lacks DDL that was not logged. So the definition in the clone
+    must be the same as the present definition, with the same creation time.
     """
     whole = {change.shape.name: True for change in logged}
     for change in logged:
