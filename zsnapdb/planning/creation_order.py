@@ -48,7 +48,7 @@ P = TypeVar("P", bound=PlacedLink)
 
 
 def greatest_reached(numbers: Iterable[int | None], known: int = 0, step: int = STEP) -> int:
-    """Return the greatest number that can be reached from `known` in steps of at most `step`; ignore greater ones.
+    """Return the greatest number that can be reached from `known` in steps of at most `step`; ignore greater numbers.
 
     An attacker can write any number. A number that no honest writer can have reached must not use up the remaining
     numbers, and must not make its document the latest.
@@ -267,7 +267,7 @@ def _is_bases_first(ordered: Sequence[Link]) -> bool:
 
 
 def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
-    """Return the ids of the first order in `ordered`, with the ids inserted that only the other orders contain.
+    """Return the ids of `ordered`, with the ids inserted that only the orders `known` contain.
 
     A missing id is placed directly after the latest of its predecessors in its own order. If it has no predecessor, it
     is placed before its successor. If it has neither, it is placed last, because it may be the newest state.

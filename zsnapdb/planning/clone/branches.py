@@ -104,7 +104,7 @@ def current_of(text: str) -> str | None:
 
 
 def refuse_new(branches: Branches, name: str) -> None:
-    """Raise UsageError for an invalid, ExistsError for an existing name, PreflightError for too many branches."""
+    """Raise UsageError if the name is invalid, ExistsError if it exists, PreflightError if the clone has too many."""
     if not is_branch_name(name):
         raise UsageError(
             f"invalid branch name {name!r}",

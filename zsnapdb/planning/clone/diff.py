@@ -77,7 +77,7 @@ def order_expression(column: Column) -> str:
 
 
 def sort_expression(column: Column) -> str:
-    """Return the expression by which the server has to sort.
+    """Return the SQL expression by which the server must sort the rows.
 
     The expression is the column itself, so that the server can use an index. A UUID is an exception: MariaDB does not
     sort it by its bytes (MariaDB manual, "UUID Data Type").
