@@ -434,8 +434,8 @@ def _kept_variables(variables: Mapping[str, str]) -> Iterator[tuple[str, str, Va
 def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the lines of an option file for the settings of the source.
 
-    `options` are the site's own lines (`server.options`), which may load the source's keys. Raises PreflightError if a
-    variable that affects the files has a value that no server can report.
+    `options` contains the configured lines (`server.options`), which may load the source's keys. Raises PreflightError
+    if a variable that affects the files has a value that no server can report.
     """
     lines = []
     for name, value, kind in _kept_variables(variables):
@@ -454,7 +454,7 @@ def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence
 def _reason(
     name: str, value: str, kind: VariableClass, variables: Mapping[str, str], options: Sequence[str]
 ) -> str | None:
-    """Return why a copy does not get this setting although its class is kept; None if the copy gets the setting."""
+    """Return why a copy does not get this setting, although its class is kept; None if the copy gets it."""
     objection = _objection(name, value)
     if objection is not None and name in _STRICT:
         raise PreflightError(
@@ -469,7 +469,7 @@ def _reason(
 
 
 def kept_statements(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the statements that a server runs on startup for settings without an option."""
+    """Return the statements that a server runs on startup for settings that no option can set."""
     return tuple(
         f"SET GLOBAL {name} = {value if value.isdecimal() else repr(value)};"
         for name, value, kind in _kept_variables(variables)
@@ -493,7 +493,7 @@ def left_out(variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple
 def notes_on(variables: Mapping[str, str], options: Sequence[str], zones: Sequence[str] | None) -> tuple[str, ...]:
     """Return notes for a plan about settings of the source that a copy does not have, one line for each reason.
 
-    - `options`: the site's own lines
+    - `options`: the configured lines (`server.options`)
     - `zones`: the names of this host's time zone; None if the source's zone is recorded, which
       `planning/server_time_zone.py` evaluates
 
