@@ -1,12 +1,12 @@
-"""Determines the time that decides what has expired: this host's wall clock, if its steady clock confirms it. Pure.
+"""Determines the time that decides about expiry: this host's wall clock, if its steady clock confirms it. Pure.
 
 A host records the last reading of its clocks. From then on the steady clock (CLOCK_BOOTTIME, which also runs while the
 host is suspended) proves a minimum of elapsed time. Removals use the earlier of the proven time and the wall clock. So
 a wall clock that jumps ahead or is behind never makes zsnapdb remove anything early.
 
 After a reboot the length of the downtime is unknown, and the wall clock may have been corrected. So a jump is accepted
-only if a person confirms it, or if the wall clock then runs at the right rate: for an hour after a reboot, otherwise
-for a day.
+only if a person confirms it, or if the wall clock then runs at the right rate. It must do so for an hour after a
+reboot, otherwise for a day.
 
 When an object is created or used, the later of both times is recorded. So no object expires early because the wall
 clock was behind. If the wall clock was ahead, the recorded time is in the future. If `RemovalTime.is_sure` is set, such
@@ -132,7 +132,7 @@ class RemovalTime:
 
     @property
     def at(self) -> datetime:
-        """The time that decides what has expired: the earlier of both clocks' times."""
+        """The time that decides about expiry: the earlier of both clocks' times."""
         return min(self.wall, self.proven)
 
     @property
@@ -308,7 +308,7 @@ def _recorded(
 
 
 def removal_time(record: ClockRecord) -> RemovalTime:
-    """Return the time that decides what has expired. `record` contains the current reading of the clocks."""
+    """Return the time that decides about expiry. `record` contains the current reading of the clocks."""
     off = (record.wall - record.proven).total_seconds()
     if abs(off) <= TOLERANCE or record.jump is None:
         return RemovalTime(record.wall, record.proven, is_new=record.since is not None, early=record.early)

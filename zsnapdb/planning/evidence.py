@@ -1,4 +1,4 @@
-"""Verifies the chain of evidence records of an instance, and finds changes of its backup policy. Pure."""
+"""Verifies an instance's chain of evidence records, and finds changes of its backup policy. Pure."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ _TIMES = ("within", "sweep_after")
 
 
 class PolicyChange(BaseModel):
-    """A change of one line of the policy, or of a key, with the old and the new text.
+    """A changed line of the policy, or a changed key, with the old and the new text.
 
     A text is "" if the line did not or does not exist.
     """

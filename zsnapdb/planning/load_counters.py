@@ -1,4 +1,4 @@
-"""Computes the differences of the counters of ZFS and of a server between two moments. Pure.
+"""Computes how the counters of ZFS and of a server changed between two moments. Pure.
 
 Sources:
 

@@ -1,4 +1,4 @@
-"""The record of this host's clocks, and the time that decides what has expired (`planning/clock_guard.py`)."""
+"""The record of this host's clocks, and the time that decides about expiry (`planning/clock_guard.py`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ A short wait suffices, because holders of this lock only read and write the reco
 
 
 def removal_time(host: Host) -> RemovalTime:
-    """Return the time that decides what has expired, and record the present readings of the clocks.
+    """Return the time that decides about expiry, and record the present readings of the clocks.
 
     If the record cannot be written, the next command uses the previous record. Without a steady clock, the wall clock
     is trusted, because there is no clock to compare it with.

@@ -140,10 +140,7 @@ class Round:
     This is determined only if this round began a history or found a gap.
     """
     repeated: tuple[RepeatedGtids, ...] = ()
-    """GTIDs that the server assigned a second time.
-
-    This is determined only if this round began a history or found a gap.
-    """
+    """GTIDs that the server assigned a second time. Set only if this round began a history or found a gap."""
 
 
 _SECOND = 1_000_000
@@ -273,10 +270,7 @@ class Archiver:
         return ArchiverObservation(round(self._host.now().timestamp() * _SECOND), time.monotonic_ns() // 1000)
 
     def _witness(self, known: ArchivedFile | None) -> CommitTimeEvidence:
-        """Return the evidence about when the transactions in a binlog were committed.
-
-        The bytes of the binlog can be read now.
-        """
+        """Return the evidence about commit times in a binlog whose bytes can be read now."""
         seen = sighting_between(self._last_look, self._look_now())
         return CommitTimeEvidence(seen) if known is None else CommitTimeEvidence(seen, known.span.stretches, known.end)
 
@@ -355,7 +349,7 @@ class Archiver:
             return
         number = next_sequence(self._instance, self._archive.repository, self._numbers)
         self._numbers.append(number)
-        # Of an unreadable incarnation only the id is known. So the times in the ids should also be in order, if
+        # Only the id of an unreadable incarnation is known. So the times in the ids should also be in order, if
         # possible.
         began = self._host.now()
         if self._newest_began is not None and self._newest_began < _END_OF_TIME:

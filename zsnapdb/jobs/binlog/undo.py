@@ -144,9 +144,9 @@ class Conflict:
 class Undo:
     """A transaction to undo: its changes in the order of the binlog, and the later changed rows that prevent the undo.
 
-    If `is_tried` is set, the undo was tested on clones: each changed row occurs once, no change is missing, and the
-    undo returned a clone to the state before the transaction. `file` is the written script, or None if none was
-    written. `is_applied` is set if the undo ran on the server too.
+    If `is_tried` is set, the undo was tested on clones. Each changed row then occurs once, and no change is missing. In
+    the test, the undo returned a clone to the state before the transaction. `file` is the written script, or None if
+    none was written. `is_applied` is set if the undo ran on the server too.
     """
 
     instance: str

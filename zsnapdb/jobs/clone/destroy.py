@@ -204,12 +204,12 @@ class DestroyPlan:
 def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = ()) -> tuple[DestroyPlan, ...]:
     """Return the plan of `destroy` for each clone with that name; change nothing.
 
-    The name can be that of a clone or of a set of clones. The replicas of a set come first. If there is no such clone
-    or set, the result is empty.
+    The name can belong to a clone or to a set of clones. The replicas of a set come first. If there is no such clone or
+    set, the result is empty.
 
     Raises:
-        PreflightError: a dataset that depends on a clone cannot take over the snapshot from which it was cloned, or a
-            clone has foreign snapshots whose removal `also` does not allow.
+        PreflightError: a dataset that depends on a clone cannot take over its origin snapshot, or a clone has foreign
+            snapshots whose removal `also` does not allow.
     """
     found = find_clones(settings, host, name)
     for info in found:

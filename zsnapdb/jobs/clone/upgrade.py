@@ -117,8 +117,8 @@ def rehearse(
     `locate`.
 
     Raises:
-        PreflightError: the program cannot upgrade files of this version, or its upgrade program is missing; no clone
-            was created
+        PreflightError: the program cannot upgrade files of this version, or its upgrade program is missing. No clone
+            was created.
         ServerError: the new server does not start (the message contains the end of its log), or its upgrade program
             failed.
     """

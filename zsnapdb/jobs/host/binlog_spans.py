@@ -74,7 +74,7 @@ def point_of(manifest: Manifest | Summary) -> BackupPoint:
 
 
 class SpanBuilder:
-    """A builder of the description of a span (consecutive transactions of a binlog).
+    """Builds the description of a span, which consists of consecutive transactions in a binlog.
 
     The transactions are added in order. `witness` shows which transactions were not committed at the time that their
     events record.

@@ -531,7 +531,7 @@ def _vanished_instances(past: SeenRepository | None, now: Collection[str]) -> di
 
 def _oldest(stored: Stored) -> datetime | None:
     if stored.window.ranges:
-        # Use integers, because a fraction of a second could move the end of the year 9999 outside the range of dates.
+        # Use integers, because a fraction of a second could move the end of the year 9999 outside the valid dates.
         return _EPOCH + timedelta(microseconds=stored.window.ranges[0].start)
     restorable = stored.restorable
     return restorable[0].created if restorable else None

@@ -175,7 +175,7 @@ def _planned_promote(planned: RestorePlan, server_id: int | None) -> Promote:
 
 
 def _places_here(layout: RestoreLayout) -> Mapping[str, tuple[str, str]]:
-    """Return the dataset and mount point of each of the old server's volumes by role, in the pool of the target.
+    """Return, by role, the dataset and mount point of the old server's volumes, in the target's pool.
 
     If no dataset of the old server exists on this host, the server has never run here, and its pool may have had
     another name.

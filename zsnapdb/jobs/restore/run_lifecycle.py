@@ -47,7 +47,7 @@ class RestoreKind(Generic[J, R]):
     """The types and functions that differ between restores of servers and machines.
 
     `look` is the type of the first step, which changes nothing; the journal is written only after this step. `result`
-    returns the result of a run. `noted` adds to the journal in memory what a step recorded in the journal on disk.
+    returns the result of a run. `noted` adds a step's records in the journal on disk to the journal in memory.
     """
 
     journals: Callable[[Path], JournalFolder[J]]

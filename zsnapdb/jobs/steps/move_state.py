@@ -185,7 +185,7 @@ def observe(record: MoveRecord) -> MoveFacts:
 def _is_switched(move: ServerMove, *, has_dataset: bool) -> bool:
     """Return whether the server would start on the copies.
 
-    The last action of the switch is the rename of the folder or the write of the option file.
+    The last action of the switch is to rename the folder or to write the option file.
     """
     if not move.is_renaming:
         return os.path.lexists(move.fragment)

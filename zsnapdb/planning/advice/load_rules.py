@@ -62,7 +62,7 @@ class LoadSetting:
 
 @dataclass(frozen=True)
 class LoadAdvice:
-    """A line of advice: the effect of a change, the figures behind it, and what the counters do not show.
+    """A line of advice: the effect of a change, the figures behind it, and facts that the counters do not show.
 
     `saved` and `of` are counts in the period, or None if unknown. The change would have avoided at most `saved` of the
     `of` events.

@@ -168,8 +168,8 @@ class PlaceObjection:
 class NameChange:
     """A planned rename of the dataset `source` to the name `place`. `own` is the encryption of the dataset.
 
-    `home` is the encryption of the parent of the old name, and `around` that of the parent of the new name. `replaced`
-    is the encryption of the dataset that has the new name now.
+    `home` describes the parent of the old name, and `around` the parent of the new name. `replaced` describes the
+    dataset that has the new name now.
     """
 
     source: str

@@ -348,7 +348,7 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
 
 
 def judge_at(judged: Callable[[datetime], JudgedLease], time: RemovalTime) -> JudgedLease:
-    """Return the decision for the time that decides what has expired.
+    """Return the decision for the time that decides about expiry.
 
     If the clock is in doubt, the reason for keeping a copy says so.
     """

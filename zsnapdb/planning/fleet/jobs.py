@@ -99,7 +99,7 @@ class FleetJob(_Message):
 
 
 class SlotsState(_Message):
-    """The workflow ids of the runs that occupy the slots of a bucket, and those of the waiting runs, in order."""
+    """The workflow ids of the runs that occupy a bucket's slots, and those of the waiting runs, in order."""
 
     bucket: BucketName
     limit: Annotated[int, Field(ge=1, le=1000)]

@@ -51,7 +51,7 @@ def choose(
     """Return the consolidation of the requested backup or, for `latest`, of the newest backup with a complete chain.
 
     `stored` contains the backups, oldest first. `unchosen` maps the backups that `latest` never chooses to the reasons.
-    Raises NotFound if there is no such backup, PreflightError if a full backup of its snapshots is stored, and
+    Raises NotFound if there is no such backup, and PreflightError if a full backup of its snapshots is stored. Raises
     DamagedError if the chain of the backup is broken or known to be damaged.
     """
     chain, passed = (

@@ -152,10 +152,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"sequence": creation_order.next_number(self.sequence or 0, (*given, *stored))})
 
     def with_turn(self, pool_guid: int, createtxg: int) -> BackupRecord:
-        """Return the record after a pool created a set in this transaction group.
-
-        Backups in later groups become abandoned.
-        """
+        """Return the record after a pool created a set in this group. Backups in later groups become abandoned."""
         of_pool = {one.backup_id: one.createtxg or 0 for one in self.stored if one.pool_guid == pool_guid}
         return self.model_copy(update={"abandoned": creation_order.with_turn(self.abandoned, of_pool, createtxg)})
 
@@ -182,8 +179,7 @@ class BackupRecord(RecordPart):
     ) -> BackupRecord:
         """Return the record with these backups, as if this host had stored them.
 
-        `order` contains the ids that the repository lists, oldest first. `unread` contains the ids of unreadable
-        backups.
+        `order` contains the listed ids, oldest first. `unread` contains the ids of unreadable backups.
         """
         place = {name: at for at, name in enumerate(order)}
         waiting = [backup for backup in backups if backup.backup_id in place]
@@ -231,8 +227,7 @@ class BackupRecord(RecordPart):
 
         If the record contains the set, the order of the record is used, otherwise the transaction groups of the pool.
         Backups of another pool are considered later if the record contains an earlier backup of this pool. If no
-        recorded backup has a transaction group, because an earlier version recorded them, the times in the ids are
-        used.
+        recorded backup has a transaction group (recorded by an earlier version), the times in the ids are used.
         """
         guids = frozenset(snapshot.guid for snapshot in made.snapshots.values())
         ids = [backup.backup_id for backup in self.stored]
@@ -431,8 +426,7 @@ class _UnknownBackup:
 class MissingBackup:
     """A backup that this host stored and the repository lacks.
 
-    If `recorded` is None, the backup is known only from local snapshots. `guids` contains the GUIDs of the backup's
-    snapshots.
+    If `recorded` is None, the backup is known only from local snapshots. `guids` contains the GUIDs of its snapshots.
     """
 
     backup_id: str
@@ -498,8 +492,7 @@ def order_of(
     """Return the ids of all stored backups and all backups that this host knows, oldest first.
 
     `there` contains the readable backups. The record determines the places of missing and rewritten backups. If there
-    is no record, the snapshots of these backups determine the places. Backups in `foreign` do not change the order of
-    the other backups.
+    is no record, their snapshots do. Backups in `foreign` do not change the order of the other backups.
     """
     own = {backup.backup_id for backup in record.stored}
     there = [link for link in there if link.backup_id not in foreign or link.backup_id not in own]

@@ -58,8 +58,8 @@ class LocalBookmark:
 class RepositoryAfterPrune:
     """The state of the repository after the planned prune.
 
-    `kept` contains the ids of the backups that stay, `removed` the GUIDs of removed backups by id, and `base` the id of
-    the next increment's base ("" if there is none). `removed_before` contains the GUIDs of the backups that earlier
+    `kept` contains the ids of the backups that stay, and `removed` the GUIDs of removed backups by id. `base` is the id
+    of the next increment's base ("" if there is none). `removed_before` contains the GUIDs of the backups that earlier
     prunes of this host removed, according to its record. `staying` maps each GUID to the latest kept backup with that
     snapshot: a snapshot outlives its own backup if a kept backup contains it. Backups in `damaged` cannot be restored,
     so their snapshots may be the last intact copy of the data.
@@ -112,7 +112,7 @@ def decide(
     limits: LocalLimits,
 ) -> tuple[LocalDecision, ...]:
     """Return a decision for each snapshot and bookmark."""
-    # The order is that of the transaction groups of this pool, not that of a clock.
+    # The transaction groups of this pool determine the order, not a clock.
     made = [
         there.backup_of(item) for item in reversed(creation_order.by_creation(snapshots, lambda item: item.createtxg))
     ]

@@ -236,8 +236,7 @@ class _Times:
                 continue
             period = period_of(self.at[name])
             if period not in periods:
-                # If all of these backups were created in this period, the latest of them is the newest backup of the
-                # period.
+                # If all these backups were created in this period, the latest of them is the newest of the period.
                 is_same = bool(waiting) and period_of(self.unknown[waiting[0]]) == period
                 possible += waiting[:1] if is_same else waiting
             waiting = []

@@ -82,7 +82,7 @@ _DATA_FILE_SIZE = re.compile(r"[0-9]+[KMGkmg]?(:[A-Za-z0-9]+)*|")
 
 
 class LoginAccess(Enum):
-    """Who can log in: the accounts in the data or, at the first start, anyone who can open the private socket."""
+    """The permitted logins: the accounts in the data or, at the first start, anyone who can open the private socket."""
 
     ACCOUNTS = "accounts"
     PRIVATE_SOCKET = "private socket"

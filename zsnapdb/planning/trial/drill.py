@@ -174,7 +174,7 @@ def _number(text: str) -> Decimal | None:
 
 @dataclass(frozen=True)
 class Timing:
-    """The duration of a step of a past drill, and the number of bytes that the step transferred (0 if none)."""
+    """The duration of a step in a past drill, and how many bytes the step transferred (0 if none)."""
 
     kind: str
     seconds: float
