@@ -1,6 +1,6 @@
 """The hooks of an instance: around a snapshot, and at the end of a backup.
 
-The hook's setting `on_failure` decides whether the failure of a hook is an error or a warning.
+Each hook has a setting `on_failure`, which decides whether a failure of the hook is an error or a warning.
 """
 
 from __future__ import annotations

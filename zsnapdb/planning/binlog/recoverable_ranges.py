@@ -136,7 +136,7 @@ def _is_before(
 
     `begun` is the latest file in which the route of an earlier backup begins, or None. So the history of that file, and
     all earlier histories, began before the backup. In these histories, the binlog numbers or the GTIDs decide. In a
-    later history, neither prove anything, because the server may have been reset or set back after the backup.
+    later history, neither proves anything, because the server may have been reset or set back after the backup.
     """
     if begun is not None and history.high <= begun:
         return True
