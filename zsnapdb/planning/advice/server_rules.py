@@ -11,7 +11,7 @@ from zsnapdb.planning.server_copy.source_facts import missing_options
 from zsnapdb.planning.server_family import family
 
 _HONOURS_DIRECT = (2, 3)
-"""The first OpenZFS release in which O_DIRECT bypasses the ARC. Releases from 0.8 on accept and ignore it."""
+"""The first OpenZFS release in which O_DIRECT bypasses the ARC. Releases since 0.8 accept O_DIRECT but ignore it."""
 _KNOWS_DIRECT = (0, 8)
 _ATOMIC_REWRITE = (2, 2)
 _DAY = 86400
@@ -293,12 +293,12 @@ RULES = (
 
 
 _MEMORY_SHARE = 0.9
-"""The part of the memory that the buffer pool and the ARC may fill together.
+"""The share of the memory that the buffer pool and the ARC may use together.
 
 The rest is for connections and the system.
 """
 _ARC_FLOOR = 0.005
-"""The smallest good ARC on a host without L2ARC, as a fraction of the data."""
+"""The smallest recommended ARC on a host without L2ARC, as a fraction of the data."""
 
 
 def _memory(facts: AdviceFacts) -> Iterator[RuleFinding]:
@@ -386,7 +386,7 @@ _NEEDS = {
 
 
 def possible(findings: Iterable[FitnessFinding]) -> FitnessFinding:
-    """Return a finding that lists the usable emergency commands, and says why each other command cannot be used."""
+    """Return a finding that lists the emergency commands that can be used, and says why the others cannot."""
     against = {finding.what for finding in findings if finding.severity is not Severity.OK}
     missing = {name: [what for what in needs if what in against] for name, needs in _NEEDS.items()}
     text = ", ".join(name for name, why in missing.items() if not why) or "nothing"
