@@ -236,12 +236,9 @@ class BackupRecord(RecordPart):
             after = list(self.stored[ids.index(made.backup_id) + 1 :])
         elif placed:
             here = [at for at, backup in enumerate(placed) if backup.pool_guid == pool_guid]
-            back = placed[here[0] :] if here else []
-            after = [
-                one
-                for one in back
-                if one.pool_guid != pool_guid or creation_order.made_before((made,), one.createtxg or 0)
-            ]
+            after = placed[here[0] :] if here else []
+            is_later = creation_order.made_before
+            after = [one for one in after if one.pool_guid != pool_guid or is_later((made,), one.createtxg or 0)]
         else:
             after = [one for one in self.stored if creation_order.is_after(one.backup_id, made.backup_id, ())]
         return tuple(
