@@ -48,7 +48,7 @@ class AuthorPart(BaseModel):
 class EvidenceRecord(BaseModel):
     """The actions of a run. `command` contains the arguments as typed, `exit_code` is the result.
 
-    `about` is the clone that the command changed ("": the whole instance). An automatic removal adds its reason to
+    `about` is the object of the command, a clone ("": the whole instance). An automatic removal adds its reason to
     `about`. `changes` are the changed keys. For the job POLICY, `changes` are the changes in the policy of the host.
     """
 
