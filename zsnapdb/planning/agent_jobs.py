@@ -103,7 +103,7 @@ def _step(word: str | None) -> int:
 
 
 HOST = "_host"
-"""The value that stands for the instance in a job of the host. No instance can have this name."""
+"""The value that a job of the host has instead of an instance. No instance can have this name."""
 
 
 class JobKind(StrEnum):
@@ -168,7 +168,7 @@ def jobs_of(settings: Settings) -> tuple[PlannedJob, ...]:
 def run_one_job(settings: Settings, kind: str, instance: str | None) -> PlannedJob:
     """Return the configured job of that kind.
 
-    Raises ConfigError if there is none, or if several instances have one.
+    Raises ConfigError if there is no such job, or if several instances have one.
     """
     known = [job for job in jobs_of(settings) if job.name.kind == kind and instance in (None, job.name.instance)]
     if len(known) == 1:
@@ -218,9 +218,11 @@ def _planned_job(name: JobName, words: tuple[str, ...], schedule: ScheduleSettin
 
 
 AGAIN = 60.0
-"""Seconds after which a job starts again if it found another run active, or if it is continuous and ended."""
+"""The seconds after which a job starts again. This applies to a job that found another run active, and to a continuous
+job that ended.
+"""
 MOST = 3600.0
-"""The maximum time in seconds until a continuous job that keeps failing starts again."""
+"""The maximum number of seconds before a repeatedly failing continuous job starts again."""
 _STEADY = 600.0
 """If a continuous job ran for this many seconds, it does not count as failing."""
 
@@ -233,8 +235,8 @@ class RunRecord(_FrozenRecord):
     """The last run of a job. The run was for all times of the schedule up to `scheduled` (UTC).
 
     `exit_code` is None while the job runs, and negative if a signal ended the job. If it is still None after the run,
-    the agent ended the job or was killed. In this case the job starts again immediately, and the run does not count as
-    failed. `failures` is the number of failed runs since the last successful run.
+    the agent ended the job, or the agent itself was killed. In this case the job starts again immediately, and the run
+    does not count as failed. `failures` is the number of failed runs since the last successful run.
     """
 
     format: Literal[1] = 1
@@ -282,7 +284,8 @@ class RunRecord(_FrozenRecord):
 
 
 class PauseRecord(_FrozenRecord):
-    """A pause of an instance: no job of it starts between `since` (None if unknown) and `until` (UTC)."""
+    """A pause of an instance. None of the instance's jobs starts between `since` (None if unknown) and `until` (UTC).
+    """
 
     format: Literal[1] = 1
     since: AwareDatetime | None = None
@@ -290,9 +293,9 @@ class PauseRecord(_FrozenRecord):
     reason: Annotated[str, Field(min_length=1, max_length=500)]
 
     def before_clock(self, now: datetime) -> PauseRecord:
-        """Return the pause.
+        """Return the pause, corrected if its begin is in the future because the clock was ahead.
 
-        If it begins in the future, because the clock was ahead, let it begin now with the same duration.
+        The corrected pause begins now and has the same duration.
         """
         if self.since is None or self.since <= now:
             return self
@@ -328,7 +331,7 @@ def jitter(name: JobName, scheduled: datetime, longest: float) -> float:
 
 
 def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: float, now: datetime) -> float:
-    """Return the seconds for which the agent leaves a job to the fleet before it starts the job itself.
+    """Return for how many seconds the agent waits for the fleet to start a job before the agent starts the job itself.
 
     `record` is the last run by the agent or the fleet. `given` is the time when the fleet last gave this host the job.
     If `given` is before the last run, or in the future because the clock was ahead, the fleet counts as unreachable,
@@ -339,12 +342,14 @@ def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: flo
 
 
 def is_later(record: RunRecord, other: RunRecord) -> bool:
-    """Return whether the last known event (start or end) in `record` is later than that in `other`."""
+    """Return whether the last known event (start or end) of the run in `record` is later than that of the run in
+    `other`.
+    """
     return (record.finished or record.started) > (other.finished or other.started)
 
 
 def before_clock(record: RunRecord, now: datetime) -> RunRecord:
-    """Return the record without times in the future: they are set to now.
+    """Return the record with each time that is in the future replaced by `now`.
 
     So jobs still start if the clock was set back.
     """
@@ -379,7 +384,8 @@ def starts_at(
     pauses: Mapping[str, PauseRecord],
     now: datetime,
 ) -> tuple[DueJob, ...]:
-    """Return the jobs that start now: for each instance without a running job, the job that has been due longest.
+    """Return the jobs that start now. For each instance without a running job, this is the job that has been due
+    longest.
 
     `running` contains the instances with a running job, and `held` the instances whose jobs may not start. Jobs of the
     kinds in ASIDE do not wait for other jobs.

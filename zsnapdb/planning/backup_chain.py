@@ -54,7 +54,7 @@ Usually the address of the repository or the name of the instance is wrong.
 
 
 class ReasonKind(StrEnum):
-    """The kind of a reason: for an increment, for a full backup, or against using a stored backup as the base."""
+    """The kind of a reason: for an increment, for a full backup, or against a stored backup as the base."""
 
     INCREMENT = "increment"
     FIRST = "first"
@@ -144,7 +144,7 @@ class Lineage(Generic[L]):
         """`stored` contains the stored backups, oldest first.
 
         Several backups can contain the same snapshots, for example after `zsnapdb consolidate`. Increments use the
-        latest of these backups as base. A backup in `damaged` is used only if all backups with these snapshots are
+        latest of these backups as base. A backup in `damaged` is used only if all backups with the same snapshots are
         damaged.
         """
         self._damaged = frozenset(damaged)
@@ -225,9 +225,10 @@ def choose_base(
     damaged: Mapping[str, str] | None = None,
     unchosen: Mapping[str, str] | None = None,
 ) -> BasePlan[L]:
-    """Return the newest stored backup that can be the base of the next backup; None if a full backup is needed.
+    """Return the plan with the newest stored backup that can be the base of the next backup. Its base is None if a full
+    backup is needed.
 
-    A backup with a broken chain cannot be the base. If a full backup is due, no older backup of the present chain can
+    A backup with a broken chain cannot be the base. If a full backup is due, older backups of the present chain cannot
     be the base either.
 
     - `stored`: the backups, oldest first
@@ -279,7 +280,7 @@ def restore_chain(stored: Sequence[L], target: L, damaged: Collection[str] = ())
 
 
 def newest_without(stored: Sequence[L], damaged: str, unchosen: Collection[str] = ()) -> L | None:
-    """Return the newest backup with a complete chain that does not contain the backup `damaged`; None if there is none.
+    """Return the newest backup that has a complete chain without the backup `damaged`; None if there is no such backup.
 
     Backups in `unchosen` are skipped.
     """

@@ -5,16 +5,16 @@ host is suspended) proves a minimum of elapsed time. Removals use the earlier of
 a wall clock that jumps ahead or is behind never makes zsnapdb remove anything early.
 
 After a reboot the length of the downtime is unknown, and the wall clock may have been corrected. So a jump is accepted
-only if a person confirms it, or if the wall clock then runs at the right rate. It must do so for an hour after a
-reboot, otherwise for a day.
+only if a person confirms it, or if the wall clock then runs at the right rate. The wall clock must run at the right
+rate for an hour after a reboot, and for a day after any other jump.
 
-When an object is created or used, the later of both times is recorded. So no object expires early because the wall
-clock was behind. If the wall clock was ahead, the recorded time is in the future. If `RemovalTime.is_sure` is set, such
-a time is detected as soon as the clock is right.
+When an object is created or used, the later of the proven time and the wall clock is recorded. So no object expires
+early because the wall clock was behind. If the wall clock was ahead, the recorded time of the object is in the future.
+If `RemovalTime.is_sure` is set, such a recorded time is detected as soon as the clock is right.
 
-After a reboot both times may be behind until the clock is set. When a clock is accepted, a span of time is recorded.
-The span begins with the last reading before the jump or the first reading after a reboot, whichever is later. It ends
-with the time to which the clock was set. A recorded time within this span is too early.
+After a reboot, the proven time and the wall clock may be behind until the clock is set. When a clock is accepted, a
+span of time is recorded. The span begins with the last reading before the jump or the first reading after a reboot,
+whichever is later. It ends with the time to which the clock was set. A recorded time within this span is too early.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ that is wrong by more than a day expires backups that retention would keep.
 """
 
 MOST_SPANS = 64
-"""The maximum number of recorded spans in which times were too early. Older spans are dropped."""
+"""The maximum number of recorded spans that contain times recorded too early. Older spans are dropped."""
 
 CONFIRM = "check `date -u`; if the clock is right, run `zsnapdb reap --trust-clock`"
 """The hint for a doubtful clock."""
@@ -83,7 +83,7 @@ class ClockReading:
 
 
 class ClockRecord(BaseModel):
-    """The last recorded reading of a host's clocks, with the proven time at that moment.
+    """The last recorded reading of a host's clocks, with the proven time at the moment of this reading.
 
     - `jump`: the reason why the wall clock is not accepted; None if it is accepted
     - `kept_rate`: the seconds of the steady clock for which the wall clock has run at the right rate since the jump
@@ -180,8 +180,8 @@ class RemovalTime:
         `store` is the time of the store's clock, or None if unknown. `backups` are the times of the backups, oldest
         first.
 
-        If the store's clock is unknown, the newest backup may be at most a day older than twice the longest pause
-        between two backups. If there are fewer than two backups, this check is skipped.
+        If the store's clock is unknown, the age of the newest backup is limited. It may be at most a day more than
+        twice the longest pause between two backups. If there are fewer than two backups, this check is skipped.
         """
         now, reasons = self.wall, list[str]()
         past = [time for time in backups if time <= now]
@@ -204,7 +204,9 @@ def _days(span: timedelta) -> str:
 
 
 def first_record(reading: ClockReading) -> ClockRecord:
-    """Return the first record after the clock was accepted: a person confirmed it, or it kept its rate long enough."""
+    """Return the first record after a clock was accepted. A clock is accepted if a person confirmed it, or if it kept
+    its rate long enough.
+    """
     return ClockRecord(wall=reading.wall, boot=reading.boot, steady=reading.steady, proven=reading.wall)
 
 

@@ -1,13 +1,13 @@
 """The order of creation of snapshot sets, backups, drills, findings and binlog histories. Pure.
 
-No clock is used for this. On a host, snapshot sets are ordered by `createtxg`, the transaction group of their pool. In
-a repository, each new document has a sequence number: the greatest number that its writer knew, plus one. In a
+The order depends on no clock. On a host, snapshot sets are ordered by `createtxg`, the transaction group of their pool.
+In a repository, each new document has a sequence number: the greatest number that its writer knew, plus one. In a
 repository, `createtxg` also orders sets of one pool, because a set may be stored late, and a consolidated backup
 contains old snapshots.
 
 Documents that earlier versions wrote have no number. They come before numbered documents, unless the order in their
-pool shows otherwise. If documents without numbers come from different pools, they are ordered by their ids, which are
-times, because nothing better is known.
+pool shows otherwise. Documents without numbers from different pools are ordered by their ids, which are times, because
+no better order is known.
 
 No other module uses ids or times to determine an order. `tests/unit/test_order_law.py` checks this.
 """
@@ -48,7 +48,8 @@ P = TypeVar("P", bound=PlacedLink)
 
 
 def greatest_reached(numbers: Iterable[int | None], known: int = 0, step: int = STEP) -> int:
-    """Return the greatest number that can be reached from `known` in steps of at most `step`; ignore greater numbers.
+    """Return the greatest of the numbers that can be reached from `known` in steps of at most `step`. Greater numbers
+    are ignored.
 
     An attacker can write any number. A number that no honest writer can have reached must not use up the remaining
     numbers, and must not make its document the latest.
@@ -99,8 +100,8 @@ def by_creation(items: Iterable[T], createtxg: Callable[[T], int]) -> list[T]:
 def contradicted(times: Sequence[datetime], slack: timedelta = timedelta()) -> list[bool]:
     """Return for each time, in order of creation, whether a previous time is later or a following time is earlier.
 
-    In that case a clock was wrong, and it is unknown which of the times is right. Differences up to `slack` are
-    ignored.
+    If one of these is true, a clock was wrong, and it is unknown which of the times is right. Differences up to `slack`
+    are ignored.
     """
     earlier = [datetime.min.replace(tzinfo=UTC), *accumulate(times, max)]
     later = [datetime.max.replace(tzinfo=UTC), *accumulate(reversed(times), min)]
@@ -109,7 +110,7 @@ def contradicted(times: Sequence[datetime], slack: timedelta = timedelta()) -> l
 
 
 def earliest(*times: datetime) -> datetime:
-    """Return the earliest of several upper bounds for the time of creation."""
+    """Return the earliest of several times, each of which is an upper bound for the time of creation."""
     return min(times)
 
 
@@ -150,8 +151,9 @@ def is_kept_state(
 ) -> bool | None:
     """Return whether a bookmark without its snapshot is an earlier state of its dataset; None if that is unknown.
 
-    All numbers are transaction groups of one pool. `snapshots` and `replacements` contain those of the dataset. `first`
-    is the first group with a record of replacements, or None if there is no record.
+    All numbers are transaction groups of the dataset's pool. `snapshots` and `replacements` contain the transaction
+    groups of the dataset's snapshots and replacements. `first` is the first group with a record of replacements, or
+    None if there is no record.
 
     A replacement destroys all snapshots after the state that it keeps. So the bookmark is an earlier state if a
     snapshot between the bookmark and the next replacement still exists.
@@ -168,9 +170,9 @@ def in_order(
     """Return the backups, oldest first, independent of the clocks from which their ids come.
 
     Backups of one pool are ordered by transaction group, and an increment follows its base. Between pools the sequence
-    numbers decide. The number or id of a backup is ignored if a younger backup of the same pool has a smaller one.
-    `believed` contains the ids of trusted backups, whose order other backups cannot change. If `believed` is None, all
-    backups are trusted.
+    numbers decide. If a younger backup of the same pool has a smaller number or id than a backup, the number or id of
+    that backup is ignored. `believed` contains the ids of trusted backups, whose order other backups cannot change. If
+    `believed` is None, all backups are trusted.
 
     If a pool is replaced by an older copy of itself, the copy uses the same transaction groups a second time.
     `abandoned` contains the backups that were created after the copy and before the replacement. It maps each of them
@@ -314,7 +316,7 @@ def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
 
 
 def is_after(one: str, other: str, order: Sequence[str]) -> bool:
-    """Return whether backup `one` is later than `other` by `order`, which is oldest first.
+    """Return whether backup `one` is later than backup `other` in `order`, which lists backups oldest first.
 
     If a backup is not in the order, it is unreadable, and only its id is known. In this case the ids are compared.
     """

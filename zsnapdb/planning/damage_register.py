@@ -12,9 +12,9 @@ from zsnapdb.planning.backup_chain import Lineage, Link
 
 
 class DamageKind(StrEnum):
-    """STORED: objects in the repository are missing or altered.
+    """The kind of damage. STORED: objects in the repository are missing or altered.
 
-    CONTENT: a restore works, but restored pages are damaged.
+    CONTENT: a restore works, but pages in the restored files are damaged.
     """
 
     STORED = "stored"
@@ -50,8 +50,8 @@ class KnownDamage:
 class DamageRegister:
     """All known damage in the repository of an instance.
 
-    `sound` lists, for each backup, the files whose pages a drill has read completely without finding damage.
-    `read_whole` contains the backups of which a drill has read every page of every file without finding damage.
+    `sound` lists, for each backup, the files whose pages a drill has completely read without finding damage.
+    `read_whole` contains the backups for which a drill has read every page of every file without finding damage.
     """
 
     known: tuple[KnownDamage, ...] = ()
@@ -74,8 +74,9 @@ class DamageRegister:
         """Return the damage that affects a restore of the last backup of `chain`. The full backup comes first.
 
         Each backup needs the stored objects of all earlier backups in the chain. A damaged page also affects all later
-        backups, because they may still contain the page. If a drill of a later backup has read the page's file, or all
-        files, completely, the damage no longer affects that backup and the backups after it.
+        backups, because they may still contain the page. A drill of a later backup may have completely read the page's
+        file, or all files, without finding damage. In this case neither that later backup nor any backup after it is
+        affected.
         """
         met: list[KnownDamage] = []
         sound: set[str] = set()
@@ -119,7 +120,9 @@ _SHOWN = 3
 
 
 def sentences(damages: Sequence[KnownDamage]) -> tuple[str, ...]:
-    """Return a sentence for each of the first three damaged objects, and one more sentence for all others."""
+    """Return a sentence for each of the first three damaged objects, and one more sentence about all other damaged
+    objects.
+    """
     shown = [damage.describe() for damage in damages[:_SHOWN]]
     more = len(damages) - len(shown)
     return (*shown, f"{more} more backups or archived binlogs are damaged") if more else tuple(shown)

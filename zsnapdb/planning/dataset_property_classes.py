@@ -3,7 +3,7 @@
 Pure.
 
 A property is in exactly one class. An unknown property, for example from a newer OpenZFS release, is treated as PLACE.
-So no copy gets the property, and a replacement of production gets it if it was set on production.
+So copies never get an unknown property. A replacement of production gets it only if it was set on production.
 """
 
 from __future__ import annotations
@@ -200,7 +200,9 @@ SPACE = ("quota", "refquota", "snapshot_limit", "filesystem_limit", "refreservat
 Whether they can be set depends on the space that the dataset uses.
 """
 GUARANTEES = ("reservation", "refreservation")
-"""The reservations. A pool may not have space for the reservations of two datasets at the same time."""
+"""The reservations. A pool may not have enough space for the reservations of production and of its replacement at the
+same time.
+"""
 TEXTS = frozenset(
     {"mountpoint", "sharenfs", "sharesmb", "keylocation", "mlslabel", "context", "fscontext", "defcontext"}
     | {"rootcontext"}

@@ -46,7 +46,7 @@ class ChainFinding:
 
 
 def findings(links: Sequence[StoredLink], remembered: RememberedLink | None = None) -> tuple[ChainFinding, ...]:
-    """Return the problems of the chain by record number; none if the chain is complete.
+    """Return the problems of the evidence chain, ordered by record number; none if the chain is complete.
 
     If a record in the middle is altered, the hash in the next record no longer matches. The last record is protected
     only by its signature or by `remembered`. Without a signature and `remembered`, changes of the last record and
@@ -94,7 +94,7 @@ _TIMES = ("within", "sweep_after")
 class PolicyChange(BaseModel):
     """A changed line of the policy, or a changed key, with the old and the new text.
 
-    A text is "" if the line did not or does not exist.
+    The old text is "" if the line did not exist before, and the new text is "" if the line no longer exists.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)

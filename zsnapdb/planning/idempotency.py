@@ -40,7 +40,7 @@ class Action:
     """The action of a command: its verb, its object (an instance, a clone), and the identity of that object.
 
     `aim` contains the GUIDs of the datasets that have the object's name now. The GUIDs are compared because a name can
-    be reused. If `aim` is empty, only the name is compared.
+    be reused. If `aim` is empty, only the name of the object is compared.
     """
 
     verb: str

@@ -37,7 +37,9 @@ _PLACES = {
     "s3": RowPlace.ELSEWHERE,
     "sphinx": RowPlace.ELSEWHERE,
 }
-"""`sequence` is the engine of MariaDB's virtual tables `seq_1_to_9`, not the table type of CREATE SEQUENCE."""
+"""The row places by engine. `sequence` is the engine of MariaDB's virtual tables `seq_1_to_9`, not the table type of
+CREATE SEQUENCE.
+"""
 _RECOVERS = ("innodb", "rocksdb")
 _NO_FILES = ("memory", "blackhole", "performance_schema", "sequence", "federated")
 """The engines without files.
@@ -52,7 +54,9 @@ def row_place(engine: str) -> RowPlace:
 
 
 def survives_a_crash(engine: str) -> bool:
-    """Return whether the engine's tables have no files, or only files that a crash at any moment leaves intact."""
+    """Return whether the engine's tables survive a crash, because they have no files, or only files that a crash at any
+    moment leaves intact.
+    """
     return engine.lower() in (*_RECOVERS, *_NO_FILES)
 
 
@@ -178,7 +182,7 @@ class SchemaContent:
 
     @property
     def versioned_by_time(self) -> tuple[str, ...]:
-        """The system-versioned tables whose history a dump can contain."""
+        """The system-versioned tables whose row history a dump can contain."""
         return tuple(
             table.name
             for table in self.tables

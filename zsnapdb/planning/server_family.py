@@ -13,7 +13,7 @@ from zsnapdb.base.domain_types import Flavour
 
 @dataclass(frozen=True)
 class Family:
-    """Facts that hold for every server of a family, whatever its version."""
+    """The facts that hold for every server of a family, whatever its version."""
 
     flavour: Flavour
     title: str
@@ -29,7 +29,7 @@ class Family:
     option_section: str
     """The section of an option file that only servers of this family read."""
     numbers_always: bool
-    """Whether every transaction has a GTID. If False, this depends on a setting."""
+    """Whether every transaction has a GTID. If False, a setting of the server decides this."""
     executed_variable: str
     """The global variable with the GTIDs of the transactions in the binlog."""
     wait_function: str
@@ -54,7 +54,7 @@ class Family:
     removed_modes: tuple[str, ...]
     """Values of sql_mode that were removed in `removed_modes_from`.
 
-    A later server does not start with one of these values in its options.
+    A later server does not start if its options contain one of these values.
     """
     removed_modes_from: tuple[int, ...]
     long_term_series: tuple[tuple[int, int], ...]
@@ -67,7 +67,7 @@ class Family:
     gtids_are_sets: bool
     """Whether executed transactions are recorded as a set of intervals.
 
-    If False, only the last GTID of each domain is.
+    If False, only the last GTID of each domain is recorded.
     """
     gtids_carry_server_id: bool
     """Whether GTIDs contain the server_id. If so, a server that skips transactions must not reuse its old server_id."""
@@ -94,7 +94,7 @@ class Family:
     versions_tables: bool
     """Whether tables can keep old versions of their rows (MariaDB manual, "System-Versioned Tables")."""
     strict_variables: tuple[str, ...]
-    """The variables without which a server would read the files differently from its source.
+    """The variables without which a server on a copy would read the files differently from its source.
 
     Every server program must know these variables. In an option file, all other variables have the prefix `loose_`.
     """

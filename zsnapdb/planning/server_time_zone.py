@@ -1,7 +1,7 @@
-"""The time zone of a server's process: the meaning of `SYSTEM`, which is the default of `time_zone`. Pure.
+"""The time zone of a server's process. The value `SYSTEM`, the default of `time_zone`, means this zone. Pure.
 
-The C library reads TZ from the environment of the process, else /etc/localtime (tzset(3)). So if a copy has another
-zone than its source, its local times differ, and replayed statements write other rows.
+The C library reads TZ from the environment of the process, else /etc/localtime (tzset(3)). So if a copy's process has
+another zone than its source, local times differ, and replayed statements write other rows.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class HostZones:
 
 
 def given_zone(zone: ServerZone | None, here: HostZones) -> str | None:
-    """Return the zone with which a server on a copy is started; None for the zone of this host."""
+    """Return the zone with which a server on a copy must be started; None if the zone of this host is right."""
     return zone.name if zone is not None and here.named is not None else None
 
 
@@ -101,7 +101,9 @@ def zone_objection(zone: ServerZone, here: HostZones) -> str | None:
 
 
 def zone_notes(zone: ServerZone, here: HostZones) -> tuple[str, ...]:
-    """Return how local times on a copy on this host differ from those on its source, if they do."""
+    """Return notes about how local times on a copy on this host differ from those on its source; empty if they do not
+    differ.
+    """
     when = difference(zone.offsets, expected_offsets(here))
     if when is None:
         return ()

@@ -25,7 +25,7 @@ RULES = tuple(rule for rules in AREAS.values() for rule in rules)
 
 @dataclass(frozen=True)
 class Silence:
-    """The configured decision to silence a rule, with a reason and the last day (UTC) on which it is silenced."""
+    """The configured silencing of a rule, with a reason and the last day (UTC) on which the rule is silenced."""
 
     rule: str
     reason: str
@@ -38,7 +38,7 @@ def find_rule(rule_id: str) -> Rule | None:
 
 
 def check_silences(silences: Sequence[Silence]) -> None:
-    """Raise ConfigError if a silence is for an unknown rule, or for a rule that prevents backups."""
+    """Raise ConfigError if a silence names an unknown rule, or a rule whose findings prevent backups."""
     for silence in silences:
         rule = find_rule(silence.rule)
         if rule is None:

@@ -1,4 +1,6 @@
-"""Estimated effects of a larger buffer pool, ARC or L2ARC, a log device, another record size or compressor. Pure."""
+"""Estimates the effects of changes: a larger buffer pool, ARC or L2ARC, a log device, another record size or
+compressor. Pure.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ _AMPLIFIED = 1.5
 _BUSY = 0.8
 """If the processors are busy for more than this share of the time, a stronger compressor would cost time."""
 _WAITS = 10
-"""With fewer commits of the ZFS intent log per second than this, a log device would bring no gain."""
+"""A log device would bring no gain if the ZFS intent log has fewer commits per second than this."""
 
 
 class Topic(StrEnum):
@@ -48,8 +50,8 @@ class EffectEstimate(StrEnum):
 class LoadSetting:
     """The present settings: page size and buffer pool of the server in bytes, its data volumes, and the pool's devices.
 
-    `bypasses_arc` says whether the server's reads bypass the ARC (O_DIRECT on OpenZFS 2.3 or later, unless `direct` is
-    disabled).
+    `bypasses_arc` says whether the server's reads bypass the ARC. They do with O_DIRECT on OpenZFS 2.3 or later, unless
+    `direct` is disabled.
     """
 
     page_size: int

@@ -1,4 +1,4 @@
-"""Rules about how the server writes: pages, commits, binlogs, and the rights of the account. Pure."""
+"""Rules about how the server writes pages, commits and binlogs, and about the privileges of the account. Pure."""
 
 from __future__ import annotations
 
@@ -382,7 +382,9 @@ _NEEDS = {
     "drill": ("server program", "drill", "plugins"),
     "clone": ("server program", "plugins"),
 }
-"""For each emergency command, the findings which show why the command would be refused or needs more arguments."""
+"""For each emergency command, the findings that show why zsnapdb would refuse the command, or why it needs more
+arguments.
+"""
 
 
 def possible(findings: Iterable[FitnessFinding]) -> FitnessFinding:

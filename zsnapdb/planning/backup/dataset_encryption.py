@@ -27,7 +27,7 @@ CLEAR = DatasetEncryption()
 
 
 def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[FitnessFinding]:
-    """Return findings that prevent storing the volumes. `ciphers` maps each encrypted dataset to its cipher.
+    """Return findings that prevent storing the volumes. `ciphers` maps each ZFS-encrypted dataset to its cipher.
 
     `zfs send` decrypts the data unless the stream is raw (zfs-send(8), --raw). So without raw streams, the repository
     must encrypt the data.
@@ -45,7 +45,7 @@ def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[Fi
 
 
 def judge_raw(volumes: Iterable[str], ciphers: Mapping[str, str]) -> list[FitnessFinding]:
-    """Return the findings against sending the volumes raw: those without ZFS encryption would be stored unencrypted."""
+    """Return findings against sending the volumes raw: volumes without ZFS encryption would be stored unencrypted."""
     return [
         unfit(
             "datasets",
@@ -84,7 +84,8 @@ def judge_sent(
 
 
 def judge_archiving(is_encrypted: bool, *, is_encrypting: bool) -> list[FitnessFinding]:
-    """Return a warning if the archive refuses binlogs that are encrypted on the host, but not in the repository.
+    """Return a warning if the archive refuses binlogs that are encrypted on the host, because the repository would not
+    encrypt them.
 
     Backups are possible without the archive, but restores to a point in time need the archive.
     """
@@ -119,7 +120,8 @@ def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[
 
 
 def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEncryption) -> list[FitnessFinding]:
-    """Return an error finding if the target's key is not loaded, and a warning if the volumes are received unencrypted.
+    """Return an error finding if the key of the target dataset is not loaded, and a warning if the volumes would be
+    received unencrypted.
 
     `encrypted` contains the volumes that were encrypted on the source. `at_rest` is the encryption of `parent`, which
     received datasets inherit (zfs-receive(8)).
@@ -139,7 +141,7 @@ def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEnc
 
 
 def judge_raw_keys(raw: tuple[str, ...], key_file: str | None, trouble: str | None) -> list[FitnessFinding]:
-    """Return the findings about the key of volumes that were stored raw; none if no volume was stored raw.
+    """Return the findings about the key of volumes that were stored raw; an empty list if no volume was stored raw.
 
     `key_file` is the configured file, if any. `trouble` is the reason why this file cannot be used; it is None if the
     file can be used.
@@ -208,7 +210,7 @@ def objection_to(move: NameChange) -> PlaceObjection | None:
 
 
 def judge_key(place: str, replaced: DatasetEncryption) -> list[FitnessFinding]:
-    """Return a warning if a key must be typed after a clone has replaced its dataset.
+    """Return a warning if a user must type a key after a clone has replaced its dataset.
 
     A promoted clone becomes the encryption root in place of its origin, and ZFS forgets the loaded key (observed with
     OpenZFS 2.3.9). Datasets that are mounted keep working, but others cannot be mounted until the key is loaded again.

@@ -22,7 +22,7 @@ _FORMAT = re.compile(r"\bbinlog_format`?\s*:?=\s*['\"]?statement\b", re.IGNORECA
 
 @dataclass(frozen=True)
 class UnloggedChanges:
-    """Changes that a replay of binlogs does not restore exactly, with the reason and the fix."""
+    """Changes that a replay of binlogs does not restore exactly, with the reason and the fix for them."""
 
     missing: str
     reason: str
@@ -180,7 +180,8 @@ class BlockSizes:
 
 _WITHOUT_ROWS = "after a restore, load these rows again from where they come from"
 _ATOMIC_REWRITE = (2, 2)
-"""The first OpenZFS release in which a write across several records is one transaction (dmu_tx, commit b0cbc1aa9a)."""
+"""The first OpenZFS release in which a write that spans several records is one transaction (dmu_tx, commit b0cbc1aa9a).
+"""
 
 
 def ok(what: str, detail: str) -> FitnessFinding:
@@ -199,7 +200,7 @@ def unfit(what: str, detail: str, hint: str) -> FitnessFinding:
 
 
 def objection(findings: Iterable[FitnessFinding]) -> PreflightError | None:
-    """Return an error with every reason against a backup; None if there is no such reason."""
+    """Return an error that lists every reason against a backup; None if there is no such reason."""
     reasons = [finding for finding in findings if finding.severity is Severity.UNFIT]
     if not reasons:
         return None
@@ -380,12 +381,14 @@ def judge_placement(
 
 
 def repairs_torn_pages(facts: ServerFacts) -> bool:
-    """Return whether crash recovery repairs a partly written page. DETECT_ONLY (MySQL 8.0.30+) only detects it."""
+    """Return whether crash recovery repairs a partly written page. With DETECT_ONLY (MySQL 8.0.30+), recovery detects
+    such a page but does not repair it.
+    """
     return facts.variables.get("innodb_doublewrite", "ON").upper() not in ("OFF", "0", "DETECT_ONLY")
 
 
 def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[int, ...]) -> list[FitnessFinding]:
-    """Compare the real block sizes of the files with the page size, and return findings about this.
+    """Compare the real block sizes of the files with the server's page size, and return findings about differences.
 
     A snapshot can tear a page that spans several records if ZFS splits the write of the page (before 2.2) and recovery
     does not repair it (doublewrite off).
@@ -450,7 +453,9 @@ def judge(view: OtherView) -> FitnessFinding:
 def judge_state(
     folders: Iterable[str], mounts: Sequence[MountedFilesystem], *, is_container: bool
 ) -> list[FitnessFinding]:
-    """Return a finding if one of the folders is in the root file system of a container; none on a host."""
+    """Return a finding if one of the server's folders is in the root file system of a container. Outside a container,
+    return no finding.
+    """
     if not is_container:
         return []
     lost = [folder for folder in folders if (mount := mount_of(folder, mounts)) is None or mount.path == "/"]
@@ -472,7 +477,7 @@ POOL_FLOOR = 4 << 20
 Snapshots, their properties, holds and bookmarks take a few blocks each.
 """
 LOW_PERCENT = 5
-"""If the free space of a dataset is below this percentage, a warning is given."""
+"""A warning is given if the free space of a dataset is below this percentage."""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
 
 _ROW_VERSION_FLAW = ((8, 0, 29), (8, 0, 32))
-"""MySQL releases whose redo log is unreliable for tables with row versions: from the first release up to, but not
-including, the second.
+"""MySQL releases whose redo log is unreliable for tables with row versions: the first such release, and the first later
+release without the flaw.
 
 Percona XtraBackup refuses these releases and accepts 8.0.32. Percona Server never had the flaw: 8.0.29-21 was released
 with the fix (XtraBackup 8.0 manual, "Found tables with row versions").
@@ -33,14 +33,16 @@ def unsafe_engines(facts: ServerFacts) -> dict[str, int]:
 def row_versions_are_flawed(flavour: Flavour, release: tuple[int, ...]) -> bool:
     """Return whether this release handles row versions unreliably.
 
-    If not, tables with row versions need not be counted.
+    If it handles them reliably, tables with row versions need not be counted.
     """
     first, sound = _ROW_VERSION_FLAW
     return flavour is Flavour.MYSQL and first <= release < sound
 
 
 def has_flawed_row_versions(facts: ServerFacts) -> bool:
-    """Return whether crash recovery of tables is unreliable, because tables have row versions on a flawed release."""
+    """Return whether crash recovery of tables is unreliable, because the server has a flawed release and tables with
+    row versions.
+    """
     return facts.row_versions > 0 and row_versions_are_flawed(facts.flavour, facts.release) and not facts.is_percona
 
 
@@ -120,7 +122,9 @@ class LockProperties:
         return (f"it does not stop changes to tables of other engines: {listing(others)}",) if others else ()
 
     def is_enough(self, facts: ServerFacts) -> bool:
-        """Return whether the server would grant the lock, and a snapshot under the lock is a consistent backup."""
+        """Return whether the server would grant the lock, and whether a snapshot under the lock would be a consistent
+        backup.
+        """
         return self.is_known_to(facts) and self.refused(facts) is None and not self.shortcomings(facts)
 
 

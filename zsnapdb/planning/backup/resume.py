@@ -40,7 +40,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class Interrupted:
-    """The conditions under which an interrupted backup can be continued."""
+    """The properties of an interrupted backup that decide whether it can be continued."""
 
     backup_id: str
     repository_id: str

@@ -33,7 +33,7 @@ No format uses `-D`, `-R`, `-p` or `-e` (zfs-send(8)).
 _CHOSEN_BY_AUTO = (SendForm.PLAIN, SendForm.COMPRESSED)
 
 _LITTLE = 0.9
-"""If a pool stores more than this share of the data's plain bytes, compressed streams save too little."""
+"""Compressed streams save too little if a pool stores more than this share of the data's uncompressed bytes."""
 _AS_SMALL = 1.1
 
 
@@ -59,7 +59,8 @@ class Compressibility:
 
     `logical` is the number of bytes before the pool's compression, and `lying` is the number of bytes that the pool
     stores (`logicalreferenced` and `referenced`, zfsprops(7)). `zstd` is the measured effect of zstd, or None if
-    unknown. `level` is the zstd level at which a plain stream starts, or 0 if the stream is stored uncompressed.
+    unknown. `level` is the zstd level at which a plain stream starts, or 0 if zsnapdb would store the stream
+    uncompressed.
     """
 
     logical: int
@@ -90,9 +91,10 @@ def form_of(flags: tuple[str, ...]) -> SendForm | None:
 def choose_form(known: Compressibility) -> FormChoice:
     """Return the format of a new chain if the setting `send` is `auto`.
 
-    The scarce resource decides. With one processor, that is processor time, which the server needs. Otherwise it is
-    storage: plain streams with zstd are mostly smaller than the pool's blocks. If zstd does not make the streams
-    smaller, the blocks are sent as the pool compressed them, because that costs no processor time.
+    The scarcest resource decides. On a host with one processor, processor time is the scarcest, because the server
+    needs it. On other hosts storage is the scarcest: plain streams with zstd are mostly smaller than the pool's blocks.
+    If zstd does not make the streams smaller, the blocks are sent as the pool compressed them, because that costs no
+    processor time.
     """
     lying = known.lying / known.logical if known.logical else 1.0
     if lying > _LITTLE:
@@ -112,7 +114,7 @@ def choose_form(known: Compressibility) -> FormChoice:
 
 LOWEST, HIGHEST = 1, 12
 _BUSY, _LEISURELY = 0.85, 0.55
-"""If more than the first share of the processors' time is used, the zstd level falls. Below the second share, it rises.
+"""The zstd level falls if more than the first share of the processors' time is used. Below the second share, it rises.
 
 The next higher level costs at most 50 % more, so one step up from the lower share stays below the upper share.
 """
@@ -121,9 +123,9 @@ The next higher level costs at most 50 % more, so one step up from the lower sha
 def next_level(level: int, *, busy: float, elapsed: float, processors: int) -> int:
     """Return the level for the next period, after all workers together spent `busy` of `elapsed` seconds on chunks.
 
-    The level goes one step down if the processors are the bottleneck: the network (or the source) waits for them. The
-    level goes one step up if the processors have time to spare, so that fewer bytes are sent. The time that a worker
-    waits for a processor counts as busy.
+    The level goes one step down if the processors are the bottleneck, so that the network or the source waits for them.
+    The level goes one step up if the processors have time to spare, so that fewer bytes are sent. The time that a
+    worker waits for a processor counts as busy.
     """
     load = busy / (max(elapsed, 1e-9) * processors)
     if load > _BUSY:
@@ -141,7 +143,9 @@ WANTED_ROWS = 650_000
 The limit is lower than MOST_ROWS, because size estimates are some percent too low.
 """
 WINDOW = 224 << 20
-"""The maximum number of plain bytes of all chunks in memory together, if zsnapdb has chosen a larger chunk size."""
+"""The maximum number of uncompressed bytes of all chunks in memory together. It applies if zsnapdb has chosen a larger
+chunk size.
+"""
 _MIB = 1 << 20
 _LARGEST = 1 << 30
 
@@ -149,8 +153,8 @@ _LARGEST = 1 << 30
 def decide_chunk_size(configured: int, sizes: Sequence[int]) -> int:
     """Return the chunk size in bytes for a backup whose streams have these estimated sizes.
 
-    This is the configured size or, if that results in more than WANTED_ROWS chunks, the smallest larger size that does
-    not.
+    This is the configured size, unless it results in more than WANTED_ROWS chunks. In that case it is the smallest
+    larger size that does not.
     """
     if sum(sizes) <= configured * WANTED_ROWS:
         return configured
@@ -161,7 +165,7 @@ def decide_chunk_size(configured: int, sizes: Sequence[int]) -> int:
 _LEAST_CHUNKS = 32
 """The minimum number of chunks of a stream.
 
-With this many chunks, all workers have chunks, and the last chunk is small.
+With at least this many chunks, every worker has chunks, and the last chunk is small.
 """
 
 
@@ -180,8 +184,9 @@ def decide_first_chunk(least: int, most: int, sizes: Sequence[int]) -> int:
 def decide_workers(configured: int, chunk_size: int, configured_size: int) -> int:
     """Return the number of parallel workers for chunks of this size in bytes.
 
-    This is the configured number, unless the chunks are larger than the configured size. Then the number is limited, so
-    that all chunks in memory together have at most WINDOW bytes, or as many as the configured size and number allow.
+    This is the configured number, unless the chunks are larger than the configured size. For larger chunks, the number
+    is limited. All chunks in memory together then have at most WINDOW bytes, or at most the bytes that the configured
+    size and number allow.
     """
     if chunk_size <= configured_size:
         return configured

@@ -20,7 +20,9 @@ It includes the rounding of the server's time to seconds.
 """
 
 _AHEAD = 300 * _SECOND
-"""If a commit time is more than this many microseconds in the future, a clock is considered wrong."""
+"""The maximum number of microseconds by which a commit time may be in the future. If it is further ahead, a clock is
+considered wrong.
+"""
 
 _FAILOVERS = (EndKind.LOST_IN_FAILOVER, EndKind.UNPROVEN_FAILOVER)
 
@@ -72,7 +74,8 @@ def is_worth_recording(last: LastRecord | None, until: int, interval: float, arc
 
 
 def record_interval(objectives: ObjectiveSettings) -> float:
-    """Return the seconds between two records: a third of the shortest time that makes an archive objective warn.
+    """Return the seconds between two records. This is a third of the shortest time after which an archive objective
+    warns.
 
     With this interval, an idle server keeps meeting its objectives.
     """
@@ -94,7 +97,7 @@ _LEAST_RESERVE = 2.5
 
 @dataclass(frozen=True)
 class RoundTimer:
-    """The schedule of an archiver's rounds, so that each commit is stored within `interval` seconds.
+    """The schedule of an archiver's rounds, which stores each commit within `interval` seconds.
 
     A commit right after a round waits for the next round. `slowest` is the duration of the slowest recent round in
     seconds. Each round costs requests, so rounds start as late as possible.
@@ -121,9 +124,9 @@ def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[
     """Return the time up to which a route through these files is complete; None if no record proves it.
 
     A record is used only if the route contains the record's position and ends in the record's incarnation. If the route
-    lacks the record's position, the record is old, or describes bytes that the archive lost. No record is used after a
-    failover that the archive cannot follow, because the record is from the old server, which does not know the commits
-    of the new server.
+    lacks the record's position, the record is old, or describes bytes that the archive lost. After a failover that the
+    archive cannot follow, no record is used. The record is from the old server, which does not know the commits of the
+    new server.
     """
     if not files or end.kind in _FAILOVERS:
         return None
@@ -166,7 +169,9 @@ TOLERANCE = 2 * _SECOND
 An event contains the time at which its statement started, in whole seconds.
 """
 MOST_STRETCHES = 256
-"""The maximum number of stretches in the description of a binlog. If there are more, neighbours are joined."""
+"""The maximum number of stretches (see `Stretch`) in the description of a binlog. If there are more, neighbours are
+joined.
+"""
 
 
 @dataclass(frozen=True)
@@ -200,7 +205,8 @@ class Sighting:
 
 
 def sighting_between(before: ArchiverObservation | None, after: ArchiverObservation) -> Sighting:
-    """Return the commit time bounds of transactions that the archiver found at `after`, but not yet at `before`.
+    """Return bounds of the commit times of the transactions that the archiver found at `after`, but not yet at
+    `before`.
 
     If the clock of the host was set in between, the bounds include all times that the clock is known to have shown.
     """

@@ -1,4 +1,4 @@
-"""The changes of transactions, and the search for transactions by their changes. Pure.
+"""Describes the changes of transactions, and finds transactions by their changes. Pure.
 
 A binlog in row format contains the changed rows and their tables. If a statement was logged instead of rows, the
 changed rows are unknown, and only the text of the statement shows the tables.
@@ -184,7 +184,8 @@ class TableFilter:
         return is_schema and self.table.casefold() == table.casefold()
 
     def may_be_in(self, statement: LoggedStatement) -> bool:
-        """Return whether a statement may affect the table: its text is truncated, or contains the table name as a word.
+        """Return whether a statement may affect the table. It may if its text is truncated, or if its text contains the
+        table name as a word.
 
         The text must also contain the schema name, unless the schema is the default schema of the statement.
         """
@@ -327,7 +328,7 @@ class TransactionList:
 def is_within(file_first: int | None, file_last: int | None, conditions: Collection[Period | None]) -> bool:
     """Return whether a binlog with these earliest and latest commit times may contain transactions within all periods.
 
-    A transaction starts before its commit, so `file_first` must be None if the periods are compared with start times.
+    A transaction starts before its commit. So if the periods are compared with start times, `file_first` must be None.
     """
     periods = [period for period in conditions if period is not None]
     return all(

@@ -1,4 +1,4 @@
-"""Finds the defaults with which a replay recreates tables exactly that were created without ENGINE or ROW_FORMAT.
+"""Finds the defaults with which a replay exactly recreates the tables that were created without ENGINE or ROW_FORMAT.
 
 Pure.
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 _TRANSACTIONAL = frozenset({"innodb", "rocksdb", "tokudb", "ndbcluster", "ndb"})
 _DEFAULT_FORMATS = ("dynamic", "compact", "redundant")
-"""The values of innodb_default_row_format."""
+"""The values that innodb_default_row_format can have."""
 _NAMED = 5
 MOST_MADE = 4096
 """The maximum number of tables that the description of a binlog lists with further facts."""
@@ -65,7 +65,8 @@ class RecordedTable:
 
 @dataclass(frozen=True)
 class EngineStop:
-    """A change of the default engine before the transaction at `offset` in the replay's file `number` (counted from 1).
+    """A change of the default engine before the transaction at `offset` in the file `number` of the replay (counted
+    from 1).
 
     The default row format of InnoDB becomes `row_format`. `database` gets `collation`, but only for this transaction.
     """
@@ -104,7 +105,9 @@ def fits(engine: str, is_transactional: bool | None) -> bool:
 
 @dataclass(frozen=True)
 class Defaults:
-    """The engine of tables created without ENGINE, and the row format of InnoDB tables created without ROW_FORMAT."""
+    """The defaults of a server: the engine of tables created without ENGINE, and the row format of InnoDB tables
+    created without ROW_FORMAT.
+    """
 
     engine: str
     row_format: str = "dynamic"
@@ -193,7 +196,7 @@ def contradiction(planned: EnginePlan, start: Defaults, by: str) -> str | None:
 
 
 OTHER_POINT = "restore a backup that was made after these tables, or a point before them"
-"""The hint for a contradiction."""
+"""The hint for tables whose engine or character set contradicts the replay's defaults."""
 
 
 def listing(tables: Iterable[CreatedTable]) -> str:

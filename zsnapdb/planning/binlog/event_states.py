@@ -24,7 +24,7 @@ class EventState(StrEnum):
 
     @classmethod
     def of(cls, status: str) -> EventState:
-        """Return the state from information_schema.
+        """Return the state for a status in information_schema.
 
         The text for REPLICA in information_schema differs between releases.
         """
@@ -40,7 +40,9 @@ _TOKEN = re.compile(
     r"""|(?P<name>`(?:[^`]|``)*`)|(?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")|(?P<word>[\w$]+)|(?P<mark>.)""",
     re.DOTALL,
 )
-"""The pattern of a token. The server executes the content of version comments, so only their delimiters are skipped."""
+"""The pattern of a token of a statement. The server executes the content of version comments, so only their delimiters
+are skipped.
+"""
 _CONCERNS = re.compile(r"\b(EVENT|DATABASE|SCHEMA)\b", re.IGNORECASE)
 _VERB = re.compile(r"\b(CREATE|ALTER|DROP)\b", re.IGNORECASE)
 _MADE_BY_DEFINERS = frozenset({"PROCEDURE", "FUNCTION", "TRIGGER", "VIEW", "SQL", "AGGREGATE"})
@@ -97,7 +99,9 @@ class _Reader:
 
 
 def follow(states: EventStates, schema: str, statement: str) -> None:
-    """Change the states of the events as the statement did on the source. `schema` is the session's default schema."""
+    """Change the states of the events in `states` as the statement changed them on the source. `schema` is the
+    session's default schema.
+    """
     if _CONCERNS.search(statement) is None or _VERB.search(statement) is None:
         return
     reader = _Reader(statement)

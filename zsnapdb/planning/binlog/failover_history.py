@@ -34,7 +34,8 @@ def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
 def failback(
     files: Sequence[RouteFile], at: int, histories: Sequence[History], reached: Gtids | None
 ) -> RouteEnd | None:
-    """Return the end of a route in its newest file if an earlier history of another server contains later transactions.
+    """Return the end of a route in its newest file if an earlier history of another server contains later transactions;
+    else None.
 
     A route never returns to an earlier history.
     """
@@ -63,8 +64,9 @@ def takeover(
     """Return the index at which the newest history of another server continues this history, or why no history does.
 
     Return None if no other server wrote more transactions. After a failover that lost transactions, a server may reuse
-    the lost numbers, so that its GTIDs show nothing new. In that case, only commit times show whether its transactions
-    are older. If they seem to be older, the result has the kind NEWEST and describes this doubt.
+    the lost numbers, so its GTIDs may not show that its transactions are new. In that case, only commit times can show
+    whether its transactions are older than the reached state. If they seem to be older, the result has the kind NEWEST
+    and describes this doubt.
     """
     here, end = files[at], None
     if reached is None or not is_some(reached) or here.is_anonymous:
@@ -238,8 +240,8 @@ class RepeatedGtids:
 def repeated_gtids(files: Sequence[RouteFile]) -> tuple[RepeatedGtids, ...]:
     """Return the GTIDs that the server of the newest history assigns again, for each older history of that server.
 
-    `files` contains all files of the archive, in order. If a newer history contains transactions because it continues
-    an older history, these are not repeated.
+    `files` contains all files of the archive, in order. If a newer history continues an older history, the transactions
+    of the older history are not repeated.
     """
     if not files:
         return ()

@@ -40,7 +40,8 @@ class Expiry:
 
 @dataclass(frozen=True)
 class PurgePlan:
-    """The plan of a purge: the binlogs to remove, oldest first, the reason why the next binlog is kept, and warnings.
+    """The plan of a purge: the binlogs to remove, oldest first, the reason why the next binlog is kept, and warnings
+    for the user.
 
     `unread` contains the binlogs whose archived copies must be read before the removal.
     """
@@ -52,11 +53,13 @@ class PurgePlan:
 
 
 def ages_of(written: Sequence[float], time: RemovalTime) -> list[float]:
-    """Return, for each binlog, how many seconds at least have passed since the last write to it, oldest binlog first.
+    """Return, for each binlog, the minimum number of seconds that have passed since the last write to it, oldest binlog
+    first.
 
     `written` contains the times of the last writes (seconds since 1970), which may come from a wrong clock. If a time
-    is earlier than that of the previous binlog, the time of the previous binlog is used. If a time is in the future, it
-    is limited to that of the next binlog. If the clock was behind, the time of the next binlog is used.
+    is earlier than that of the previous binlog, the time of the previous binlog is used. A time in the future is
+    replaced by the time of the next binlog. A time that is earlier than it should be, because the clock was behind, is
+    corrected in the same way.
     """
     # The server's account can set any file time, even a time outside of the calendar.
     written = [min(max(at, 0.0), _LATEST) for at in written]
@@ -122,7 +125,7 @@ def plan_purge(
 
 
 def expiry_warnings(expiry: Expiry, keep: float) -> tuple[str, ...]:
-    """Return warnings if the server itself removes binlogs, because they may not be archived yet."""
+    """Return warnings if the server itself removes binlogs, because it may remove binlogs that are not archived yet."""
     warnings = []
     if expiry.seconds:
         also = "; binlog.keep is longer and has no effect" if expiry.seconds <= keep else ""

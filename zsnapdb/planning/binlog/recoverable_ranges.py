@@ -67,8 +67,8 @@ def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Rou
     """Return the route for restores to times after the newest backup.
 
     `points` contains the backups, oldest first, and is not empty. Normally this is the route of the newest backup. If
-    the archive lacks that backup's position, the previous backup's route is used, but only if both backups are known to
-    belong to the same history. Otherwise only the newest backup itself can be restored.
+    the archive lacks that backup's position, the route of the previous backup is used, but only if both backups are
+    known to belong to the same history. Otherwise only the newest backup itself can be restored.
     """
     alone = route_of(points[-1])
     for index in range(len(points) - 1, -1, -1):
@@ -89,8 +89,8 @@ def newer_beyond(
     """Return why the newest archived state is, or may be, beyond the end of this route; None if it is not.
 
     `points` contains the backups up to the route's backup, oldest first. A backup whose position is not archived is the
-    newest state if positions or GTIDs prove that all archived transactions are older. Commit times alone do not prove
-    this.
+    newest state only if positions or GTIDs prove that all archived transactions are older. Commit times alone do not
+    prove this.
     """
     if route.end.kind in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
         return None

@@ -1,6 +1,6 @@
 """Finds the route: the archived binlogs that continue a backup, and the reason why they end. Pure.
 
-Restore, status, prune, clones and rescues all use `follow`, so a restore can reach the points that status reports. A
+Restore, status, prune, clones and rescues all use `follow`. So a restore can reach every point that status reports. A
 route never crosses a gap. If the archive does not prove that a file continues the reached state, the route ends before
 this file, with the reason.
 """
@@ -183,7 +183,8 @@ class RouteMap:
 
         The route starts in the backup's own history. It continues in a newer history of the same server that starts
         where the old history ended. It also continues in the history of a new primary that provably contains everything
-        reached. Unreadable data ends the route, unless GTIDs prove that no transaction is missing.
+        reached. Unreadable data ends the route, unless GTIDs prove that the unreadable data contains no further
+        transaction.
         """
         files, state = self._files, self._state
         is_some_archive = bool(files or state.unreadable)

@@ -49,7 +49,7 @@ def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, .
 
 
 def sample_changed_rows(instance: str, gtid: str, changed: Sequence[RowChange]) -> Iterator[str]:
-    """Yield the commands that show the former values of rows that were changed again later, table by table."""
+    """Yield, table by table, commands that show the former values of rows that later transactions changed again."""
     for table in dict.fromkeys(change.shape.name for change in changed):
         shape = next(change.shape for change in changed if change.shape.name == table)
         names = [column.name for column in shape.columns if column.key_part]

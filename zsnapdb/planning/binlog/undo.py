@@ -114,7 +114,7 @@ def row_objection(shape: TableShape, row: LoggedRow) -> str | None:
 
 
 def count_objection(changes: Sequence[RowChange]) -> str | None:
-    """Return an objection if there are too many changes for an undo, else None."""
+    """Return an objection if there are too many changes for an undo; else None."""
     without_key = [change.shape.name for change in changes if not change.shape.has_key]
     if len(without_key) > MOST_ROWS_WITHOUT_KEY:
         return f"{len(without_key)} rows are of tables without a primary key, such as {without_key[0]}"
@@ -167,7 +167,7 @@ def _is_row(change: RowChange, values: dict[str, SqlValue]) -> list[str]:
 
 @dataclass(frozen=True)
 class Expectation:
-    """A required state before an undo: `question` returns a row, or none if `is_absent`."""
+    """A required state before an undo. The query `question` must return a row, or no row if `is_absent` is set."""
 
     change: RowChange
     question: str
@@ -227,10 +227,10 @@ def statements(changes: Sequence[RowChange]) -> list[str]:
 def opening(changes: Sequence[RowChange], *, is_guarded: bool = False) -> list[str]:
     """Return the first statements of an undo, which open its transaction.
 
-    If foreign keys cascade, the server's foreign key checks are off, because the undo itself restores the cascaded
-    rows, and the server must not change them again. In this case `changing` checks the foreign keys. All reads lock
-    their rows. With `is_guarded`, the undo fails if a table's definition, triggers or foreign keys changed after the
-    script was verified.
+    If foreign keys cascade, the server's foreign key checks are off. The undo itself restores the cascaded rows, and
+    the server must not change them a second time. In this case `changing` checks the foreign keys. All reads lock their
+    rows. With `is_guarded`, the undo fails if a table's definition, triggers or foreign keys changed after the script
+    was verified.
     """
     checks = ["SET SESSION foreign_key_checks = 0"] if any(change.shape.cascades for change in changes) else []
     isolation = "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE"
@@ -336,7 +336,8 @@ def _prepared(expression: str) -> list[str]:
 
 
 ExactRow = tuple[bytes | None, ...]
-"""The `exact_values` of all columns of a row, as a server returns them. It is empty if the row does not exist.
+"""The values of the `exact_values` expressions for all columns of a row, as a server returns them. It is empty if the
+row does not exist.
 
 If the table has no primary key, it contains only the number of equal rows.
 """
@@ -377,7 +378,9 @@ class RowQuestion:
 
 @dataclass(frozen=True)
 class StateBefore:
-    """The state directly before the transaction: the definitions of its tables, and each row that it changed."""
+    """The state directly before the transaction: the definitions of the changed tables, and the former values of each
+    changed row.
+    """
 
     shapes: tuple[TableShape, ...]
     questions: tuple[RowQuestion, ...]
@@ -439,7 +442,9 @@ def referring(question: RowQuestion, key: ForeignKey, child: TableShape) -> str:
 def proven_changes(
     asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
 ) -> tuple[RowChange, ...]:
-    """Return the differences between the rows before and after the transaction. Each row occurs once."""
+    """Return the row changes, as the differences between the rows before and after the transaction. Each row occurs
+    once.
+    """
     found: dict[tuple[object, ...], RowChange] = {}
     for question, then, left in zip(asked, before, after, strict=True):
         if not question.shape.has_key:
@@ -467,7 +472,9 @@ def _number(exact: ExactRow) -> int:
 def count_difference(
     logged: Sequence[RowChange], asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
 ) -> str | None:
-    """For tables without a primary key: return the rows whose number differs from the binlog; None if none differs."""
+    """For tables without a primary key, return a difference between binlog and clones in the number of equal rows; None
+    if there is none.
+    """
     counts: Counter[RowQuestion] = Counter()
     for change in logged:
         if not change.shape.has_key:

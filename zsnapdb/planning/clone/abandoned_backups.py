@@ -1,7 +1,7 @@
 """Finds the backups whose state production no longer has, from the later backups in the repository. Pure.
 
 On a host without production, there are no snapshots or bookmarks that would show a rollback. But later increments do
-not build on backups that production has lost, and a server that was set back lacks transactions.
+not build on backups whose state production has lost. A server that was set back lacks transactions.
 """
 
 from __future__ import annotations

@@ -34,7 +34,9 @@ def is_branch_name(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Branches:
-    """The branches of a clone by name, each with its head ("" without commits), and the clone's current branch."""
+    """The branches of a clone by name, and the clone's current branch. Each branch has its head ("" if the branch has
+    no commit).
+    """
 
     current: str = FIRST
     heads: Mapping[str, str] = field(default_factory=lambda: {FIRST: ""})
@@ -49,7 +51,7 @@ class Branches:
         return " ".join((self.current, *(f"{name}={head or NOTHING}" for name, head in sorted(self.heads.items()))))
 
     def with_head(self, commit: str) -> Branches:
-        """Return the branches after a commit on the clone's current branch."""
+        """Return the branches after a commit on the clone's current branch, which becomes the head of this branch."""
         return replace(self, heads={**self.heads, self.current: commit})
 
     def with_branch(self, name: str, head: str) -> Branches:
@@ -60,7 +62,7 @@ class Branches:
     def without(self, name: str) -> Branches:
         """Return the branches without the branch `name`.
 
-        Raises UnknownNameError if the branch does not exist, PreflightError if it is the clone's current branch.
+        Raises UnknownNameError if the branch does not exist, and PreflightError if it is the clone's current branch.
         """
         head_of(self, name)
         if name == self.current:
@@ -104,7 +106,9 @@ def current_of(text: str) -> str | None:
 
 
 def refuse_new(branches: Branches, name: str) -> None:
-    """Raise UsageError if the name is invalid, ExistsError if it exists, PreflightError if the clone has too many."""
+    """Raise UsageError if the name is invalid, ExistsError if a branch has this name, PreflightError if the clone has
+    too many branches.
+    """
     if not is_branch_name(name):
         raise UsageError(
             f"invalid branch name {name!r}",

@@ -1,4 +1,4 @@
-"""Plans the removal of a clone: of its datasets and commits, and the move of commits to other clones. Pure.
+"""Plans the removal of a clone's datasets and commits, and the move of commits to other clones. Pure.
 
 If nothing depends on a commit, the commit is removed with its clone. If another clone depends on the commit, it becomes
 a commit of that clone: `zfs promote` moves the snapshot to the dependent dataset (zfs-promote(8)). Nothing else of the

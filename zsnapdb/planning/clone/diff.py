@@ -323,7 +323,9 @@ def definition(text: str) -> str:
 
 
 def schema_difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the differences between all definitions, by name, in the format of diff(1); "" if there are none."""
+    """Return the differences between all definitions of both states, by name, in the format of diff(1); "" if there are
+    none.
+    """
     lines: list[str] = []
     for name in sorted(before.keys() | after.keys()):
         old, new = (given.get(name, "").splitlines() for given in (before, after))
@@ -333,7 +335,7 @@ def schema_difference(before: Mapping[str, str], after: Mapping[str, str]) -> st
 
 @dataclass
 class ShownDifference:
-    """The space that is left for showing a difference: rows per table, and characters in total.
+    """The space that remains for showing a difference, in rows per table and in characters in total.
 
     `is_cut` is set if a part of the difference is not shown.
     """

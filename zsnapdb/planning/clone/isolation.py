@@ -1,4 +1,4 @@
-"""Checks a started clone by rules: it shares nothing with its source, and starts no action by itself. Pure."""
+"""Checks by rules that a started clone shares nothing with its source, and starts no action by itself. Pure."""
 
 from __future__ import annotations
 
@@ -169,9 +169,9 @@ _OF_SCHEMAS = (
 
 
 _READS_ROUTINES = "SHOW_ROUTINE"
-"""Without this privilege, mysqldump fails if another account is the definer of a routine (refman 8.4, "SHOW CREATE
-PROCEDURE"). It exists in MySQL 8.0.20 and later. In MariaDB, the privileges on every schema include SHOW CREATE
-ROUTINE.
+"""Without this privilege, mysqldump fails if the definer of a routine is another account (refman 8.4, "SHOW CREATE
+PROCEDURE"). The privilege exists in MySQL 8.0.20 and later. In MariaDB, the privileges on every schema include SHOW
+CREATE ROUTINE.
 """
 
 
@@ -184,7 +184,8 @@ def grants(
     match a schema, the server uses only the entry with the most specific name (refman 8.4, "Access Control, Stage 2:
     Request Verification"; MariaDB manual, "GRANT"). So the entries for `mysql` and `sys` exclude these schemas. These
     entries are needed because an account that can write the tables of accounts, plugins and functions could give itself
-    every right. So could an account that can change a routine that runs with the rights of the server's own accounts.
+    every right. An account that can change a routine that runs with the rights of the server's own accounts could do
+    this too.
 
     If `patterns_are_names` is set, the server reads `%` as a name, as MySQL with partial_revokes does. In this case the
     statements grant the rights globally and revoke them for the two schemas. `known` contains the privileges that the
@@ -207,7 +208,8 @@ def grants(
 
 
 class ServerProfile(StrEnum):
-    """The size of a clone's server: `tiny`, so that many fit on a host, or `normal`, as in server.options."""
+    """The size of a clone's server. With `tiny`, many servers fit on a host; `normal` uses the size in server.options.
+    """
 
     TINY = "tiny"
     NORMAL = "normal"

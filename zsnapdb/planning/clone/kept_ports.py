@@ -1,4 +1,5 @@
-"""Chooses the ports that clones keep, reads their routes from HAProxy's answers, and builds commands for HAProxy.
+"""Chooses the ports that clones keep, reads the routes of these ports from HAProxy's answers, and builds commands for
+HAProxy.
 
 Pure.
 """

@@ -20,7 +20,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def stamp(moment: datetime) -> str:
-    """Return a time in the format of properties: UTC, to the second."""
+    """Return a time in the format of properties. The format is UTC, to the second."""
     return moment.astimezone(UTC).strftime(_FORM)
 
 
@@ -102,7 +102,8 @@ def heartbeat_seconds(seconds: float) -> int:
 class LeaseChange:
     """The last change of a lease: the time of the change, the former ends of the lease, and the extension in seconds.
 
-    If the clock is behind, an extension may end before the former end, so its seconds are recorded too.
+    If the clock is behind, an extended lease may end before its former end, so the seconds of the extension are
+    recorded too.
     """
 
     at: datetime
@@ -115,8 +116,8 @@ class LeaseChange:
 class CloneLease:
     """The time at which a clone expires and, if it is protected from the reaper, the end of this protection.
 
-    `heartbeat` is set if the clone expires earlier when a heartbeat of its holder is overdue. `changed` is the last
-    change of the lease, if any. `asked` is the length in seconds of an extension that is not recorded yet.
+    `heartbeat` is set if the clone expires earlier when its holder's heartbeat is overdue. `changed` is the last change
+    of the lease, if any. `asked` is the length in seconds of an extension that is not recorded yet.
     """
 
     expires: datetime
@@ -153,7 +154,7 @@ def _bounded(seconds: float, limit: float, what: str, key: str) -> timedelta:
 
 
 def first_lease(ttl: float | None, policy: Policy, now: datetime, beats_every: float | None = None) -> CloneLease:
-    """Return the lease of a new clone for `ttl` seconds. If `ttl` is None, use the configured time.
+    """Return the lease of a new clone for `ttl` seconds. If `ttl` is None, the configured time is used.
 
     `beats_every` is the time in seconds between two heartbeats of its holder, or None if no heartbeat is required.
     Raises PreflightError if the lease is longer than allowed, and UsageError if the heartbeat interval is outside its
@@ -262,7 +263,9 @@ def require_within_age(lease: CloneLease, before: CloneLease | None, begun: date
 
 
 def end_of_age(begun: datetime, most: float) -> datetime:
-    """Return the time until which data that was cloned at `begun` may exist: `most` seconds after `begun`."""
+    """Return the time until which data that was first cloned at `begun` may exist. This is `most` seconds after
+    `begun`.
+    """
     return begun + timedelta(seconds=most) if begun < FOREVER - timedelta(seconds=most) else FOREVER
 
 
@@ -276,7 +279,7 @@ def remaining(lease: CloneLease, now: datetime) -> str:
 
 @dataclass(frozen=True)
 class CloneUse:
-    """The number of connected clients of a clone, and the time since which it has had none.
+    """The number of a clone's connected clients, and the time since which no client has been connected.
 
     Both are None if unknown.
     """
@@ -286,7 +289,7 @@ class CloneUse:
 
 
 class LeaseVerdict(Enum):
-    """The decision of a sweep about a clone: to keep or to remove it."""
+    """The decision of a sweep: whether a clone is kept or removed."""
 
     KEEP = "keep"
     REAP = "reap"
@@ -348,7 +351,7 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
 
 
 def judge_at(judged: Callable[[datetime], JudgedLease], time: RemovalTime) -> JudgedLease:
-    """Return the decision for the time that decides about expiry.
+    """Return the sweep's decision about a copy, for the time that decides about expiry.
 
     If the clock is in doubt, the reason for keeping a copy says so.
     """
@@ -390,7 +393,7 @@ def quota_of(settings: Settings, *, is_subject: bool) -> Quota:
 
 
 def admit(quota: Quota, owner: str, owners: list[str], available: int) -> None:
-    """If the owner may not have one more clone, raise PreflightError, which names the limit that was reached.
+    """Raise PreflightError if the owner may not have one more clone. The error names the limit that was reached.
 
     The error reveals nothing about other owners. `owners` has one entry for each existing clone. `available` is the
     free space of the pool in bytes.

@@ -134,7 +134,7 @@ _ENGINES = frozenset(("InnoDB", "MyISAM", "Aria", "CSV", "ARCHIVE", "MEMORY", "M
 
 
 def is_masked(*, required: bool, configured: bool, requested: bool) -> bool:
-    """Return whether a clone must be masked, because masking is required or requested."""
+    """Return whether a clone must be masked. It must be masked if masking is required or requested."""
     if requested and not configured:
         raise PreflightError(
             "the instance has no masking configured", hint="name SQL files or scripts in masking.run of the instance"
@@ -172,7 +172,8 @@ def histories_to_drop(tables: Collection[CatalogueTable], keep: Collection[str])
 def needs_rebuild(
     tables: Collection[CatalogueTable], rebuild: str, keep_history: Collection[str], changes: Changes
 ) -> list[CatalogueTable]:
-    """Return the tables to rebuild, so that no old row stays in their free space: the changed tables, or all tables.
+    """Return the tables to rebuild, so that no old row stays in their free space. These are the changed tables, or all
+    tables if `rebuild` is "all".
 
     The result contains no tables of the server itself, no sequences (they contain only numbers) and no tables without
     rows in files.
@@ -352,7 +353,7 @@ _NOT_PREPARED = {
     SourceKind.SNAPSHOT: "a prepared form would keep the snapshots of another program",
     SourceKind.REPLACED: "a prepared form would keep the server that was replaced",
 }
-"""The reason why zsnapdb makes a prepared set from such a source only on request."""
+"""The reason why zsnapdb makes a prepared set from this kind of source only on request."""
 
 
 def masking_choice(case: MaskingCase) -> MaskingChoice:

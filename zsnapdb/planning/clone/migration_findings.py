@@ -17,7 +17,8 @@ from zsnapdb.planning.sql_quoting import TableName
 
 @dataclass(frozen=True)
 class RecordedTransaction:
-    """A transaction of the load: its relay log, its end in that log, and its due time after the load's start.
+    """A transaction of the recorded load: its relay log, its end in that log, and the time at which it is due after the
+    load's start.
 
     Relay logs are numbered from 1. `end` is in bytes. `due` is in seconds, at the speed of production.
     """
@@ -182,7 +183,7 @@ def _inode(changes: Changes, path: str) -> int | None:
 
 
 def watched_tables(tables: Sequence[TouchedTable], sizes: Mapping[TableName, int]) -> tuple[TableName, ...]:
-    """Return the tables that get probes: the largest tables with rows (`sizes` in bytes)."""
+    """Return the tables that get probes. These are the largest tables that have rows (`sizes` in bytes)."""
     names = [table.name for table in tables if table.is_watched and table.name in sizes]
     return tuple(sorted(names, key=lambda name: (-sizes[name], str(name)))[:MOST_PROBED])
 
@@ -196,7 +197,7 @@ class MigrationRun:
 
 
 class SecondRun(StrEnum):
-    """The effect of a second run of the migration on the definitions, or that the second run failed.
+    """The effect of a second run of the migration on the table definitions, or the fact that the second run failed.
 
     It is unknown whether the second run changed rows. `none` means that there was no second run.
     """
@@ -318,7 +319,7 @@ def judge_table(table: str, rows: Sequence[tuple[str, str]]) -> CheckedTable:
 
 
 def complaints(log: str) -> tuple[str, ...]:
-    """Return the warnings and errors in a server's log, each different text once."""
+    """Return the warnings and errors in a server's log. Each different text occurs once."""
     messages: dict[str, None] = {}
     for line in log.splitlines():
         for mark in ("[Warning]", "[ERROR]"):

@@ -107,7 +107,7 @@ class PoolPlan:
 def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime | None = None) -> str | None:
     """Return why the slot does not meet the request; None if it does.
 
-    `time` is used to detect wrong times of the data.
+    `time` helps to detect wrong recorded times of the data.
     """
     if time is not None and time.is_from_future(slot.data_of):
         return "its time is in the future: a clock was wrong"

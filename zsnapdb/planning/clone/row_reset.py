@@ -47,8 +47,8 @@ def table_objection(shape: TableShape) -> str | None:
 def unreadable_objection(shape: TableShape, row: LoggedRow) -> str | None:
     """Return why unreadable values in the binlog, such as MySQL JSON, prevent undoing the change; None if they do not.
 
-    They do not prevent the undo of an insert, which removes the whole row. They do not prevent the undo of an update
-    that did not change any of their bytes.
+    They do not prevent the undo of an insert, which removes the whole row. They also do not prevent the undo of an
+    update that changed none of their bytes.
     """
     if row.before is None:
         return None

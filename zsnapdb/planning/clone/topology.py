@@ -41,9 +41,9 @@ def replica_statements(flavour: Flavour, *, knows_replica: bool) -> ReplicaState
 
     The statements contain placeholders for port, user and password.
 
-    `knows_replica` says whether the server has CHANGE REPLICATION SOURCE (MySQL 8.0.23). GET_SOURCE_PUBLIC_KEY is safe,
-    because the connection does not leave the host. So it is safe to encrypt the password with a key that the source
-    itself provides (refman 8.4, "CHANGE REPLICATION SOURCE TO").
+    `knows_replica` says whether the server has CHANGE REPLICATION SOURCE (MySQL 8.0.23). GET_SOURCE_PUBLIC_KEY lets the
+    source itself provide the key that encrypts the password. This is safe, because the connection does not leave the
+    host (refman 8.4, "CHANGE REPLICATION SOURCE TO").
     """
     if flavour is Flavour.MARIADB:
         return ReplicaStatements(

@@ -1,4 +1,5 @@
-"""The jobs of a fleet: messages, progress texts, the next action after an attempt, and the decisions of a host. Pure.
+"""The jobs of a fleet: their messages, their progress texts, the action after an attempt, and the decisions of a host.
+Pure.
 
 A host decides about a request by its own configuration, not by the content of the request.
 """
@@ -29,7 +30,7 @@ CONTROL = "control"
 """The queue of the workflows."""
 DRILL = "drill"
 ANY = "any"
-"""The queue that several hosts serve: for drills, and for jobs that need only a repository."""
+"""The queue that several hosts serve. It is for drills, and for jobs that need only a repository."""
 OLDEST = timedelta(days=8)
 """The maximum age of a planned run that a host still executes."""
 CLOCKS = timedelta(minutes=5)
@@ -77,8 +78,8 @@ class JobAnswer(_Message):
 class FleetJob(_Message):
     """A job, as the control process knows it. If `host` is None, any host of the queue `queue` may do the job.
 
-    `timeout` is the maximum duration in seconds. A host that is silent for `heartbeat` seconds is considered dead. If
-    `run_id` is None, the id is derived from the schedule's time.
+    `timeout` is the maximum duration in seconds. A host without a heartbeat for `heartbeat` seconds is considered dead.
+    If `run_id` is None, the id is derived from the schedule's time.
     """
 
     verb: FleetVerb
@@ -127,7 +128,7 @@ def is_timely(scheduled: datetime, now: datetime) -> bool:
 
 
 _PERCENT_STEP = 10
-"""The step in percent in which progress is reported. A line for every percent would fill an operator's screen."""
+"""Progress is reported in steps of this many percent. A line for every percent would fill an operator's screen."""
 
 
 def progress_text(progress: JobProgress) -> str:
@@ -160,7 +161,7 @@ class JobVerdict(StrEnum):
 
 
 _OF_A_HOST = frozenset({UsageError.exit_code, ConfigError.exit_code, PreflightError.exit_code})
-"""Exit codes for errors whose cause affects only this host. A command with such an exit code has changed nothing."""
+"""Exit codes for errors that only this host has. A command with such an exit code has changed nothing."""
 _OF_CLASSES = {
     RetryClass.AGAIN: JobVerdict.AGAIN,
     RetryClass.TWICE: JobVerdict.TWICE,
@@ -169,8 +170,8 @@ _OF_CLASSES = {
 _MOST = {JobVerdict.DONE: 1, JobVerdict.TWICE: 2, JobVerdict.NEVER: 1, JobVerdict.ELSEWHERE: 30}
 """The maximum number of attempts, by verdict.
 
-For a verdict without an entry, attempts continue until the job's timeout. If 30 hosts could not do a job, it is offered
-again later. Until then the job occupies no slot of its bucket.
+For a verdict without an entry, attempts continue until the job's timeout. If 30 hosts could not do a job, the job is
+offered to hosts later. Until then the job occupies no slot of its bucket.
 """
 
 
@@ -200,12 +201,14 @@ _KINDS = {FleetVerb.BACKUP: JobKind.BACKUP, FleetVerb.DRILL: JobKind.DRILL, Flee
 
 
 def job_name(verb: FleetVerb, instance: str) -> JobName:
-    """Return the agent's name for the same job. Fleet and agent store their runs under this name."""
+    """Return the agent's name for a job of the fleet. Fleet and agent store the runs of the job under this name."""
     return JobName(instance, _KINDS[verb])
 
 
 def is_shared(name: JobName, own: WorkerSettings) -> bool:
-    """Return whether both fleet and agent start the job. The agent starts it only if the fleet does not."""
+    """Return whether both the fleet and the agent may start the job. The agent starts it only if the fleet does not
+    start it.
+    """
     return name.kind is JobKind.BACKUP and own.fallback == "agent" and FleetVerb.BACKUP in own.verbs
 
 
@@ -223,7 +226,9 @@ class Refusal:
 
 
 def decide_deferral(request: JobRequest) -> JobVerdict:
-    """Return the continuation of a job that this host cannot do now: at once on another host, or later on this host."""
+    """Return the next action for a job that this host cannot do now: another host does it at once, or this host does it
+    later.
+    """
     return JobVerdict.ELSEWHERE if request.host is None else JobVerdict.AGAIN
 
 
@@ -268,9 +273,10 @@ def is_too_soon(request: JobRequest, last: RunRecord | None, own: WorkerSettings
 
 
 def served_until(request: JobRequest, now: datetime) -> datetime:
-    """Return the time up to which a successful run covers the schedule.
+    """Return the time up to which a successful run of this request covers the schedule.
 
-    The result is at most the time in the run id, because a repeated request for an old run only gets the old answer.
+    The result is never later than the time in the run id, because a repeated request for an old run only gets the old
+    answer.
     """
     return min(now, request.scheduled, run_context.time_of(request.run_id))
 

@@ -21,9 +21,12 @@ from zsnapdb.planning.health.objectives import Health, Judgement, Objective, Ver
 HEARD = "heard"
 """The name of the judgement whether a host is silent."""
 _CLOCKS = 300.0
-"""The allowed difference between clocks, in seconds. A sign of life that is further in the future is ignored."""
+"""The allowed difference between clocks, in seconds. A sign of life that is further in the future than this is ignored.
+"""
 NOT_JUDGED = ("copies", "immutable_for")
-"""Objectives that the fleet view does not judge: they need another repository, or a request for each object's lock."""
+"""Objectives that the fleet view does not judge, because they need another repository or a request for each object's
+lock.
+"""
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ class FleetRow:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the verdicts. If the instance is unreadable, the verdict is broken."""
+        """The worst verdict of the instance's objectives. If the instance is unreadable, the verdict is broken."""
         if self.problem or self.facts is None:
             return Verdict.BROKEN
         return worst(reason.verdict for reason in self.reasons)
@@ -165,7 +168,8 @@ def newest_sign(times: Iterable[datetime | None], at: datetime) -> datetime | No
 
 
 def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[HostState, ...]:
-    """Return every host that a backup mentions. Silent hosts come first; otherwise hosts are ordered by name.
+    """Return every host that a backup mentions. Silent hosts come first. Hosts that are equal in this respect are
+    ordered by name.
 
     `within` is in seconds.
     """
@@ -196,7 +200,7 @@ def row(
 
 
 def judged_by(objectives: ObjectiveSettings) -> ObjectiveSettings:
-    """Return the objectives without those that the fleet view does not judge."""
+    """Return the objectives, without those that the fleet view does not judge."""
     return ObjectiveSettings.model_validate(objectives.model_dump(exclude=set(NOT_JUDGED)))
 
 
@@ -221,7 +225,7 @@ def _urgency(reason: FleetReason) -> tuple[int, float]:
 
 
 class SortKey(StrEnum):
-    """The orders of rows.
+    """A key by which the rows of the fleet view are ordered.
 
     With RED, the rows with the worst verdict come first. Rows with equal verdicts are ordered by how long the verdict
     has lasted, longest first.

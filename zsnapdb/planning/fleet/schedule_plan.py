@@ -1,4 +1,4 @@
-"""Computes the wanted schedules and limits of the fleet's engine, and the changes that produce them. Pure.
+"""Computes the schedules and limits that the fleet's engine must have, and the changes that produce them. Pure.
 
 The module also contains results for an operator: a plan, runs of jobs, and paused schedules.
 """
@@ -22,7 +22,7 @@ from zsnapdb.planning.fleet.jobs import FleetJob
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MOST = 8
-"""The maximum number of consecutive windows that delay a job."""
+"""The maximum number of consecutive windows that may delay a job."""
 
 
 def windows_of(host: str, windows: Sequence[WindowSettings]) -> tuple[WindowSettings, ...]:
@@ -192,7 +192,7 @@ def job_of(settings: FleetJobsSettings, verb: FleetVerb, instance: str) -> Fleet
 def changes(
     settings: FleetJobsSettings, present: Sequence[PresentSchedule], limits: Sequence[PresentLimit]
 ) -> tuple[FleetChange, ...]:
-    """Return the changes that make the engine's state match the settings, in the order of the rollout."""
+    """Return the changes that make the engine's state match the settings, in rollout order."""
     known: dict[str, list[PresentSchedule]] = {}
     for there in present:
         known.setdefault(there.name, []).append(there)
@@ -294,7 +294,7 @@ class JobFilter:
 
 
 def is_meant(filters: Sequence[JobFilter], job: FleetJob, home: str) -> bool:
-    """Return whether every filter matches the job."""
+    """Return whether every one of the filters matches the job."""
     return all(one.matches(job, home) for one in filters)
 
 

@@ -1,4 +1,6 @@
-"""Summarises recorded runs by day: successful runs, and the longest pauses between backups and drills. Pure."""
+"""Summarises recorded runs by day: the successful runs, and the longest pauses between backups and between drills.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ class CompletedRun:
 class ReportedDay:
     """The summary of a day (UTC).
 
-    `longest_without_backup` is the greatest age of the newest backup during this day in seconds; None if there was no
-    backup yet. `longest_without_drill` is the greatest age of the newest drill that passed.
+    `longest_without_backup` is the greatest age in seconds that the newest backup reached during this day; None if
+    there was no backup yet. `longest_without_drill` is the same age for the newest drill that passed.
     """
 
     day: date
@@ -45,7 +47,7 @@ class ReportedDay:
 
 @dataclass(frozen=True)
 class KeptObjective:
-    """An age objective on a day: the greatest age and its limit, both in seconds.
+    """An age objective on a day, with the greatest age on that day and the limit, both in seconds.
 
     `longest` is None if there was no run yet.
     """
@@ -61,14 +63,16 @@ class KeptObjective:
 
 @dataclass(frozen=True)
 class JudgedDay:
-    """A day, with its objectives and whether they were met."""
+    """A day with its objectives, each of which was met or not met."""
 
     day: ReportedDay
     objectives: tuple[KeptObjective, ...]
 
 
 def judge_day(day: ReportedDay, objectives: ObjectiveSettings) -> JudgedDay:
-    """Return the day with the two objectives that runs can prove for a whole day: the ages of backups and drills."""
+    """Return the day with the two objectives that the recorded runs can prove for a whole day: the age of the newest
+    backup, and the age of the newest drill.
+    """
     ages = (
         (Objective.BACKUP_AGE, objectives.backup_age, day.longest_without_backup),
         (Objective.DRILL, objectives.drill_age, day.longest_without_drill),

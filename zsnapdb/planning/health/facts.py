@@ -1,7 +1,7 @@
 """The facts for the health of an instance in one repository. Pure.
 
-All facts come from the content of the repository and from the host's record. None comes from a running program. So the
-facts are correct even if no job ran for a month, or if another host only reads the repository.
+All facts come from the content of the repository and from the host's record. No fact comes from a running program. So
+the facts are correct even if no job has run for a month, or if this host only reads the repository.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ class DrillFact:
 class CheckFact:
     """The restorable backup that has not been checked for the longest time.
 
-    `since` is the time of that check, or the time of the backup if the backup was never checked (`was_checked` is
-    False).
+    `since` is the time of the backup's last check, or the time of the backup if the backup was never checked
+    (`was_checked` is False).
     """
 
     backup_id: str
@@ -74,8 +74,9 @@ class ExchangedServer(StrEnum):
 class ExchangeFact:
     """An unfinished rewind or other restore that replaces the server on this host.
 
-    `stopped` is the time (UTC) at which a zsnapdb command stopped the server, or None if the server was not stopped or
-    is running again. `commands` are the two commands that end the exchange: one continues it, and the other reverts it.
+    `stopped` is the time (UTC) at which a zsnapdb command stopped the server. It is None if no command stopped the
+    server, or if the server is running again. `commands` are the two commands that end the exchange: one continues it,
+    and the other reverts it.
     """
 
     started: datetime

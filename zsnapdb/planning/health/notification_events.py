@@ -15,7 +15,7 @@ from zsnapdb.config.notifications import NotificationEvent, NotificationTarget, 
 from zsnapdb.planning.health.objectives import Health, Objective, Verdict
 
 READABLE = "repository"
-"""The subject of events which say whether the state of an instance could be read."""
+"""The subject of events that say whether zsnapdb could read the state of an instance."""
 _FIRST = NotificationEvent.START, NotificationEvent.SUCCESS, NotificationEvent.FAILURE
 
 
@@ -98,7 +98,7 @@ class TargetMemory(_FrozenRecord):
 
 
 def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
-    """Return whether the target must in general receive this event, without regard to earlier notifications."""
+    """Return whether the target must receive events of this kind, whatever notifications it received earlier."""
     if target.instances and occasion.instance and occasion.instance not in target.instances:
         return False
     if occasion.event is NotificationEvent.TEST:
@@ -117,7 +117,7 @@ def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
 
 
 def is_news(target: NotificationTarget, memory: TargetMemory, occasion: Occasion) -> bool:
-    """Return whether a target must be notified now of an event that concerns it.
+    """Return whether a target must be notified now of an event that concerns the target.
 
     - A ping target gets every event, because missing pings cause an alarm.
     - Other targets get a problem once, and again after `repeat`.
@@ -152,7 +152,7 @@ class JudgedInstance:
 
 
 def judgement_occasions(judged: Iterable[JudgedInstance], at: datetime) -> Iterator[Occasion]:
-    """Yield the state of every objective: BROKEN or MET.
+    """Yield the state of every objective. The state is BROKEN or MET.
 
     If the instance could not be judged, yield only an event that says so.
     """
@@ -231,7 +231,7 @@ def unit_failure(end: UnitEnd, at: datetime) -> Occasion | None:
     """Return the failure to report.
 
     Return None if the unit succeeded, or if its run was refused because of another run. For a unit of zsnapdb, the
-    subject is the job, as in the job's own notification, so that a target is notified only once of a failure.
+    subject of the result is the job, as in the job's own notification. So a target is notified only once of a failure.
     """
     if end.result == "success" or end.exit_code == BusyError.exit_code:
         return None

@@ -17,19 +17,19 @@ from zsnapdb.planning.health.facts import CheckFact, CopyFact, ExchangedServer, 
 from zsnapdb.planning.trial.drill import Timing, expected_seconds
 
 _CLOCKS = 300.0
-"""If a fact is more than this many seconds in the future, its age is considered wrong."""
+"""An age is considered wrong if its fact is more than this many seconds in the future."""
 _FAR = 86_400.0
-"""If a fact is further in the future than this (in seconds) and than the limit, its objective is broken.
+"""An objective is broken if its fact is further in the future than both this number of seconds and the objective's
+limit.
 
-Without this rule, if a backup was made while the clock was a year ahead and no later backup is made, there would be no
-alarm for a year.
+Without this rule, a backup made while the clock was a year ahead could prevent an alarm for a year.
 """
 
 
 class Objective(StrEnum):
     """The kind of an objective.
 
-    RESTORABLE and INTACT are judged for every instance. SERVER is judged while the server is down or a zsnapdb command
+    RESTORABLE and INTACT are judged for each instance. SERVER is judged while the server is down or a zsnapdb command
     replaces it. The other objectives are judged if they are configured. Without a limit, RPO causes a warning if no
     binlog is archived.
     """
@@ -105,7 +105,7 @@ class Health:
 
 
 _STAND_STILL = (Objective.RPO, Objective.BACKUP_AGE, Objective.ARCHIVE_LAG)
-"""Objectives whose ages grow while the server is down, although no data is at risk."""
+"""Objectives whose ages grow while the server is down, although no data is at risk during that time."""
 
 
 def judge(facts: HealthFacts, objectives: ObjectiveSettings) -> Health:
@@ -359,7 +359,7 @@ class ShortLimit:
 
 
 def archive_short_limits(objectives: ObjectiveSettings, interval: float) -> Iterator[ShortLimit]:
-    """Yield the limits that an idle server would break. `interval` is `binlog.interval` in seconds."""
+    """Yield the limits that would be broken even for an idle server. `interval` is `binlog.interval` in seconds."""
     least = math.ceil(least_limit(objectives, interval))
     pause = format_duration(interval)
     why = f"the binlogs are looked at every {pause} (binlog.interval), and a warning comes earlier (warn_at)"

@@ -15,8 +15,8 @@ from zsnapdb.planning.damage_register import DamageRegister
 
 LATEST = "latest"
 _ROOM = 256
-"""The number of ids that must be free after the original id in the same second, so that two runs rarely choose the same
-id.
+"""The number of free ids that must follow the original id in the same second. With enough free ids, two runs rarely
+choose the same id.
 """
 _SUFFIXES = 0x10000
 
@@ -33,7 +33,7 @@ S = TypeVar("S", bound=ChainMember)
 
 @dataclass(frozen=True)
 class Consolidation(Generic[S]):
-    """The chain that becomes one full backup (full backup first), the id of the new backup, and at least one reason."""
+    """The chain that becomes one full backup (full backup first), the id of the new backup, and one or more reasons."""
 
     chain: tuple[S, ...]
     backup_id: str
@@ -50,7 +50,7 @@ def choose(
 ) -> Consolidation[S]:
     """Return the consolidation of the requested backup or, for `latest`, of the newest backup with a complete chain.
 
-    `stored` contains the backups, oldest first. `unchosen` maps the backups that `latest` never chooses to the reasons.
+    `stored` contains the backups, oldest first. `unchosen` maps each backup that `latest` never chooses to the reason.
     Raises NotFound if there is no such backup, and PreflightError if a full backup of its snapshots is stored. Raises
     DamagedError if the chain of the backup is broken or known to be damaged.
     """

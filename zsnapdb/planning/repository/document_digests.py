@@ -1,7 +1,7 @@
 """The digests of the small documents that this host stored without a signature, or adopted. Pure.
 
-The digests identify the documents of this host. A host that begins to sign later still trusts these documents. On a
-host that does not sign, only these documents are used to judge an objective.
+The digests identify the documents of this host. A host that begins to sign later still trusts the documents that it
+stored without a signature. On a host that does not sign, only these documents are used to judge an objective.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ _MOST = {DRILLS: 400, CHECKS: 50, MARKS: 50, PINS: 1000}
 """The maximum number of recorded documents per kind. Readers need only the newest documents."""
 _MOST_ELSEWHERE = 10_000
 _MOST_REPLACED = 8
-"""Maximum number of recorded documents of a place whose document is replaced. The host records a new document before
-the replacement. Readers find the former document until the replacement, and after some killed runs.
+"""The maximum number of recorded documents for a place where each new document replaces the former one. The host
+records a new document before the replacement. Readers find the former document until the replacement, and after some
+killed runs.
 """
 
 Place = Annotated[str, Field(pattern=r"^[a-z]+(/[A-Za-z0-9_.-]+){0,2}$", max_length=400)]
@@ -32,7 +33,7 @@ def incarnation(name: str) -> str:
 
 
 def complete(incarnation: str) -> str:
-    """Return the place of the record that says up to which point a history is complete.
+    """Return the place of the record that says up to which time a history is complete.
 
     Each record replaces the former one.
     """

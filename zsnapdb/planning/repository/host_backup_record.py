@@ -62,8 +62,8 @@ class RecordedBackup(RecordPart):
 
     `server` is the server's name in its binlog history, or None if the source is not a server. `writer` is the identity
     of the source. Backups that earlier versions recorded have no pool, transaction group or sequence. `manifest` is the
-    SHA-256 of the manifest's line. It is None if an earlier version recorded the backup, and no writing command of this
-    version has read the manifest yet.
+    SHA-256 of the manifest's line. `manifest` is None if an earlier version recorded the backup, and no later writing
+    command of this version has read the manifest.
     """
 
     backup_id: BackupId
@@ -111,7 +111,7 @@ class EvidenceEnd(RecordPart):
         return self.own is None or any(first <= number <= last for first, last in self.own)
 
     def after(self, before: EvidenceEnd | None) -> EvidenceEnd:
-        """Return this end, with the own records of both this end and `before`."""
+        """Return this end. Its own records include the own records of `before`."""
         earlier = () if before is None else ((1, before.number),) if before.own is None else before.own
         merged: list[tuple[int, int]] = []
         for first, last in sorted((*earlier, *(self.own or ()))):
@@ -139,7 +139,9 @@ class BackupRecord(RecordPart):
     sequence: SequenceNumber | None = None
     """The greatest sequence number that this host assigned to a document of the instance in the repository."""
     abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
-    """The backups that a pool made before an older copy replaced it, with the transaction group of the next backup."""
+    """The backups that a pool made before an older copy of the pool replaced it. Each has the transaction group of the
+    pool's next backup.
+    """
     unread: tuple[BackupId, ...] = ()
     """The backups whose manifests were unreadable when this host adopted the backups of another host."""
 
@@ -223,7 +225,8 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": stored})
 
     def stored_after(self, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
-        """Return the ids of the backups that are later than a set of this host and contain other snapshots.
+        """Return the ids of the backups that were made later than a given set of this host, and contain other
+        snapshots.
 
         If the record contains the set, the order of the record is used, otherwise the transaction groups of the pool.
         Backups of another pool are considered later if the record contains an earlier backup of this pool. If no
@@ -279,8 +282,8 @@ class RecordedBinlog:
     """A rotated binlog that this host archived: its incarnation, its name, and the digest of its description.
 
     `line` is the SHA-256 of the stored line, or None if an earlier version recorded the binlog. `removing` is set if a
-    prune on this host began to remove the binlog. A record contains many of these objects. Dataclasses need half as
-    much memory as models.
+    prune on this host began to remove the binlog. A record contains many of these objects, and dataclasses need half as
+    much memory as models. Dataclasses need half as much memory as models.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -328,7 +331,9 @@ class StoredKind(StrEnum):
     OTHER_REPOSITORY = "other-repository"
     RECORD_UNREADABLE = "record-unreadable"
     NOT_COMPARED = "not-compared"
-    """This account may not read this host's record, so a loss of backups would not be noticed."""
+    """Kind of a finding that this account may not read this host's record, so that a loss of backups would not be
+    noticed.
+    """
     OTHER_WRITER = "other-writer"
     FROM_FUTURE = "from-the-future"
     """Kind of a finding about a backup with a time in the future that this host did not store."""
@@ -342,7 +347,7 @@ class StoredKind(StrEnum):
 
 @dataclass(frozen=True)
 class StoredFinding:
-    """One difference between a repository and this host's record, as text, with a hint."""
+    """One difference between a repository and this host's record, as a text with a hint."""
 
     kind: StoredKind
     text: str
@@ -372,7 +377,7 @@ class StoredFinding:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether a person should examine the finding, although no loss is known."""
+        """Whether a person should examine the finding, although it shows no loss."""
         return self.kind in (StoredKind.OTHER_WRITER, StoredKind.FOREIGN, StoredKind.MARKER_MISSING)
 
     @property
@@ -544,8 +549,8 @@ def judge_writers(
 ) -> tuple[StoredFinding, ...]:
     """Return a finding for each other server that writes under the name of the instance.
 
-    `own` contains the ids of backups that this host stored. If it is empty, there is no finding about a repository with
-    only one server, unless this host is about to write to it (`is_writing`).
+    `own` contains the ids of backups that this host stored. If `own` is empty and the repository has only one server,
+    there is no finding, unless this host is about to write to the repository (`is_writing`).
     """
     if len(known) < 2 and (own or not is_writing):
         return ()

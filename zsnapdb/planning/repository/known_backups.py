@@ -59,7 +59,7 @@ def signing_hint(repository: str) -> str:
 
 
 def trust_hint(repository: str) -> str:
-    """Return the hint for trusting documents: set a signing key for this host, or the signers."""
+    """Return the hint for trusting documents: set a signing key for this host, or set the trusted signers."""
     return (
         f"run `zsnapdb key generate --signing-key {SIGNING_KEY}` and set signing_key_file under"
         f" [repository.{repository}.encryption]. A host that only prunes, verifies or restores there sets signers, to"
@@ -68,7 +68,9 @@ def trust_hint(repository: str) -> str:
 
 
 def signing_note(encryption: EncryptionSettings, repository: str) -> str:
-    """Return the warning that this host does not sign its documents; "" if it signs them, or only reads."""
+    """Return the warning that this host does not sign its documents; "" if this host signs them, or only reads the
+    repository.
+    """
     match SigningState.of(encryption):
         case SigningState.NONE:
             return 'this host signs nothing (signing = "none"): it believes whoever can write to the repository'
@@ -97,11 +99,11 @@ class Provenance:
     """The proof for each known backup, and the reason why each other backup is foreign.
 
     `knows_any` is set if this host stored or adopted backups of the instance, or trusts signatures. If it is not set,
-    known and foreign backups cannot be distinguished, so all backups can be restored, and none is removed. `rewritten`
-    contains the foreign backups with an id under which this host stored another manifest. `untrusted` contains the
-    rewritten backups, and the foreign backups whose manifests contain the snapshots of one of this host's backups.
-    Untrusted backups are never used in a chain. `begun` contains the known backups whose removal this host began.
-    `unsealed` contains the digests of known manifests that are not in the record.
+    known and foreign backups cannot be distinguished. In this case all backups can be restored, and none is removed.
+    `rewritten` contains the foreign backups with an id under which this host stored another manifest. `untrusted`
+    contains the rewritten backups, and the foreign backups whose manifests contain the snapshots of one of this host's
+    backups. Untrusted backups are never used in a chain. `begun` contains the known backups whose removal this host
+    began. `unsealed` contains the digests of known manifests that are not in the record.
     """
 
     knows_any: bool = False
@@ -118,11 +120,11 @@ class Provenance:
     stored: frozenset[str] = frozenset()
     """The backups that this host stored or adopted, even if the repository does not list them."""
     has_record: bool = True
-    """Whether this host recorded a backup that it stored or adopted, or trusts signatures."""
+    """Whether this host recorded a backup that it stored or adopted, or whether this host trusts signatures."""
 
     @property
     def unchosen(self) -> Mapping[str, str]:
-        """The foreign backups, with reasons: they are used only if a user names them.
+        """The foreign backups, with reasons. They are used only if a user names them.
 
         On a host that knows no backup, it is empty.
         """
@@ -345,11 +347,11 @@ def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFi
 
 
 def from_future(backup_ids: Iterable[str], now: datetime, own: Collection[str]) -> Mapping[str, datetime]:
-    """Return the backups whose ids contain a time more than a day after `now`: for each id, the time.
+    """Return the backups whose ids contain a time more than a day after `now`, with these times by id.
 
     Anyone who can write to a repository can add such a backup, which would then be treated as the newest. `own`
-    contains the ids of the backups that this host stored. The result never contains these backups, because their ids
-    show only that the clock was or is wrong.
+    contains the ids of the backups that this host stored. The result never contains the host's own backups. A future
+    time in their ids shows only that the clock was or is wrong.
     """
     times = {name: retention.time_of(name) for name in backup_ids}
     return {name: time for name, time in times.items() if time - now > FAR and name not in own}

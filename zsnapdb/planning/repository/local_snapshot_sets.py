@@ -29,7 +29,7 @@ from zsnapdb.planning.repository.retention import Decision, RetentionFacts
 
 @dataclass(frozen=True)
 class LocalSnapshot:
-    """A snapshot of a stored backup: its full name, its holds and clones, and its `used` bytes.
+    """A snapshot of a stored backup: its full name, its holds and clones, and its size.
 
     `used` is the number of bytes that only this snapshot keeps in the pool. `createtxg` is the transaction group of the
     snapshot. `repository` is the id of the repository that contains the backup, or "" if unknown.
@@ -95,7 +95,7 @@ class LocalLimits:
 
 @dataclass(frozen=True)
 class LocalDecision:
-    """The decision about a snapshot or bookmark, with its reason."""
+    """The decision whether a snapshot or bookmark is removed, with its reason."""
 
     name: str
     backup_id: str
@@ -232,19 +232,20 @@ class LocalSet:
 
     @property
     def volumes(self) -> Sequence[VolumeLink]:
-        """Always empty, because a set on a host depends on no other set."""
+        """No volumes, because a set on a host depends on no other set."""
         return ()
 
 
 def decide_local(
     sets: Sequence[LocalSet], rules: KeepRules, now: datetime, *, is_sure: bool = False, unsure: Collection[str] = ()
 ) -> tuple[Decision, ...]:
-    """Return the decisions about the sets of `zsnapdb snapshot` at `now`, with reasons, in the order of the sets.
+    """Return the decision for each set of `zsnapdb snapshot` whether it is removed at `now`, with the reason, in the
+    order of the sets.
 
     `sets` are ordered oldest first. A set with users stays. An incomplete set does not take the place of a complete set
-    under the rules. It stays as long as a complete set would stay, because it may contain all volumes that existed when
-    it was created. `is_sure` says that a time in the future is wrong. `unsure` contains the sets that were created
-    while the clock may have been behind.
+    under the rules. It stays as long as a complete set in its place would stay, because it may contain all volumes that
+    existed when it was created. `is_sure` says that a time in the future is wrong. `unsure` contains the sets that were
+    created while the clock may have been behind.
     """
     in_use = {one.backup_id: ", ".join(one.users) for one in sets if one.users}
     known = RetentionFacts(in_use=in_use, is_sure=is_sure, unsure=unsure)

@@ -1,4 +1,5 @@
-"""Decides about locks of stored objects: when to extend them, and where they conflict with the bucket or policy.
+"""Decides when the locks of stored objects must be extended, and where the locks conflict with the bucket or the
+policy.
 
 Pure.
 """
@@ -11,7 +12,9 @@ from enum import Enum
 
 DAY = 86400.0
 _SLACK = 0.5
-"""The fraction of the period that is added to an extended lock, so that the next backups need not extend it again."""
+"""The fraction of the period by which an extended lock is longer than needed, so that the next backups need not extend
+it again.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Rules:
 
 
 class LockProblem(Enum):
-    """Problems with a configured lock."""
+    """The kinds of problems of a configured lock."""
 
     NO_VERSIONS = "the bucket keeps no versions, so it cannot lock objects"
     NO_LOCKS = "the bucket was made without object lock"
@@ -85,11 +88,11 @@ def extended_until(now: datetime, period: float) -> datetime:
 
 
 def must_extend(held_until: datetime | None, *, is_held: bool, needed: datetime) -> bool:
-    """Return whether the locks of a backup must be extended, judged by the lock of its manifest.
+    """Return whether a backup's locks must be extended, which the lock of its manifest shows.
 
-    An extension changes the manifest last, so the manifest is never locked longer than the other objects. If the lock
-    of a backup was never extended, the backup was stored before the backup that needs it began. So that lock always
-    ends too early. A legal hold (`is_held` without an end) needs no extension.
+    An extension changes the manifest last, so the manifest is never locked longer than the other objects. A backup
+    whose lock was never extended was stored before the run that now needs the backup began. So that lock always ends
+    too early. A legal hold (`is_held` without an end) needs no extension.
     """
     return not is_held or (held_until is not None and held_until < needed)
 

@@ -4,9 +4,10 @@ Production's history is a path. It goes back from now to the latest restore that
 restored state to the previous restore, and so on. If ZFS created the snapshots of a backup outside that path, the
 backup is not a past state of production, even if it is the newest backup.
 
-`zfs rollback` leaves no record. It destroys the later snapshots and bookmarks of its dataset, and zsnapdb leaves a
-bookmark of each stored backup. So if production has no snapshot or bookmark of the newest backups, these backups are
-abandoned too. `zfs receive -F` keeps bookmarks of the data that it replaces, which `zfs/replaced_data.py` finds.
+`zfs rollback` leaves no record. It destroys the later snapshots and bookmarks of its dataset. zsnapdb leaves a bookmark
+for each stored backup on the dataset. So if production has neither a snapshot nor a bookmark of the newest backups,
+these backups are abandoned too. `zfs receive -F` keeps bookmarks of the data that it replaces, which
+`zfs/replaced_data.py` finds.
 """
 
 from __future__ import annotations
@@ -91,13 +92,13 @@ class ProductionRestoreRecord(RecordPart):
         return ProductionRestoreRecord(restores=self.restores[:count])
 
     def undone_since(self, present: ProductionRestoreRecord) -> ProductionRestoreRecord:
-        """Return the record with only the restores that `present`, the result of `as_of`, lacks."""
+        """Return the record with only the restores that are missing in `present`, which is a result of `as_of`."""
         return ProductionRestoreRecord(restores=self.restores[len(present.restores) :])
 
     def discarded(self, backups: Sequence[LocatedBackup], production: Collection[int]) -> dict[str, str]:
-        """Return the ids of the backups of datasets that came from these restores, which an operator undid by hand.
+        """Return the ids of the backups that were made on datasets of these restores, which an operator undid by hand.
 
-        Each id is mapped to the restore. `production` contains the GUIDs of production's pools. Backups of these pools
+        Each id is mapped to its restore. `production` contains the GUIDs of production's pools. Backups of these pools
         are left out, because within a pool, transaction groups do not distinguish the datasets.
         """
         found: dict[str, str] = {}

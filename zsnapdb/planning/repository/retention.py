@@ -16,8 +16,8 @@ is right, the backup is treated as created together with the next backup. In eac
 year; all UTC) the rules keep the newest backup.
 
 If the ids of two backups contradict their order, a clock was ahead or behind, and the periods of both are unknown. Such
-a backup may be the newest of its period, so it stays until enough newer periods are known. Under the rules, it does not
-take the place of another backup. So a wrong clock can only delay a removal.
+a backup may be the newest of its period, so it stays until enough newer periods are known. Such a backup does not take
+the place of another backup under the rules. So a wrong clock can only delay a removal.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Unrestorable(StrEnum):
 
 @dataclass(frozen=True)
 class RetentionFacts:
-    """Facts for retention that are not in the manifests. Each mapping contains texts by backup id."""
+    """Facts for retention that are not in the manifests. Each mapping maps a backup id to a text."""
 
     unreadable: Mapping[str, str] = field(default_factory=dict)
     faulty: Mapping[str, str] = field(default_factory=dict)
@@ -75,9 +75,9 @@ class RetentionFacts:
     order: Sequence[str] = ()
     """The ids of all backups with known places, including unreadable ones, oldest first."""
     is_sure: bool = False
-    """Whether a time in the future is wrong (`RemovalTime.is_sure`).
+    """Whether a backup time in the future is certainly wrong (`RemovalTime.is_sure`).
 
-    If it is set, a backup with a future time is treated as created together with the next backup.
+    If so, a backup with a future time is treated as created together with the next backup.
     """
     unsure: Collection[str] = ()
     """The backups that this host created while its clock may have been behind, so that their periods are unknown."""
@@ -85,7 +85,7 @@ class RetentionFacts:
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision about a backup, with at least one reason."""
+    """The decision whether a backup stays, with one or more reasons."""
 
     backup_id: str
     keep: bool
@@ -135,7 +135,7 @@ def decide(
     known: RetentionFacts | None = None,
     unrestorable: Unrestorable = Unrestorable.KEEP,
 ) -> Retention:
-    """Return the decisions of the retention policy about the stored backups of one instance (oldest first) at `now`."""
+    """Return the retention policy's decisions at `now` about the stored backups of one instance (oldest first)."""
     known = known or RetentionFacts()
     links = [link for link in stored if link.backup_id not in known.untrusted]
     family = _Family(links, known)

@@ -131,7 +131,7 @@ DAY = 86400.0
 MONTH = 30 * DAY
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _HOURS = {"hourly": 1, "daily": 24, "weekly": 7 * 24, "monthly": 31 * 24, "yearly": 366 * 24}
-"""The length in hours of the longest period of each retention rule."""
+"""The length in hours of the longest period of each retention rule, such as 744 for a month."""
 _PERIODS = 3
 """The number of full backups that are simulated after the oldest backup that the rules keep."""
 _LATER_CHUNK = 1_000_000
@@ -141,7 +141,7 @@ _PRUNES = 24
 
 DEFAULT_KEEP = KeepRules.model_construct(daily=14, weekly=8)
 ChunkSize = Callable[[int], int]
-"""Function that returns the size in bytes of the chunk with this number (from 1) of a stream."""
+"""Function that returns the size in bytes of a stream's chunk with this number (from 1)."""
 ChunkSizes = Callable[[float], ChunkSize]
 """Function that returns the chunk sizes of a stream with this size in bytes."""
 
@@ -267,7 +267,7 @@ def estimate(
 
 
 def count_chunks(size: float, chunk_size: ChunkSize) -> int:
-    """Return the number of chunk objects that a stream of `size` bytes needs."""
+    """Return the number of chunk objects into which a stream of `size` bytes is divided."""
     count = 0
     while size > 0:
         count += 1

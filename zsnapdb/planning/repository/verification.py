@@ -1,4 +1,4 @@
-"""Chooses the backups to verify, and determines the consequences of damage. Pure."""
+"""Chooses the backups to verify, and determines which other backups their damage affects. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def due(
     """Return the backups to verify, the most urgent first.
 
     `whole_since` maps the backups, oldest first, to the time of the last verification without damage. The time is None
-    if the backup was never verified, or is damaged. A time in the future counts as None, because a clock was wrong.
-    Backups without a time come first, newest backup first. The other backups follow, oldest time first. `older_than`
-    excludes backups that were verified without damage within that many seconds.
+    if the backup was never verified, or is damaged. A time in the future counts as None, because the clock that
+    produced it was wrong. Backups without a time come first, newest backup first. The other backups follow, oldest time
+    first. `older_than` excludes backups that were verified without damage within that many seconds.
     """
     checked = {name: since for name, since in whole_since.items() if since is not None and since <= now}
     never = [name for name in reversed(list(whole_since)) if name not in checked]

@@ -32,7 +32,7 @@ class ExchangeState(StrEnum):
 
 @dataclass(frozen=True)
 class NamedDataset:
-    """An existing dataset: its GUID, and whether the restore that makes the exchange has marked it."""
+    """An existing dataset: its GUID, and whether the exchange's restore has marked it."""
 
     guid: int
     is_restored: bool
@@ -42,8 +42,8 @@ class NamedDataset:
 class Exchange:
     """The state of an exchange, and the reasons if the state is unclear.
 
-    `has_begun` is set if a dataset was renamed. Before a rename, the restored datasets may be missing, because they are
-    not created yet.
+    `has_begun` is set if a dataset was renamed. Before the first rename, restored datasets may be missing, because they
+    may not be created yet.
     """
 
     state: ExchangeState
@@ -108,7 +108,8 @@ class Inside:
 
 
 def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[tuple[str, str]]) -> list[Inside]:
-    """Return the datasets and mounts below the replaced datasets that an exchange would move away without replacement.
+    """Return the datasets and mounts below the replaced datasets that an exchange would move away without a
+    replacement.
 
     `places` maps the dataset of each volume to its mount point. `below` contains all datasets below these datasets.
     `mounts` contains the path and source of every mount on this host.

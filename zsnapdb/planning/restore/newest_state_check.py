@@ -46,7 +46,7 @@ class UnusableArchive:
     end: int
 
     def is_before(self, choice: RestoreRoute) -> bool:
-        """Whether the binlog number and the time of the restored state are both at or after the end."""
+        """Whether the archived binlogs end at or before the restored state, by both the binlog number and the time."""
         point = choice.point.coordinates
         files = choice.route.files
         name, offset = (files[-1].name, files[-1].end) if files else (point.file, point.offset) if point else ("", 0)
@@ -100,7 +100,7 @@ def _is_covered(choice: RestoreRoute, item: UnusableBackup) -> bool:
 
 
 def last_writers(known: Sequence[Writer], ends: Mapping[str, BackupPoint]) -> tuple[Writer, ...]:
-    """Return the servers whose history no other server provably continues.
+    """Return the servers whose history is not provably continued by another server.
 
     MySQL GTIDs prove a continuation if the newest backup of the other server contains every transaction in the newest
     backup of the first server. `ends` contains the positions of the backups by id.
@@ -149,7 +149,9 @@ def left_history_error(instance: str, restore_id: str, last: str, backup_id: str
 
 
 def refusal(requested: str, instead: str, newer: Sequence[str]) -> DamagedError:
-    """Return the error about the newer items. `instead` is a text about the older state that can be reached."""
+    """Return the error that says which newer items prevent the restore. `instead` is a text about the older state that
+    can be reached.
+    """
     shown = [*newer[:_SHOWN], *([f"and {len(newer) - _SHOWN} more"] if len(newer) > _SHOWN else [])]
     return DamagedError(
         f"{requested} would be {instead}, but something newer was stored that cannot be used: {'; '.join(shown)}",

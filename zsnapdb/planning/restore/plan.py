@@ -165,7 +165,7 @@ class RestorePlan(_PlannedRestore):
         return (self.layout.mount,)
 
     def position(self, gtids: str | None, file: str | None = None, offset: int | None = None) -> Position:
-        """Return a binlog position of the server. Raises ValueError if the GTIDs are malformed."""
+        """Return a binlog position in the format of the plan's server. Raises ValueError if the GTIDs are malformed."""
         at = BinlogCoordinates(file, offset) if file is not None and offset is not None else None
         return Position(self.flavour, at, None if gtids is None else parse_gtids(self.flavour, gtids), "restore")
 
@@ -180,9 +180,9 @@ class RestorePlan(_PlannedRestore):
 
         Two plans with the same identity restore the same state.
 
-        The sources are the snapshots of the backup and the replayed ranges of archived binlogs. The host of the replay
-        is irrelevant. The fingerprints of the heads distinguish files of the same name, which exist if the server was
-        rolled back.
+        The sources are the snapshots of the backup and the replayed ranges of archived binlogs. The host on which the
+        replay runs does not matter. The fingerprints of the heads distinguish files of the same name, which exist if
+        the server was rolled back.
         """
         replayed = [
             (log.incarnation, log.file, log.start, log.stop, log.fingerprint)
@@ -290,7 +290,7 @@ def choose_origin(
 ) -> OriginChoice:
     """Return the origin of the volumes of a backup.
 
-    `guids` contains the GUIDs of the backup's snapshots by role. `here` contains the snapshots on this host, with their
+    `guids` maps each role to the GUID of the backup's snapshot. `here` contains the snapshots on this host, with their
     names. A clone is in the same pool as its snapshot (zfs-clone(8)), so `target`, the dataset to restore to, must be
     in that pool too. Raises PreflightError if this host was requested and lacks a snapshot.
     """

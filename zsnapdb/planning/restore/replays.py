@@ -34,7 +34,7 @@ class Scanned:
 
 
 def start_in(route: Route, scanned: Iterable[Scanned]) -> int:
-    """Return the offset of the first transaction in the route's first file that the backup does not contain.
+    """Return the offset of the first transaction in the route's first file that is not in the backup.
 
     `scanned` contains all transactions of that file. The transactions are read only if the route does not contain the
     exact offset.
@@ -61,7 +61,8 @@ def _has(point: BackupPoint, transaction: Scanned) -> bool:
 class Boundary:
     """The stop of the replay in the last binlog, and the GTIDs of all transactions up to it.
 
-    The stop is after `last` and before `following`. If `last` is None, the replay stops where it starts.
+    The replay stops after the transaction `last` and before the transaction `following`. If `last` is None, the replay
+    stops where it starts.
     """
 
     stop: int
@@ -180,7 +181,7 @@ def newest_in_backup(
 
     The backup is at the offset `start` of the binlog `first`, whose transactions are `scanned`. If that binlog has no
     transaction before the offset, the previous archived files are used (`files` are all files). If a session may have
-    set the commit time, it is limited to `snapshot_by`, the latest possible time of the snapshot.
+    set the commit time itself, the result is at most `snapshot_by`, the latest possible time of the snapshot.
     """
     newest = None
     for transaction in scanned:
@@ -279,10 +280,11 @@ class _Search:
 
 
 def find_stop(choice: RestoreRoute, start: int, scan: Scan, now: datetime) -> Stop:
-    """Return the stop of a replay to a time: the place of the file in the choice, and the offset in the file.
+    """Return the place at which a replay to a time stops: the index of the file in the choice, and the offset in the
+    file.
 
-    `start` is the offset in the first file of the choice at which its replay begins. Raises AmbiguousPointError if
-    transactions around the time have unknown commit times. The error lists the nearest transactions with known times.
+    The replay begins at the offset `start` of the choice's first file. Raises AmbiguousPointError if transactions
+    around the time have unknown commit times. The error lists the nearest transactions with known times.
     """
     target = choice.target
     assert isinstance(target, AtTime)
@@ -371,10 +373,10 @@ def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str)
 def located(
     steps: Sequence[Replay], local: Collection[tuple[str, str]], digests: Mapping[tuple[str, str], str] | None = None
 ) -> tuple[Replay, ...]:
-    """Return the steps, in which each binlog that exists on this host is marked.
+    """Return the replay steps. Each binlog in them that exists on this host is marked.
 
-    `local` contains the incarnation and the name of each such binlog. `digests` maps rotated binlogs to the digests of
-    their descriptions.
+    `local` contains the incarnation and the name of each binlog that exists on this host. `digests` maps rotated
+    binlogs to the digests of their descriptions.
     """
 
     def marked(log: LogPart) -> LogPart:

@@ -3,8 +3,8 @@
 A server that returned to an earlier point lacks transactions that its readers have applied. A MySQL server gets a new
 server_uuid, so GTIDs do not collide, and replicas follow without an error although they differ permanently. MariaDB
 stops a replica that connects by GTID, because the server's binlogs no longer contain that GTID (error 1236, with and
-without strict mode; observed with 11.8). In both families, a replica that connects by file and offset stops only as
-long as the server's file of that name ends before the offset.
+without strict mode; observed with 11.8). In both families, a replica that connects by file and offset may continue
+without an error. It stops only while the server's file of that name ends before the offset.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _listing(names: Sequence[str]) -> str:
 class ReaderFinding:
     """A finding about the readers of a server that returns to an earlier point.
 
-    `refuses` is set if the server may not return to the point.
+    If `refuses` is set, the server may not return to the point.
     """
 
     text: str
@@ -172,8 +172,9 @@ class ReaderNotes(RecordPart):
     def with_note(self, note: ReaderNote, in_place: str | None) -> ReaderNotes:
         """Return the notes with one more note.
 
-        The new note includes the readers of the note that applies now, because they are not rebuilt yet. It also
-        includes readers that this restore found earlier, because such readers may only have lost their connection.
+        The new note includes the readers of the note that applies now, because these readers are not rebuilt yet. It
+        also includes readers that this restore found in an earlier attempt, because such readers may only have lost
+        their connection.
         """
         readers = {_key(reader): reader for reader in note.readers}
         for before in (self.of(note.incarnation), self.of(in_place)):
@@ -237,7 +238,9 @@ class QueriedReader:
 def sentence(
     note: ReaderNote, reader: NotedReader, seen: ObservedReaders | None, asked: QueriedReader | None
 ) -> str | None:
-    """Return the warning about a recorded reader; None if the server certainly has all transactions of the reader."""
+    """Return the warning about a recorded reader; None if the server certainly has all transactions that the reader
+    has.
+    """
     if asked is not None and asked.lacking == "":
         return None
     read = f"{reader.who} read the binlogs before the server was put back at {note.at:%Y-%m-%d %H:%M} UTC"

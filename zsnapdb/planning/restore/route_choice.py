@@ -3,8 +3,9 @@
 A point is a transaction boundary. `point_forms.py` parses the texts for a point; `replays.py` finds the exact stop of
 the replay.
 
-A server that is set back starts another history from an earlier state. The old history is abandoned, but its binlogs
-stay in the archive. A time may stand for a different state in each history. On MariaDB, so may a GTID.
+A server that is set back starts another history from an earlier state. The old history is abandoned, but the old
+history's binlogs stay in the archive. So a time may stand for a different state in each history. On MariaDB, a GTID may
+also stand for several states.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _SECOND = 1_000_000
 class RestoreRoute:
     """The chosen route, the files to replay in order, and the file whose transactions determine where the replay stops.
 
-    If `boundary` is None, all files are replayed to their end. If the target is a time, the replay stops in one of the
-    files from place `first_doubtful` on.
+    If `boundary` is None, all files are replayed to their end. If the target is a time, the replay stops in the file at
+    place `first_doubtful` or in a later file.
     """
 
     target: Target
@@ -65,7 +66,7 @@ class RestoreRoute:
 
 @dataclass(frozen=True)
 class ArchiveView:
-    """The archive as it was when one of its histories was the newest, and all backups, which may be in that history.
+    """The archive as it was when one of its histories was the newest, and the backups that may belong to that history.
 
     `files` contains the files of the view, and `whole` all files of the archive. `left` is the start (UTC) of the
     server's next history, or None if there is no next history or its start is unknown.
@@ -88,7 +89,8 @@ class ArchiveView:
         return state if is_own else replace(state, complete=())
 
     def routes(self, state: ArchiveState) -> Callable[[BackupPoint], Route | None]:
-        """Return a function that finds the route of a backup in this view; None if it does not reach the history.
+        """Return a function that finds a backup's route in this view. The function returns None if the route does not
+        reach the view's history.
 
         A backup of a later history may seem to belong to this history. The backup's route through the whole archive
         shows its real history.
@@ -150,7 +152,8 @@ def _view(
 
 
 def is_same(one: RestoreRoute, other: RestoreRoute, point: datetime | Gtids) -> bool:
-    """Return whether both routes lead to the same state, or the second passes through the end state of the first.
+    """Return whether both routes lead to the same state, or whether route `other` passes through the end state of route
+    `one`.
 
     After a server was set back, a file may be archived twice, and one copy may be shorter. Both copies have the same
     transactions up to the end of the shorter copy.
@@ -230,8 +233,8 @@ def choose(
     """Return the backup and the binlogs from which the target can be restored.
 
     The backups are ordered, oldest first. The newest suitable backup is chosen, because it requires the fewest binlogs.
-    `history` is the id of the incarnation of the target. `holds` is called only if several histories seem to have a
-    GTID.
+    `history` is the id of the incarnation of the target. `holds` is called only if several histories seem to contain
+    the GTID.
 
     Raises NotFound or PreflightError with the reachable states. Raises HistoryError if the archive contains data that
     is newer than the latest state but unreachable, or if the target is in several histories and `history` is None.
@@ -485,7 +488,7 @@ def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
 
 
 _SPARE = 2
-"""The number of sets before the point that are considered.
+"""The number of sets before the point whose binlogs are considered.
 
 The newest of these sets may contain transactions after the point.
 """
@@ -493,7 +496,7 @@ The newest of these sets may contain transactions after the point.
 
 @dataclass(frozen=True)
 class SetOnHost:
-    """A set on this host: its creation time (UTC), the number of its binlog, and its GTIDs.
+    """A snapshot set on this host: its creation time (UTC), the number of its binlog, and its GTIDs.
 
     `binlog` is None if unknown. `gtids` contains the GTIDs as the server prints them; it is None if its transactions
     have no GTIDs.

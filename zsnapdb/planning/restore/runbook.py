@@ -1,7 +1,7 @@
-"""Writes instructions to a person for each step of a restore. Pure.
+"""Writes instructions for a person about each step of a restore. Pure.
 
-Each page lists the zsnapdb command, the commands that it runs, checks of its success, and instructions for a failure.
-This module has a page for every kind of step. The type checker rejects a kind of step without a page.
+Each page lists the zsnapdb command, the commands that it runs, checks that show its success, and instructions for a
+failure. This module has a page for every kind of step. The type checker rejects a kind of step without a page.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class RunbookPage:
 
 @dataclass(frozen=True)
 class Commands:
-    """The calls of `zsnapdb restore` for this plan.
+    """Builds the calls of `zsnapdb restore` for this plan.
 
     `where` contains the arguments that select the dataset `top`. `options` contains the arguments for the handover.
     """
@@ -64,7 +64,7 @@ class Commands:
         return self._line("--to", self.to, *self.where, *self.options, "--stop-after", through)
 
     def go_on(self, through: str) -> str:
-        """Return the command that continues up to the end of a step."""
+        """Return the command that continues the restore up to the end of the step `through`."""
         return self._line("--resume", "--target", self.top, "--stop-after", through)
 
     def give_up(self) -> str:
@@ -73,7 +73,7 @@ class Commands:
 
 
 def pinned(planned: RestorePlan) -> str:
-    """Return a value for `--to` that will still stand for the same state later.
+    """Return a value for `--to` that will stand for the same state later too.
 
     The value is the requested point, or the backup id if nothing is replayed after the backup.
     """

@@ -20,7 +20,7 @@ HandoverKind = Literal["stopped", "look", "run", "promote", "replica"]
 class LeaveStopped:
     """Leave the server mounted and stopped, with an option file to start it.
 
-    With this file, the server starts with its old identity and accepts connections only on a socket.
+    With this option file, the server starts with its old identity and accepts connections only on a socket.
     """
 
     server_id: int
@@ -35,7 +35,8 @@ class LeaveStopped:
 class ReadOnlyStart:
     """Start the server read-only, with its old identity, on its private socket only, until the restore continues.
 
-    The step first creates snapshots of the volumes. When the restore continues, all changes in the server are undone.
+    The step first creates snapshots of the volumes. When the restore continues, all changes that were made in the
+    server are undone.
     """
 
     server_id: int
@@ -72,11 +73,11 @@ def place_of(old: str, restore_id: str) -> str:
 
 @dataclass(frozen=True)
 class PromotePart:
-    """A volume that replaces an old volume: `dataset` is renamed to `place`.
+    """A volume that replaces an old volume. Its `dataset` is renamed to `place`.
 
     The dataset that is named `place` now is renamed to `old`. `old` is None if there is no such dataset. `old_guid` is
     the GUID of that dataset, `old_canmount` is the value of its `canmount`, and `old_canmount_is_set` says whether an
-    administrator has set it. These fields are None in plans from older versions. `mounted_by` is the value of the
+    administrator has set it. These three fields are None in plans from older versions. `mounted_by` is the value of the
     dataset's `mountpoint` if that value is not a path, for example because fstab mounts the dataset.
     """
 
@@ -102,9 +103,9 @@ class Promote:
 
     The datasets of the old server are kept under other names. `renames` are renames of dataset trees (from, to) in
     order, the trees of the old server first. The next backup is a full backup. The restored server begins a new
-    `incarnation`, because its history may differ from that of the old server. `server_id` is the id that must be in the
-    server's option file before the first start, or None if no other id was requested. `unit` is the systemd unit that a
-    rewind stops and starts, or None if it is unknown or not needed.
+    `incarnation`, because its history may differ from that of the old server. `server_id` is the id that the server's
+    option file must contain before the first start, or None if no particular id was requested. `unit` is the systemd
+    unit that a rewind stops and starts, or None if it is unknown or not needed.
     """
 
     parts: tuple[PromotePart, ...]
@@ -219,7 +220,7 @@ class MakeTop:
 
 @dataclass(frozen=True)
 class Receive:
-    """Receive one volume's stream of one backup into its dataset, unmounted.
+    """Receive the stream that one backup stored for one volume. The received dataset is not mounted.
 
     `from_guid` is None for a full stream. Sizes are in bytes. A raw stream creates a dataset with its own key, which
     ZFS reads from `key_location` (keylocation in zfsprops(7)).
@@ -250,7 +251,7 @@ class Receive:
 
 @dataclass(frozen=True)
 class CloneSnapshot:
-    """Clone one volume from the backup's snapshot on this host, unmounted, without the repository.
+    """Clone one volume from the backup's snapshot on this host, without the repository. The clone is not mounted.
 
     `origin` is the full name of that snapshot, and `guid` is its GUID. The clone gets a snapshot named `snapshot`, to
     which later steps roll it back.
@@ -275,7 +276,7 @@ class CloneSnapshot:
 
 @dataclass(frozen=True)
 class MountPart:
-    """A volume to mount: the snapshot that the volume must have, and the properties to restore."""
+    """A volume to mount: the snapshot that the volume must have, and the properties to set on it."""
 
     role: str
     dataset: str
@@ -287,7 +288,9 @@ class MountPart:
 
 @dataclass(frozen=True)
 class MountVolumes:
-    """Compare the GUIDs of the received snapshots, restore the properties, and mount the volumes, outermost first."""
+    """Compare the GUIDs of the received snapshots with the plan, set the recorded properties, and mount the volumes,
+    outermost first.
+    """
 
     parts: tuple[MountPart, ...]
     kind: Literal["mount"] = "mount"
@@ -380,11 +383,11 @@ class Replay:
 
 @dataclass(frozen=True)
 class ResumedRun:
-    """Continue a finished restore, whose server must still have exactly these transactions, and create snapshots.
+    """Continue a finished restore and create snapshots. The restored server must still have exactly these transactions.
 
     The step starts the server once, without a network, and shuts it down. If `after_look` is set, the server was
-    started read-only. In this case the step stops the server and rolls its volumes back to their state before that
-    start.
+    started read-only in the meantime. In this case the step stops the server and rolls its volumes back to their state
+    before that start.
     """
 
     number: int
@@ -433,7 +436,9 @@ class VolumeCheck:
 
 @dataclass(frozen=True)
 class CheckVolumes:
-    """Compare GUIDs and sizes of the received zvols, set the recorded properties, and wait for their devices."""
+    """Compare GUIDs and sizes of the received zvols with the plan, set the recorded properties, and wait for the zvols'
+    devices.
+    """
 
     parts: tuple[VolumeCheck, ...]
     kind: Literal["check-volumes"] = "check-volumes"
@@ -481,7 +486,7 @@ def full_receive_reason(step: Receive, *, to_guid: int, from_guid: int, records:
     """Return why this step cannot continue an interrupted receive; None if it can.
 
     `to_guid` and `from_guid` are the GUIDs that ZFS reports for the interrupted stream. `from_guid` is 0 for a full
-    stream. `records` says whether at least one record was received.
+    stream. `records` says whether at least one record of the stream was received.
     """
     if (to_guid, from_guid) != (step.guid, step.from_guid or 0):
         return f"ZFS kept a part of another snapshot, with GUID {to_guid}, not of {step.snapshot}"

@@ -74,7 +74,8 @@ _REFUSED = frozenset(
         "bootstrap",
     )
 )
-"""Options that open a port, run statements, write elsewhere or let anyone log in, and that later lines cannot override.
+"""Options that a configuration may not set, because later lines cannot override them. They open a port, run statements,
+write elsewhere or let anyone log in.
 """
 
 
@@ -82,7 +83,7 @@ _DATA_FILE_SIZE = re.compile(r"[0-9]+[KMGkmg]?(:[A-Za-z0-9]+)*|")
 
 
 class LoginAccess(Enum):
-    """The permitted logins: the accounts in the data or, at the first start, anyone who can open the private socket."""
+    """Who may log in: the accounts in the data or, at the first start, anyone who can open the private socket."""
 
     ACCOUNTS = "accounts"
     PRIVATE_SOCKET = "private socket"
@@ -159,7 +160,7 @@ def _absolute(value: str, datadir: str) -> str:
 
 
 def binlog_paths(variables: Mapping[str, str], kind: str) -> tuple[str, str] | None:
-    """Return the absolute base name and index of the source's binary (`log_bin`) or relay (`relay_log`) log."""
+    """Return the absolute base name and index of the source's binlog (`log_bin`) or relay log (`relay_log`)."""
     datadir = variables["datadir"]
     base = variables.get(f"{kind}_basename", "")
     if not base:
@@ -285,7 +286,7 @@ def rewrite_index(text: str, folder: str) -> str:
 
 
 def tls_keys(variables: Mapping[str, str], paths: PathMap) -> tuple[str, ...]:
-    """Return the paths in the copy to the source's configured private keys, if these are on the source's volumes."""
+    """Return the copy's paths of the source's configured private keys, if these keys are on the source's volumes."""
     named = [variables.get(name, "") for name in ("ssl_key", "admin_ssl_key")]
     absolute = [_absolute(value, variables["datadir"]) for value in named if value]
     return tuple(dict.fromkeys(paths.translate(path) for path in absolute if paths.has(path)))
@@ -311,7 +312,9 @@ _CHUNK = 128 << 20
 _OF_FREE = 0.5
 """The fraction of free memory for the buffer pool. The rest is for the ARC during a receive, and for production."""
 _UNKNOWN = 8 << 30
-"""The upper bound in bytes if the backup does not record the server's buffer pool size, as in older backups."""
+"""The upper bound in bytes of the buffer pool if the backup, like older backups, does not record the size of the
+server's buffer pool.
+"""
 _OF_LIMIT = 0.6
 """The fraction of `server.memory` for the buffer pool. A server needs more memory than its buffer pool, and is killed
 if it exceeds `server.memory`.
@@ -321,7 +324,8 @@ if it exceeds `server.memory`.
 def buffer_pool(
     options: Sequence[str], variables: Mapping[str, str], free: int | None, limit: int | None
 ) -> int | None:
-    """Return the buffer pool size in bytes if it must be larger than the default; None if the option must not be set.
+    """Return the buffer pool size in bytes if it must be larger than the default; None if the option file must not set
+    the size.
 
     - `options`: the configured lines; if one of them sets the size, it has precedence
     - `variables`: the variables of the backup's server, whose size was sufficient
@@ -340,7 +344,8 @@ def buffer_pool(
 
 
 def current_buffer_pool(planned: int | None, now: int | None) -> int | None:
-    """Return the smaller of planned and current size, because memory may be scarcer when a restore continues."""
+    """Return the smaller of the planned and the current size. When a restore continues, less memory may be available.
+    """
     return min(planned, now) if planned is not None and now is not None else None
 
 

@@ -1,4 +1,5 @@
-"""Decides which plugins a server on a copy loads or leaves out, and finds those that this host lacks. Pure.
+"""Decides which plugins a server on a copy loads and which it does not load, and finds plugins that this host lacks.
+Pure.
 
 A copy loads the plugins of its source. Recovery needs the storage engines of the tables. A replayed statement has the
 same effect only if engines, authentication plugins, functions and password checks are the same. A plugin that is not
@@ -102,7 +103,7 @@ class PluginObjection:
 
 
 def classify(plugin: Plugin) -> PluginClass:
-    """Return how the plugin is treated on a copy. An unknown plugin is loaded."""
+    """Return how a copy treats the plugin. An unknown plugin is loaded."""
     if plugin.kind in (COMPONENT, FUNCTION):
         return PluginClass.BY_DATA
     if plugin.option in LEFT_OUT:

@@ -1,4 +1,5 @@
-"""The sandbox of a server on a copy: the host paths that the server can see, and the check of a running server.
+"""The sandbox of a server on a copy: the host paths that the server can see, and the checks that a running server is
+confined to it.
 
 Pure.
 """
@@ -86,7 +87,8 @@ def sandbox_of(
 
 
 def is_shown(path: str, options: Sequence[str], reads: Sequence[str]) -> bool:
-    """Return whether a server in a sandbox with these options and further files can see a file of the host."""
+    """Return whether a server in a sandbox with these options and additional readable files can see a file of the host.
+    """
     return _is_in(
         normpath(path), [normpath(shown) for shown in (*_PROGRAMS, *_SETTINGS, *_absolute_paths(options), *reads)]
     )

@@ -53,7 +53,7 @@ _SIGNS = ("encrypt", "keyring", "decrypt")
 
 @dataclass(frozen=True)
 class MissingOption:
-    """An option line that the source had and the configuration lacks."""
+    """An option line that the source had and that the configured options lack."""
 
     line: str
 
@@ -173,7 +173,7 @@ _WITHOUT_ORIGIN = (
 """Variables that a server reports as compiled defaults even if an option set them.
 
 The list also contains variables whose default depends on another option that may differ on a copy. MySQL 8.0.15 and
-9.7.4 and MariaDB 10.5 to 11.8 were tested with an option for every kept variable.
+9.7.4, and MariaDB 10.5 to 11.8, were tested with an option for every variable that a copy keeps.
 """
 
 EMPTY_COUNTS = ("sql_mode", "old_mode", "character_set_collations")
@@ -379,7 +379,7 @@ OPTIONS = {
 """Options whose name differs from the name of the variable that they set."""
 
 _OWN = frozenset((VariableClass.PATH, VariableClass.IDENTITY, VariableClass.NETWORK, VariableClass.ACCESS))
-"""The classes that a plan does not list, because every copy has its own paths, identity and network, and accepts
+"""The classes of settings that a plan does not list. Every copy has its own paths, identity and network, and accepts
 writes.
 """
 
@@ -435,7 +435,7 @@ def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence
     """Return the lines of an option file for the settings of the source.
 
     `options` contains the configured lines (`server.options`), which may load the source's keys. Raises PreflightError
-    if a variable that affects the files has a value that no server can report.
+    if a variable that affects the files has a value that no server could have reported.
     """
     lines = []
     for name, value, kind in _kept_variables(variables):

@@ -1,4 +1,4 @@
-"""Decides which server program may start on a server's files. Pure."""
+"""Decides which versions of a server program may start on a server's files. Pure."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def objection_to(flavour: Flavour, recorded: str, program: str) -> str | None:
 def objection_to_upgrade(flavour: Flavour, recorded: str, program: str) -> str | None:
     """Return why a program of version `program` cannot upgrade files of version `recorded`; None if it can.
 
-    It is assumed that the server that wrote the files was shut down cleanly. No server can downgrade files, and a MySQL
-    upgrade must not skip a long-term series.
+    The function assumes that the server that wrote the files was shut down cleanly. No server can downgrade files, and
+    a MySQL upgrade must not skip a long-term series.
     """
     if flavour_in(program) is not flavour:
         return f"it is {family(flavour_in(program)).title}, the files are of {family(flavour).title}"
@@ -62,7 +62,9 @@ class BackupVersion:
 
 @dataclass(frozen=True)
 class SeriesNeed:
-    """The backups of one series: their number, the newest backup, and the newest version, which a program must have."""
+    """The backups of one series: their number, the newest backup, and the newest version of a server. A server program
+    must have at least this version.
+    """
 
     flavour: Flavour
     series: str

@@ -28,9 +28,9 @@ class SetupSurroundings:
     """The configuration without the tables that setup writes, and the facts on which these tables depend.
 
     `before` and `after` are the text around the tables. `repository` is the name of the instance's repository.
-    `is_shared` says that the repository is already configured, and `has_agent` that the agent is; both then stay
-    unchanged. `target` is the name of the notification target that setup adds, or "" if it adds none. `is_silent` says
-    that no notification target is configured.
+    `is_shared` says that the repository is already configured, and `has_agent` that the agent is already configured.
+    Setup leaves tables that are already configured unchanged. `target` is the name of the notification target that
+    setup adds, or "" if it adds none. `is_silent` says that no notification target is configured.
     """
 
     before: str = ""
@@ -53,7 +53,7 @@ class SetupSurroundings:
 
 
 ALONE = SetupSurroundings()
-"""The surroundings if there is no existing configuration."""
+"""The surroundings if there is no configuration yet."""
 
 
 def surroundings(
@@ -218,7 +218,9 @@ class ServerLogin:
 
 @dataclass(frozen=True)
 class ServerPlaces:
-    """The server program (if not in the usual folders), the unit, and the file for a new server_id after a rewind."""
+    """The server program (if it is not in the usual folders), the systemd unit, and the file for a new server_id after
+    a rewind.
+    """
 
     binary: str = ""
     server_id_file: str = ""
@@ -325,7 +327,7 @@ def _line(key: str, value: str) -> str:
 
 
 class RemovalAction(StrEnum):
-    """An action of a removal that zsnapdb itself performs. All other steps are left to the user."""
+    """An action of a removal that zsnapdb itself performs. The user performs all other steps."""
 
     UNSCHEDULE = "unschedule"
     CONFIGURATION = "configuration"

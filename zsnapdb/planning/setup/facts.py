@@ -79,7 +79,7 @@ class FoundServer:
 
 @dataclass(frozen=True)
 class FoundPool:
-    """An imported pool and its free bytes."""
+    """An imported pool and the number of its free bytes."""
 
     name: str
     free: int
@@ -130,7 +130,7 @@ class SetupFacts:
 
 @dataclass(frozen=True)
 class SetupAnswers:
-    """The decisions of the user. If a decision is None, setup decides, or refuses to run if it cannot decide.
+    """The decisions of the user. If a decision is None, setup makes it, or refuses to run if it cannot.
 
     - `repository`: an address such as s3://bucket/prefix or file:///folder
     - `encrypt`: whether backups are encrypted

@@ -32,7 +32,9 @@ FRAGMENT = "zz-zsnapdb-zfs.cnf"
 
 @dataclass(frozen=True)
 class MovePlaces:
-    """The paths of a move: the old files after it, and the outer dataset's mount points after and during the copy."""
+    """The paths of a move: the new path of the old files, and the mount points of the outer dataset after the copy and
+    during the copy.
+    """
 
     old: str
     mount: str
@@ -179,7 +181,7 @@ def objections(server: FoundServer) -> tuple[str, ...]:
 
 
 def planned_move(server: FoundServer, files: FoundFiles, dataset: str, release: tuple[int, ...]) -> ServerMove:
-    """Return the move of the files into the new dataset `dataset` and its child."""
+    """Return the move of the server's files into the new dataset `dataset` and its child."""
     where = places(server.datadir, is_mount=files.is_mount)
     kept = KeptLogs(files.binlog.rpartition("/")[2], files.has_relay_logs)
     layout = dataset_pair(dataset, server.flavour, server.page_size or DEFAULT_PAGE, release, where.mount, kept)
@@ -218,7 +220,7 @@ class ServedPlace(StrEnum):
 
 
 class CopiesState(StrEnum):
-    """The content of the datasets.
+    """The content of the move's datasets.
 
     UNFINISHED means incomplete copies of this move. UNCHANGED means that the copies are as they were at the comparison.
     CHANGED means that they were changed after the comparison. UNPROVED means files of unknown origin. UNMOUNTED means
@@ -276,7 +278,9 @@ class MoveFacts:
 
 @dataclass(frozen=True)
 class MoveDecision:
-    """The next step of a move. If there is none, the step is None, with the reason and a hint."""
+    """The next step of a move. If no step is possible, the step is None, and the decision contains the reason and a
+    hint.
+    """
 
     step: MoveStep | None
     why: str = ""
@@ -369,7 +373,9 @@ def _copying(move: ServerMove, facts: MoveFacts) -> MoveDecision:
 
 
 def may_go_back(facts: MoveFacts) -> bool:
-    """Return whether the old files may be put back: if no server runs on the copies, and the copies never changed."""
+    """Return whether the old files may be put back. They may only if no server runs on the copies and the copies never
+    changed.
+    """
     return (
         facts.runs is not ServedPlace.NEW
         and facts.phase is MovePhase.SWITCHED

@@ -1,4 +1,4 @@
-"""Plans a setup: adopt a server whose files are on ZFS, or create datasets and move the files. Pure."""
+"""Plans a setup. It adopts a server whose files are on ZFS, or creates datasets and moves the files to them. Pure."""
 
 from __future__ import annotations
 
@@ -36,18 +36,20 @@ from zsnapdb.planning.setup.layout import (
 from zsnapdb.planning.setup.move import MoveDecision, MoveStep, ServerMove, dataset_names, objections, planned_move
 
 _ROOM = 1.2
-"""The required free space in the pool, as a multiple of the data directory's size, without regard to compression."""
+"""The free space that the pool must have, as a multiple of the data directory's size. Compression is not considered."""
 
 
 class SetupWay(StrEnum):
-    """The way of a setup. ADOPT does not move the files. MOVE creates datasets and copies the files into them."""
+    """How setup handles the files of the server. ADOPT does not move the files. MOVE creates datasets and copies the
+    files into them.
+    """
 
     ADOPT = "adopt"
     MOVE = "move"
 
 
 class SetupAction(StrEnum):
-    """An action that setup itself performs. All other steps are left to the user."""
+    """An action that setup itself performs. The user performs all other steps."""
 
     MOVE = "move"
     BINLOG = "binlog"

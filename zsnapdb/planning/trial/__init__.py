@@ -1,1 +1,1 @@
-"""Decisions of drills and rescues."""
+"""Decisions about drills and rescues."""

@@ -50,7 +50,8 @@ def _shuffled(items: Sequence[Sized], seed: int) -> list[Sized]:
 
 
 def sample_whole(items: Sequence[Sized], budget: int | None, seed: int) -> tuple[Sized, ...]:
-    """Return items of at most `budget` bytes in total (all if it is None). If no item fits, return the smallest.
+    """Return a selection of the items with at most `budget` bytes in total; all items if `budget` is None. If no item
+    fits, return the smallest.
 
     The same items, budget and seed always give the same result. With enough different seeds, every item is chosen.
     """
@@ -182,7 +183,8 @@ class Timing:
 
 
 def expected_seconds(kind: str, size: int, history: Sequence[Timing]) -> float | None:
-    """Return the expected duration of a step in seconds: the median of past steps, per byte if it transfers bytes.
+    """Return the expected duration of a step in seconds. It is the median of past steps, per byte if the step transfers
+    bytes.
 
     The result is None if no past step of that kind is known.
     """
@@ -236,7 +238,7 @@ def binlog_of_start(names: Sequence[str], published: str | None) -> str:
 
     It is the first binlog after `published`, the last binlog to which the server wrote at about the time of the
     snapshot. The server may have begun more binlogs since then (FLUSH LOGS of a log rotation). If `published` is None
-    or missing, the result is the newest binlog.
+    or not in `names`, the result is the newest binlog.
     """
     later = [name for name in names if published is not None and _position_number(name) > _position_number(published)]
     return later[0] if later else names[-1]
@@ -245,7 +247,9 @@ def binlog_of_start(names: Sequence[str], published: str | None) -> str:
 def judge_identity(
     flavour: Flavour, server_uuid: str | None, server_id: int, answer: GuestServerAnswer
 ) -> InsideVerdict:
-    """Return whether the server is the one that was backed up. If `server_uuid` is None, that server had none."""
+    """Return whether the server is the one that was backed up. `server_uuid` is None if the server that was backed up
+    had none.
+    """
     if flavour is not answer.flavour:
         return _wrong(f"it is a server of {answer.flavour.value}, and {flavour.value} was backed up")
     if server_uuid is not None and server_uuid.lower() != answer.server_uuid:

@@ -133,7 +133,7 @@ def choose_transport(
 
     `is_local` says that the live server's files are on this host and writable.
 
-    By default a server with a binlog gets a dump, because loading a dump writes the rows to the binlog. ALTER TABLE …
+    By default, a server with a binlog gets a dump, because loading a dump writes the rows to its binlog. ALTER TABLE …
     IMPORT TABLESPACE would need the file on every replica and in every replay (refman 8.4, "Importing InnoDB Tables").
     Raises PreflightError if the requested transport is not possible.
     """
@@ -208,7 +208,7 @@ class DumpScope(StrEnum):
 
 @dataclass(frozen=True)
 class DumpRuns:
-    """The runs of the dump program, in order, each with its arguments, and texts about the data that is left out.
+    """The runs of the dump program in order, each with its arguments, and texts about the data that the runs leave out.
 
     `with_history` contains the tables whose old row versions are dumped too.
     """
@@ -231,7 +231,8 @@ def objection_to_history(program: str, *, has_option: bool, target_version: str 
 
 
 def dump_of_schema(schema: SchemaContent, scope: DumpScope, no_history: str | None) -> DumpRuns:
-    """Return the runs that dump the schema. `no_history` is the reason why histories cannot be dumped, if they cannot.
+    """Return the runs that dump the schema. `no_history` is the reason why histories cannot be dumped; None if they can
+    be dumped.
 
     The program refuses to dump the history of tables that are versioned by transaction. So a separate run dumps these
     tables. This separate run comes first, because views and routines may need the tables. It dumps the sequences first,
@@ -274,7 +275,7 @@ def dump_of_table(table: CatalogueTable, *, by_transaction: bool, no_history: st
 
 
 def lost_digits(columns: Iterable[ColumnName]) -> tuple[str, ...]:
-    """Return a note about lost digits in these FLOAT columns. The server prints their values with 6 digits.
+    """Return a note that a dump loses digits of these FLOAT columns. The server prints their values with 6 digits.
 
     Observed with the dump programs of MySQL 9.7 and MariaDB 11.8: 1234567 is 1234570 in a dump.
     """

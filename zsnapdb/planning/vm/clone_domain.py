@@ -66,7 +66,7 @@ class DomainIdentity:
 
     `disks` contains the device of each disk, by target. `nvram` is the clone's NVRAM file, if the base has one.
     `serial_log` is the file for the output of its first serial line, if any. If `memory` (bytes) or `cpus` is None, the
-    clone has the base's value. `seed` is the image of an additional CD, if any.
+    clone has the same value as the base. `seed` is the image of an additional CD, if any.
     """
 
     name: str
@@ -89,7 +89,9 @@ def macs(uuid: str, count: int) -> tuple[str, ...]:
 
 
 def obstacles(text: str) -> tuple[str, ...]:
-    """Return the reasons why the domain cannot be a base, sorted: the parts that a clone would share or could reach."""
+    """Return the reasons why the domain cannot be a base, sorted. These are the parts that a clone would share with the
+    base or could reach.
+    """
     root = root_of(text)
     reasons = [f"device {device.tag}" for device in root.iterfind("devices/*") if device.tag not in _DEVICES]
     reasons += [f"disk {d.target} is shared with other machines" for d in parse(text).volumes if d.is_shared]

@@ -1,4 +1,5 @@
-"""Creates the files that give a guest with cloud-init its own identity (NoCloud), and an image with them. Pure.
+"""Creates the files that give a guest with cloud-init its own identity (NoCloud), and an image that contains these
+files. Pure.
 
 The data source NoCloud reads `meta-data` and `user-data` from a file system with the label `cidata`, of the type
 iso9660 or vfat (cloud-init's documentation, "NoCloud").
@@ -22,7 +23,7 @@ _JOLIET_LEVEL_3 = b"%/E"
 
 
 class GuestIdentity(StrEnum):
-    """How a guest gets its own host name, machine-id and ssh host keys: not at all, or by cloud-init."""
+    """Whether a guest gets its own host name, machine-id and ssh host keys: not at all, or by cloud-init."""
 
     NONE = "none"
     CLOUD_INIT = "cloud-init"

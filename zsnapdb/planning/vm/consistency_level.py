@@ -111,7 +111,7 @@ def refuse_below(reached_grade: ReachedGrade, minimum: Grade, domain: str) -> No
 
 
 def hint_for(minimum: Grade) -> str:
-    """Return the hint that says how to reach the grade."""
+    """Return the hint that says how a backup can reach the grade `minimum`."""
     if minimum is Grade.QUIESCED:
         return "set host to the server inside, shut the machine down from inside, or lower minimum_grade"
     return "start qemu-guest-agent in the guest and give the domain its channel, or lower minimum_grade"

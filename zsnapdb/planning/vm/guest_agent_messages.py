@@ -44,7 +44,7 @@ def _strange(about: str = "") -> DamagedError:
 
 
 def is_frozen(answer: str) -> bool:
-    """Return whether the file systems are frozen, by the answer to STATUS.
+    """Return whether the guest's file systems are frozen, according to the agent's answer to STATUS.
 
     Raises DamagedError for an unexpected answer.
     """

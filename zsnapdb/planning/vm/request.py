@@ -77,7 +77,8 @@ def refuse_taken(wanted: Sequence[str], machines: Collection[str], domains: Coll
 
 
 def admit_requests(quota: Quota, owner: str, owners: Sequence[str], available: int, count: int) -> None:
-    """If the owner may not have `count` more machines, raise PreflightError, which names the limit that was reached."""
+    """Raise PreflightError if the owner may not have `count` more machines. The error names the limit that was reached.
+    """
     current = list(owners)
     for _ in range(count):
         admit(quota, owner, current, available)

@@ -116,7 +116,7 @@ _EXPECTED = frozenset(
         "wwn",
     ]
 )
-"""Parts of every machine that libvirt or `clone_xml` recreates. They are left out without a note."""
+"""Parts that every machine has, and that libvirt or `clone_xml` recreates. They are left out without a note."""
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def _pools(volumes: Mapping[str, str]) -> list[FitnessFinding]:
 
 
 def judge_grade(power: Power, minimum: Grade, domain: str, running: Grade) -> list[FitnessFinding]:
-    """Return a finding with the best grade that a backup could have now.
+    """Return a finding with the best grade that a backup made now could have.
 
     It is an error if the grade is below the minimum. `running` is the best grade while the machine runs.
     """
