@@ -1,1 +1,1 @@
-"""The jobs of zsnapdb, in one file each. A job observes the system, makes a plan, and executes that plan."""
+"""The jobs of zsnapdb, each in its own module. A job observes the system, makes a plan, and executes that plan."""

@@ -45,7 +45,7 @@ def _mark(instance: Instance) -> Path:
 
 
 def marked(instance: Instance) -> str | None:
-    """Return the UUID of the domain that a run froze and did not thaw, or None."""
+    """Return the UUID of the domain that a run froze and did not thaw; None if there is none."""
     try:
         text = _mark(instance).read_text()[:64].strip()
     except OSError:
@@ -138,9 +138,9 @@ class GuestFreeze:
     def end(self) -> None:
         """Thaw the file systems that `begin` froze. A second call is harmless.
 
-        Set `problem` if the agent thawed fewer file systems than it had frozen, because the others were thawed earlier.
-        A hook in the guest may thaw them at a deadline, Windows thaws them after 10 seconds, and an administrator may
-        thaw them at any time.
+        Set `problem` if the agent thawed fewer file systems than it had frozen, because someone else thawed the others
+        earlier. A hook in the guest may thaw them at a deadline, Windows thaws them after 10 seconds, and an
+        administrator may thaw them at any time.
 
         Raises:
             CommandTimeout: the agent does not confirm the thaw.

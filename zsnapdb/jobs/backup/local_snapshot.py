@@ -60,7 +60,7 @@ def folder(instance: Instance) -> Path:
 
 
 def write(instance: Instance, described: SourceDescription, made: SnapshotSet, created: datetime) -> None:
-    """Write the manifest of a local set, so that a restore can start from the set. Warn if the write fails."""
+    """Write the manifest of a local set, so that a restore can start with the set. Warn if the write fails."""
     manifest = Manifest(
         backup_id=made.backup_id,
         instance=instance.name,
@@ -246,7 +246,8 @@ class LocalSnapshotResult:
 
 
 def sets(instance: Instance, *states: str) -> list[LocalSet]:
-    """Return the instance's snapshot sets on this host that have one of the given states, oldest first (by createtxg).
+    """Return the instance's snapshot sets on this host, oldest first (by createtxg). Only sets in one of the given
+    states are returned.
 
     Incomplete sets are included.
     """
@@ -364,9 +365,9 @@ def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
 def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = open_source) -> LocalSnapshotResult:
     """Create a local snapshot set, prove its position, and then destroy expired local sets.
 
-    With `once`, no set is created if an earlier command with this run id created one: that set is returned. If there
-    are thousands of sets, expired sets may stay for a few more runs (`_is_due`). If an expired set cannot be destroyed,
-    the run warns, and the next run that looks for expired sets tries again.
+    With `once`, no set is created if an earlier command with this run id created one. That set is returned instead. If
+    there are thousands of sets, expired sets may stay for a few more runs (`_is_due`). If an expired set cannot be
+    destroyed, the run warns, and the next run that looks for expired sets tries again.
     """
     events = KeptWarnings(instance.events)
     instance = instance.with_events(events)
@@ -404,10 +405,10 @@ def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = o
 
 
 _PER_SKIP = 200
-"""If a search for expired sets listed N sets, the next N / 200 runs skip this search.
+"""If a search for expired sets lists N sets, the next N / 200 runs make no such search.
 
-ZFS takes about the same time for each listed snapshot. With this rule, all searches together take less time than the
-creation of the snapshots. An expired set stays for at most N / 200 more runs.
+ZFS takes about the same time for each listed snapshot. With this rule, all searches together take less time than
+creating the snapshots. An expired set stays for at most N / 200 more runs.
 """
 _MOST_SKIPS = 1000
 """The maximum number of runs to skip that is accepted from the file. zsnapdb writes only smaller numbers."""

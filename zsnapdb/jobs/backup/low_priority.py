@@ -27,8 +27,8 @@ class LowPriority:
     def hurried(self) -> Iterator[None]:
         """Run the block at the high priority if this account may set that priority, else at the former priority.
 
-        Use this block while the thread holds a lock for which other processes wait. They also wait whenever this thread
-        waits for a processor.
+        Use this block while the thread holds a lock for which other processes wait. Otherwise these processes also wait
+        whenever this thread waits for a processor.
         """
         _set(self._before)
         with contextlib.suppress(PermissionError):
@@ -44,7 +44,7 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
     """Run the block in this thread at low priority, with all threads and processes that it starts.
 
     See setpriority(2), "C library/kernel differences". If the kernel schedules by session or control group, the
-    priority only applies within the group of this process (sched(7)). Take a lock inside `hurried`, because other
+    priority only applies within the group of this process (sched(7)). Take a lock only inside `hurried`, because other
     processes wait for the holder of a lock. If the account may not raise a lowered priority, the priority is lowered
     only with `may_stay_low`, and then stays low.
     """

@@ -59,7 +59,7 @@ class _File:
 
 
 def zstd_effect(mountpoints: Iterable[Path], level: int) -> ZstdEffect | None:
-    """Return how well zstd at this level compresses 64 blocks from files below the mount points.
+    """Return how much zstd at this level compresses 64 sample blocks from files below the mount points.
 
     Return None if this account can read no nonzero bytes in the files. Files on other file systems are not read, and
     links are not followed.
@@ -177,7 +177,7 @@ class BackupPlan:
 
     `form` is the format of the streams. `interrupted` contains the unfinished backups of earlier runs, each with a
     decision: continue, finish, abandon or leave. `sent_from` maps each role to the full name of the base's local
-    snapshot or bookmark; empty for a full backup. `numbers` contains the sequence numbers of the stored backups.
+    snapshot or bookmark. It is empty for a full backup. `numbers` contains the sequence numbers of the stored backups.
     """
 
     observed: Observation
@@ -289,7 +289,9 @@ def plan_now(
 
 
 def refuse_clear(instance: Instance, observed: Observation) -> None:
-    """Raise PreflightError if an encrypted volume would be stored unencrypted, or an unencrypted volume sent raw."""
+    """Raise PreflightError if an encrypted volume would be stored unencrypted, or if an unencrypted volume would be
+    sent raw.
+    """
     is_encrypting, send = bool(instance.repository.encryption.recipients), instance.repository.stream.send
     findings = judge_sent(observed.volumes.values(), observed.ciphers, send, is_encrypting=is_encrypting)
     error = fitness.objection(findings)

@@ -33,7 +33,7 @@ def _marker(instance: Instance) -> Path:
 
 
 def is_forgotten(instance: Instance) -> bool:
-    """Return whether a run has stopped the applier and not started it again.
+    """Return whether a run has stopped the applier and has not started it again.
 
     That run may have been killed or may still be running.
     """

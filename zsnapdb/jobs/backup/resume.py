@@ -1,4 +1,4 @@
-"""Decisions about this host's interrupted backups: continue, finish, abandon or leave them.
+"""Decides about this host's interrupted backups: whether to continue, finish, abandon or leave each of them.
 
 `sweep` removes the leftovers of other runs.
 """
@@ -64,7 +64,8 @@ def is_any(instance: Instance) -> bool:
 
 
 def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> list[InterruptedBackup]:
-    """Return the interrupted backups of this host, oldest first, each with the decision about it; change nothing."""
+    """Return the interrupted backups of this host with the decision about each of them, oldest first; change nothing.
+    """
     files = journals(folder(instance))
     if not files:
         return []
@@ -147,7 +148,7 @@ def _surroundings(
 
 
 def settle_all(instance: Instance, repository: Repository, backups: Iterable[InterruptedBackup]) -> list[BackupJournal]:
-    """Finish stored backups, abandon backups that cannot continue, and return the other backups, oldest first.
+    """Finish stored backups, abandon backups that cannot be continued, and return the other backups, oldest first.
 
     The caller holds the lease of the instance.
     """
@@ -215,10 +216,10 @@ def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
 def sweep(
     instance: Instance, repository: Repository, known: Summaries, but: Collection[str] = ()
 ) -> list[OwnedSnapshot]:
-    """Decide about each snapshot set without a journal.
+    """Decide what to do with each snapshot set that has no journal, and do it.
 
-    A stored set becomes a base; a formerly local set becomes local again. Other sets are removed. Return the snapshots
-    of the instance's sets on this host, except recorded local sets.
+    The set of a stored backup becomes a base; a formerly local set becomes local again. Other sets are removed. Return
+    the snapshots of the instance's sets on this host, except recorded local sets.
 
     `but` contains the snapshots that this run itself holds; they stay unchanged. The caller acquired the instance's
     lease before it listed the backups `known`. A set with foreign holds or clones stays, with a warning. This host's

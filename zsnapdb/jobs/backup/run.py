@@ -54,7 +54,7 @@ from zsnapdb.zfs import destruction, holds, version
 _CLOCKS = timedelta(minutes=5)
 """The maximum tolerated difference between the clocks of two hosts."""
 _PATIENCE = 10.0
-"""The time in seconds for which the run retries an unreachable store before it creates the snapshots."""
+"""The time in seconds for which the run retries requests to an unreachable store before it creates the snapshots."""
 
 
 def backup_of_run(instance: Instance) -> Manifest | None:
@@ -77,9 +77,9 @@ def backup_of_run(instance: Instance) -> Manifest | None:
 
 
 def stored_if_known(instance: Instance) -> Manifest | None:
-    """Return the result of `backup_of_run`, for the check before the run starts.
+    """Return the result of `backup_of_run`. This is the check before the run starts.
 
-    Also return None if the store does not answer, because the run asks the store again later.
+    If the store does not answer, also return None, because the run asks the store again later.
     """
     with contextlib.suppress(UnreachableError):
         return backup_of_run(instance.impatient(_PATIENCE))
@@ -144,13 +144,14 @@ def backup(
 ) -> BackupResult:
     """Make and store a proved backup of the instance. The backup can be the base of the next one.
 
-    First, this host's unfinished backups are finished from their own snapshots. With `fresh`, they are abandoned. If
-    this run is interrupted after its snapshots were created, the snapshots stay held, and the next run continues the
-    backup. At the end the `done` hooks run, whether or not the backup succeeded. No lock is held while they run.
+    First, the run finishes this host's unfinished backups from their own snapshots. With `fresh`, it abandons these
+    unfinished backups instead. If this run is interrupted after its snapshots were created, the snapshots stay held,
+    and the next run continues the backup. At the end the `done` hooks run, whether or not the backup succeeded. No lock
+    is held while they run.
 
     If the store is unreachable and this host stored a backup of the instance earlier, the snapshots are created anyway,
     and stored when the store is reachable again. With `once`, no backup is made if the run with this id already began a
-    backup that is stored now. That backup is returned.
+    backup that is stored by now. That stored backup is returned.
 
     Raises:
         UnreachableError: the store is unreachable for the repository's `patience`; the snapshots stay.
@@ -184,7 +185,7 @@ def backup_local_set(
     """Make a backup from a snapshot set that `zsnapdb snapshot` created.
 
     `requested` is its id, or `latest` for the newest set. The source is not queried. If the backup fails, the set still
-    exists. Everything else is as in `backup`.
+    exists. Everything else is as for the function `backup`.
 
     Raises:
         NotFound: this host has no such set.

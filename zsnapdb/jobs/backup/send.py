@@ -69,7 +69,7 @@ def may_hold_base(instance: Instance, names: Sequence[str], of_sets: Collection[
 
     If this run is killed, the next run must be able to find and release the holds. The next run finds the snapshots
     `of_sets`, because it reads all sets of the instance. The names of other snapshots are first written to a file. If
-    the file cannot be written, these snapshots are left out. `of_sets` is needed, because received snapshots that
+    the file cannot be written, the result lacks these snapshots. `of_sets` is needed, because received snapshots that
     belong to no set can have the same names as those of sets.
     """
     others = [name for name in names if name not in of_sets]
@@ -153,8 +153,9 @@ class _JournalledChunks(LeasedChunks):
 class Sender:
     """The part of a run that stores one backup.
 
-    `present` maps the object keys of the chunks that were stored when the run began to sizes in bytes. `bases` maps
-    roles to the bases of the volumes, if the caller knows and holds them. If `bases` is None, the bases are looked up.
+    `present` maps the object keys of the chunks that were stored when the run began to the chunks' sizes in bytes.
+    `bases` maps each role to the base of its volume, if the caller knows and holds the bases. If `bases` is None, the
+    bases are looked up.
     """
 
     instance: Instance
@@ -325,7 +326,7 @@ class Sender:
 
 
 def settings_for(instance: Instance, chunk_size: int) -> UploadSettings:
-    """Return upload settings for chunks of this size in bytes. The memory limits the number of workers."""
+    """Return upload settings for chunks of this size in bytes. The available memory limits the number of workers."""
     settings = instance.upload_settings()
     workers = decide_workers(settings.concurrency, chunk_size, settings.chunk_size)
     return replace(settings, chunk_size=chunk_size, concurrency=workers)
@@ -435,7 +436,7 @@ def _found_bases(volumes: Sequence[StartedVolume]) -> dict[str, str]:
 
 
 def settle(instance: str, repository: Repository, journal: BackupJournal) -> None:
-    """Finish an earlier run's committed backup, after its manifest was read back from the store.
+    """Finish a committed backup of an earlier run, after its manifest was read back from the store.
 
     A second call is harmless. The snapshots of the backup become a base. The journal and the mark of the unfinished
     backup are removed.

@@ -95,7 +95,7 @@ def write_back(mountpoints: Iterable[str], seconds: float = _AHEAD_SECONDS) -> N
 
 
 def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
-    """Return the end of the server's newest binlog as far as it is known. Call this before the server is locked.
+    """Return the end of the server's newest binlog, as far as this end is known. Call this before the server is locked.
 
     If the server has written little since the recorded tail, return the recorded tail. Otherwise read the server's own
     files after the recorded tail. `prove_position` uses a tail only if the binlog in the snapshot contains it too, and
@@ -212,7 +212,9 @@ class ServerHold:
 
 @dataclass(frozen=True)
 class ServerProof:
-    """The proved position of a set, its lock, the lock time in milliseconds, and the positions of the channels."""
+    """The proved position of a set, the lock of its snapshots, the lock time in milliseconds, and the positions of the
+    replication channels.
+    """
 
     position: Position
     choice: LockChoice
@@ -259,8 +261,7 @@ class ServerSource:
         """Create the snapshots between the hooks, with the applier stopped, under the weakest sufficient lock.
 
         Raises:
-            LockError: the lock was lost, was not acquired within `lock.budget`, or the snapshot took longer than
-                `lock.deadline`.
+            LockError: the lock was lost or was not acquired within `lock.budget`, or the snapshot took longer than `lock.deadline`.
             HookError: a hook aborts the backup.
             PreflightError: the server has changed since it was observed.
         """

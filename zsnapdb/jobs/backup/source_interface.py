@@ -64,7 +64,7 @@ class Proof(Protocol):
 
 @dataclass(frozen=True)
 class SourceDescription:
-    """The manifest's descriptions of the source and, by role, of each volume."""
+    """The descriptions for the manifest: of the source and, by role, of each volume."""
 
     source: SourcePart
     volumes: Mapping[str, VolumeType]
@@ -153,13 +153,13 @@ class Source(Protocol[O, H, P]):
         """
 
     def describe(self, observed: O, proof: P) -> SourceDescription:
-        """Return the manifest's description of source and volumes. The source may already be closed."""
+        """Return the descriptions of source and volumes for the manifest. The source may already be closed."""
 
 
 AnySource = Source[Any, Any, Any]
 
 SourceOpener = Callable[[Instance], AbstractContextManager[AnySource]]
-"""Function that opens the source of an instance.
+"""A function that opens the source of an instance.
 
 Raises ServerError, or another typed error, if the source cannot be reached.
 """
@@ -189,8 +189,8 @@ def take(
 
     The request marks the snapshots with `state`. Afterwards the snapshots of a backup are held and bookmarked, so that
     the next increment remains possible if the snapshots are removed. The snapshots `bases`, from which the backup is
-    sent, are held too. The snapshots of other sets need no hold: clones are made from them, and ZFS destroys no
-    snapshot that has clones. After an error the new snapshots are removed. Errors of the source are raised too.
+    sent, are held too. The snapshots of other sets need no hold. Clones are made from them, and ZFS destroys no
+    snapshot that has clones. After an error, the new snapshots are removed. Errors of the source are raised too.
 
     Raises:
         ConsistencyError: the snapshots are not in one transaction group.

@@ -31,7 +31,7 @@ from zsnapdb.zfs import holds, snapshots
 class OutageSnapshot:
     """A proved snapshot set that is not stored yet.
 
-    `created` is the time of the proof. `seconds` is the time that the creation of the set took.
+    `created` is the time of the proof. `seconds` is the time that it took to create the set.
 
     `instance` is the instance with its volumes.
     """
@@ -56,7 +56,7 @@ class OutageSnapshot:
             holds.ensure_held(self.names, BASE_TAG)
 
     def becomes_backup(self) -> None:
-        """Mark the set as one of a backup that is not stored yet. The caller writes the journal next.
+        """Mark the set as the set of a backup that is not stored yet. The caller writes the journal next.
 
         Until then the manifest of the local set stays. If this run is killed, the manifest tells the next run that the
         set was local.
@@ -77,7 +77,7 @@ class OutageSnapshot:
 
 
 def store_is_away(instance: Instance) -> UnreachableError | None:
-    """Return the error if the store is still unreachable after some seconds of retries, else None.
+    """Return the error if the store is still unreachable after some seconds of retries; else None.
 
     Other errors are raised.
     """
@@ -127,7 +127,7 @@ def snapshot_during_outage(
 
 @contextlib.contextmanager
 def kept_on_error(early: OutageSnapshot) -> Iterator[None]:
-    """Run the block. If it fails before the set belongs to a backup, a note on the error contains the id of the set."""
+    """Run the block. If the block fails before the set belongs to a backup, a note on the error names the set's id."""
     try:
         yield
     except BaseException as error:
@@ -158,7 +158,7 @@ def wait_for_store(instance: Instance, events: KeptWarnings, early: OutageSnapsh
 
 
 LATEST = "latest"
-"""The name of the newest local set."""
+"""The argument that stands for the newest local set."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class _RecordedSource:
 def open_set(instance: Instance, requested: str) -> OutageSnapshot:
     """Return the local set with that id, or the newest set for `latest`.
 
-    Put a hold on the set, so that local retention keeps it.
+    The set is held, so that local retention keeps it.
 
     Raises:
         NotFound: this host has no complete set with that id.

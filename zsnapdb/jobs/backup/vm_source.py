@@ -79,7 +79,7 @@ class LockedGuestServer:
 
     @property
     def lock(self) -> ServerLock:
-        """The description of the lock, which is used to decide the grade."""
+        """The description of the lock. The grade depends on this description."""
         return ServerLock(self.choice.name, self.choice.lock.holds_ddl and self.after is not None)
 
     def part(self) -> ServerInsidePart:
@@ -205,7 +205,7 @@ class ObservedMachine:
 
 @dataclass(frozen=True)
 class MachineHold:
-    """The result of a hold of the machine: the reached grade, the freeze, and the locked server if there is one."""
+    """The result of a hold of the machine: the reached grade, the freeze, and the locked server, if one was locked."""
 
     reached: ReachedGrade
     freeze: Freeze | None
@@ -214,7 +214,7 @@ class MachineHold:
 
 @dataclass(frozen=True)
 class MachineProof:
-    """The grade of a set and, by role, the type of each volume."""
+    """The grade of a set, and the type of each volume by role."""
 
     hold: MachineHold
     volumes: Mapping[str, ZvolType]

@@ -1,1 +1,1 @@
-"""Code that all jobs share: instance, host, events, clocks, locks, and the handling of interruptions."""
+"""Code that all jobs share: instances, hosts, events, clocks, locks, and the handling of interruptions."""

@@ -42,7 +42,7 @@ SILENT: Events = Silent()
 
 
 class KeptWarnings:
-    """A receiver that forwards all events, and keeps the warnings for the job's result."""
+    """A receiver that forwards all events, and also keeps the warnings for the job's result."""
 
     def __init__(self, inner: Events) -> None:
         self._inner = inner
@@ -61,7 +61,7 @@ class KeptWarnings:
 
 @contextlib.contextmanager
 def undone_on_error(undo: Callable[[], None]) -> Iterator[None]:
-    """Call `undo` if the block fails, and raise the error of the block.
+    """Call `undo` if the block fails, and then raise the error of the block.
 
     If `undo` fails too, a note on the error of the block says so.
     """

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def system_now() -> datetime:
-    """Return the current time in UTC. Jobs use no other wall clock."""
+    """Return the current time in UTC. Jobs read no other wall clock."""
     return datetime.now(UTC)
 
 
@@ -125,7 +125,9 @@ class Host:
 
     @property
     def bases(self) -> Path:
-        """Base snapshots that running backups hold and that belong to no set, in a file per instance (`send.py`)."""
+        """The base snapshots that running backups hold and that belong to no set. There is a file for each instance
+        (`send.py`).
+        """
         return self.records.with_name("bases")
 
     @property
@@ -140,7 +142,7 @@ class Host:
 
     @property
     def put_backs(self) -> Path:
-        """Restores that replaced production, a file per instance (`production_restores.py`)."""
+        """The restores that replaced production, in a file for each instance (`production_restores.py`)."""
         return self.records.with_name("put-back")
 
     @property
@@ -189,7 +191,7 @@ class Host:
     """Function that returns a new id for an object that starts at that time."""
 
     def latest(self) -> datetime:
-        """Return the wall-clock time or the proven time, whichever is later.
+        """Return the wall-clock time or the proven time, whichever is later (`planning/clock_guard.py`).
 
         This time is recorded when an object is created or used. So an object does not expire too early if the wall
         clock is behind when the object is created.

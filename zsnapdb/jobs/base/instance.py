@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from zsnapdb.stream.upload import UploadSettings
 
 FIRST_LEVEL = 3
-"""The first zstd level of `level = "auto"`."""
+"""The zstd level with which `level = "auto"` begins."""
 
 
 def nothing_there(repository: str, url: str, error: NotFound) -> NotFound:
@@ -58,7 +58,7 @@ class Instance:
     restores: Path = Path("/var/lib/zsnapdb/restores")
     """The folder with the journals of restores (`restore.journal`)."""
     wait: float = 0.0
-    """The time in seconds for which a run waits for another run on the instance."""
+    """The time in seconds for which a run waits for another run on the same instance."""
     replicas_will_be_rebuilt: bool = False
     """Whether the user confirmed that all replicas will be rebuilt after a restore has replaced their source's data."""
 
@@ -120,7 +120,8 @@ class Instance:
         return None if self.is_own_repository else self.settings.repository
 
     def with_repository_of(self, settings: Settings, other: str | None) -> Instance:
-        """Return the instance with the repository of a plan: `other`, or its own repository if `other` is None.
+        """Return the instance with the repository of a plan. This is the repository `other`, or the instance's own
+        repository if `other` is None.
 
         Raises UsageError if the repository is no longer configured.
         """
@@ -138,7 +139,7 @@ class Instance:
         )
 
     def impatient(self, seconds: float) -> Instance:
-        """Return the instance with all its repositories limited to `seconds` of retries."""
+        """Return the instance with at most `seconds` of retries for each of its repositories."""
 
         def limited(settings: RepositorySettings) -> RepositorySettings:
             return settings.model_copy(update={"patience": min(settings.patience, seconds)})
@@ -183,7 +184,8 @@ class Instance:
         return replace(self, wait=seconds)
 
     def logging_in_as(self, user: str, password_file: Path | None) -> Instance:
-        """Return the instance with another account for its sessions. If `password_file` is None, it has no password.
+        """Return the instance with another account for its sessions. If `password_file` is None, this account has no
+        password.
 
         The address of the server does not change.
         """
@@ -257,7 +259,8 @@ class Instance:
         )
 
     def session(self, *, read_timeout: float = 60.0) -> Session:
-        """Open a session to the instance's server. The session treats the server's paths as valid on this host.
+        """Open a session to the instance's server. The session treats paths that the server reports as valid on this
+        host.
 
         Raises PreflightError if the instance is a virtual machine.
         """
@@ -269,7 +272,7 @@ class Instance:
     def session_inside(self, *, read_timeout: float = 60.0) -> Session:
         """Open a session to the server inside the instance's virtual machine.
 
-        The session treats the server's paths as valid only in the guest.
+        The session treats paths that the server reports as valid only in the guest.
         """
         from zsnapdb.mysql.session import Session
 

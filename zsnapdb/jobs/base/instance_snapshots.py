@@ -1,6 +1,6 @@
 """Functions that read an instance's snapshots on this host.
 
-Thanks to a cache, each command reads only the snapshots that it needs.
+A cache makes sure that each command reads only the snapshots that it needs.
 """
 
 from __future__ import annotations
@@ -225,8 +225,8 @@ class SetsHere:
     def torn_after(self, group: int, states: Collection[str], volumes: int) -> list[OwnedSnapshot]:
         """Return the snapshots of incomplete sets in one of the states that were created after the transaction group.
 
-        `volumes` is the number of snapshots of a complete set. zsnapdb creates all snapshots of a set at once. So if
-        one is missing, another program renamed or destroyed it, or renamed its dataset.
+        `volumes` is the number of snapshots of a complete set. zsnapdb creates all snapshots of a set at once. So if a
+        snapshot of a set is missing, another program renamed or destroyed the snapshot, or renamed its dataset.
         """
         if self.listed is None:
             known = {one.snapshot.full_name: one for one in self.read((), states)}
@@ -246,8 +246,8 @@ class SetsHere:
     def changed_after(self, group: int) -> list[OwnedSnapshot]:
         """Return the snapshots of sets that were created after the transaction group and lost their name or properties.
 
-        zsnapdb sets the name and the properties together, so if only one of them remains, another program changed the
-        other. A snapshot without the properties may also have been received.
+        zsnapdb sets the name and the properties together. So if only one of the two remains, another program changed
+        the other. A snapshot without the properties may also have been received.
         """
         # The first property is always set, so that snapshots without zsnapdb's properties are read too.
         columns = (HOLDS, *MARKS)

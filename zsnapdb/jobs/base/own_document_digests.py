@@ -1,8 +1,8 @@
 """Digests of the documents that this host stored or adopted, in files below the folder `Host.records`.
 
-`documents.json` contains the digests of an instance's small documents in all repositories, because each document
-contains the id of its repository. The backup and binlog records in the same folder contain the digests of manifests and
-of rotated binlogs' descriptions.
+`documents.json` contains the digests of an instance's small documents in all repositories. One file is enough, because
+each document contains the id of its repository. The backup and binlog records in the same folder contain the digests of
+manifests and of rotated binlogs' descriptions.
 """
 
 from __future__ import annotations

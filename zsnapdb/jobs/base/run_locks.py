@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from zsnapdb.repository.repository import Repository
 
 _HOLDER = re.compile(r"([0-9]{1,20}) ([^\n]{1,200})\n")
-"""The content of a lock file: the process that holds the lock, and the process's current action."""
+"""The content of a lock file: the process that holds the lock, and what this process is doing."""
 _LONGEST = 1000
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
@@ -125,7 +125,7 @@ def exclusive_with_child(
 
 @contextlib.contextmanager
 def if_free(name: str, folder: Path | None = None) -> Iterator[bool]:
-    """Yield True and hold the lock during the block; yield False immediately if another process holds it."""
+    """Yield True and hold the lock during the block. If another process holds the lock, yield False immediately."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(exclusive(name, doing="working", folder=folder))
@@ -169,7 +169,8 @@ def _holder(file: TextIO) -> str:
 
 
 def lock_server_work(instance: Instance) -> contextlib.AbstractContextManager[None]:
-    """Exclude other runs of this host that lock the instance's server or clean up after a killed run.
+    """Hold the lock for work on the instance's server. It excludes other runs of this host that lock the server or
+    clean up after a killed run.
 
     Such runs end within `lock.budget`, so this run waits for them.
     """

@@ -31,7 +31,7 @@ RESTORED_PROPERTY = f"{PROPERTY}:restored"
 
 
 INCARNATION_PROPERTY = f"{PROPERTY}:incarnation"
-"""The id of the binlog history, on every volume of a server whose history started with a restore."""
+"""The id of the binlog history. It is on every volume of a server whose history started with a restore."""
 
 
 RUN_PROPERTY = f"{PROPERTY}:run"

@@ -180,7 +180,7 @@ def archive_once(instance: Instance) -> Round:
 def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[[], Running]) -> Round:
     """Archive binlogs in rounds until `stop` is set, and then do one last round.
 
-    If no backup can be rolled forward with the newly archived binlogs, warn. Also call `start_backup` if
+    Warn if no backup can be rolled forward with the newly archived binlogs. In this case also call `start_backup` if
     `backup_on_new_history` is configured. While the repository is reachable, every transaction is stored within
     `binlog.interval` after its commit. If the server or the repository fails, the error is reported, and archiving
     continues.

@@ -76,7 +76,8 @@ _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 def made_parts(
     instance: Instance, source: BinlogSource, tables: Iterable[CreatedTable]
 ) -> tuple[CreatedTablePart, ...]:
-    """Return the engines, according to the server, of the tables whose engine has not changed since their creation.
+    """Return the engines that the server reports for the created tables, but only for tables whose engine has not
+    changed since their creation.
 
     Attributes of a table that a later ALTER TABLE may have changed are left out. The result is empty if the server does
     not answer or has been replaced. In that case a restore lists these tables as tables without a recorded engine.
@@ -140,7 +141,9 @@ class Round:
     This is determined only if this round began a history or found a gap.
     """
     repeated: tuple[RepeatedGtids, ...] = ()
-    """GTIDs that the server assigned a second time. Set only if this round began a history or found a gap."""
+    """GTIDs that the server assigned a second time. This is determined only if this round began a history or found a
+    gap.
+    """
 
 
 _SECOND = 1_000_000
@@ -181,9 +184,9 @@ class CompletenessRecorder:
             return None
 
     def after(self, result: Round, horizon: CommitHorizon | None, archive: BinlogArchive) -> Round:
-        """If the round archived all commits up to the horizon, record this time.
+        """Record the horizon's time if the round archived all commits up to the horizon.
 
-        Return the round with the recorded time. If the repository refuses the record, only report a warning, because
+        Return the round with the recorded time. If the repository refuses the record, the function only warns, because
         the binlogs were archived.
         """
         if result.new_incarnation:
@@ -277,10 +280,10 @@ class Archiver:
     def look(self, ask: Callable[[], BinlogSource | None] | None = None) -> Round:
         """Archive all bytes that the server has written to its binlogs since the last round.
 
-        If an error occurs, none of these bytes is treated as archived. `ask` queries the server's identity a second
-        time, and returns None if the server does not answer. A restore first replaces the files, and then starts the
-        restored server with another identity. So a new incarnation begins only if the server still reports the known
-        identity. Otherwise the round does nothing.
+        If an error occurs, the archiver treats none of these bytes as archived. `ask` queries the server's identity a
+        second time, and returns None if the server does not answer. A restore first replaces the files, and then starts
+        the restored server with another identity. So the archiver begins a new incarnation only if the server still
+        reports the known identity. Otherwise the round does nothing.
         """
         self._look = self._look_now()
         local = self._files.list()

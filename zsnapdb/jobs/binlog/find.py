@@ -140,7 +140,7 @@ class _Reading:
 def find(instance: Instance, request: FindRequest) -> Search:
     """Return the transactions that the request selects; change nothing.
 
-    The binlogs of the server are read. Archived binlogs are read too if the server has no binlogs, or if a period
+    The binlogs of the server are read. Archived binlogs are read only if the server has no binlogs, or if a period
     begins before the server's oldest binlog.
     """
     request.filter()

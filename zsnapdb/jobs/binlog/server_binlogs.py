@@ -1,4 +1,4 @@
-"""Functions that list a server's binlog files, read the heads of these files, and cut the files into segments."""
+"""Functions that list a server's binlog files, read the files' heads, and cut the files into segments."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> 
 
 
 def contains_last(files: LocalFiles, file: ArchivedFile) -> bool:
-    """Return whether the binlog file on the server still contains the last archived bytes."""
+    """Return whether the server's file still contains the bytes of this binlog that were archived last."""
     if file.is_rotated:
         start, chunk = sum(chunk.plain_size for chunk in file.chunks[:-1]), file.chunks[-1]
     else:

@@ -278,7 +278,7 @@ _READ_ONLY = ("read_only", "super_read_only")
 def check(instance: Instance) -> None:
     """Raise PreflightError if the server is read-only; change nothing.
 
-    A change on a replica itself would make its history differ from the history of its source.
+    A change made on a replica itself would make the replica's history differ from the history of its source.
     """
     with instance.session(read_timeout=_LONGEST_SECONDS) as session:
         seen = global_variables(session, _READ_ONLY)

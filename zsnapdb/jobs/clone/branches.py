@@ -78,7 +78,7 @@ def _read_branches(info: CloneInfo) -> CloneBranches:
 
 
 def resolve(seen: CloneBranches, text: str) -> Commit:
-    """Return the commit with this branch name or commit id.
+    """Return the commit for the text, which is a branch name or a commit id.
 
     Raises:
         PreflightError: the branch has no commit yet.
@@ -340,7 +340,7 @@ class ComparedTable:
 
     @property
     def rows(self) -> ComparedTable | None:
-        """The table itself if its rows were compared by key, else None."""
+        """The table itself if its rows were compared by primary key; else None."""
         return self if self.shape is not None else None
 
 
@@ -379,8 +379,8 @@ def compare(
     """Compare two branches or commits of the clone. The result contains at most `most` differences.
 
     Rows are matched by primary key. A table without a primary key, or with different keys in the two states, is
-    compared by the number and checksum of its rows. Sequences are compared by their definitions. The memory use does
-    not depend on the size of the tables. Both ephemeral clones are destroyed afterwards. Raises the errors of
+    compared by the number and checksum of its rows. Sequences are compared only by their definitions. The memory use
+    does not depend on the size of the tables. Both ephemeral clones are destroyed afterwards. Raises the errors of
     `branches.resolve` and `create`.
     """
     seen = listing(settings, host, name)

@@ -68,9 +68,9 @@ class SetRecord:
 
     `name` is the name of the anchor. `set_id` is the id of the set whose data was copied. `rules` is the digest of the
     rules that masked the data, or "" if it is not masked. `used` is the time when the set was last cloned. `point` is
-    the identity of the point that a replay reached, or `-` if there was no replay. `key` is the identity of the data
-    from which a prepared set was created, or "" if it is not recorded. `caused_by` is the subject for whom the set was
-    received, or "" for an administrator.
+    the identity of the point that a replay reached, or `-` if the set comes from no replay. `key` is the identity of
+    the data from which a prepared set was created, or "" if it is not recorded. `caused_by` is the subject for whom the
+    set was received, or "" for an administrator.
     """
 
     name: str
@@ -122,7 +122,7 @@ def _beside(home: str, kind: str) -> str:
 
 
 def anchor_of(home: str, kind: str, name: str) -> str:
-    """Return the anchor of the set with that name."""
+    """Return the name of the anchor dataset of the set with that name."""
     return f"{_beside(home, kind)}/{name}"
 
 
@@ -198,7 +198,7 @@ def find(home: str, kind: str, name: str) -> ReusableSet | None:
 
 
 def prepared_commits(home: str, commits: Collection[str]) -> list[ReusableSet]:
-    """Return all prepared sets with the data of one of these commits, masked or not, complete or not."""
+    """Return all prepared sets whose data comes from one of these commits, masked or not, complete or not."""
     prepared = _read_sets(PREPARED, [_beside(home, PREPARED)]).copies
     return [item for item in prepared if item.source is SourceKind.COMMIT and item.set_id in commits]
 
@@ -253,9 +253,9 @@ def _point(sets: Iterable[ReusableSet], is_wanted: Callable[[ReusableSet], bool]
 def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
     """Return the source's prepared set.
 
-    `rules` is the digest of the rules that masked the set, or "" if it is unmasked. If there is no such set, return the
-    unmasked prepared set. If that does not exist either, return the source itself. A prepared set with this name but
-    other data is not used.
+    `rules` is the digest of the rules that masked the set, or "" if it is unmasked. If the source has no set prepared
+    by these rules, return its unmasked prepared set. If that does not exist either, return the source. A prepared set
+    with this name but other data is not used.
     """
     for wanted in dict.fromkeys((rules, "")):
         stored = find(home, PREPARED, name_of(source, wanted))
@@ -265,7 +265,7 @@ def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
 
 
 def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) -> None:
-    """Record that a clone of the set was created at `at`. The reaper uses this time to keep the set longer.
+    """Record that a clone of the set was created at the time `at`. The reaper uses this time to keep the set longer.
 
     Clones of subjects keep the set for at most `clones.max_age` after its creation, because the set prevents ZFS from
     destroying production's snapshots.
@@ -351,7 +351,7 @@ def remove_if_exists(home: str, kind: str, name: str) -> None:
 def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) -> None:
     """Remove the instance's sets that were received for subjects and whose clones were all destroyed.
 
-    The caller has removed a clone with a source of kind `was_source`. For some kinds there is no such set. If another
+    The caller has removed a clone with a source of kind `was_source`. For some kinds, subjects have no sets. If another
     process is about to clone a set, or a set cannot be removed, the set stays until the next sweep.
     """
     if was_source not in (SourceKind.REPOSITORY, SourceKind.POINT, SourceKind.COMMIT):
@@ -365,7 +365,7 @@ def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) 
 
 
 def remove_unused(item: ReusableSet) -> None:
-    """Destroy the set, like `remove`.
+    """Destroy the set, with the errors of `remove`.
 
     Raises:
         BusyError: the set was received for a subject, and a process is about to clone it.
@@ -423,7 +423,8 @@ def oldest_first(
 
 
 def kept_since(source: object, known: Iterable[CloneClaim], host: Host) -> str:
-    """Return the time since which subjects have kept this source's data, for a clone that is created from it now.
+    """Return the time since which subjects have kept this source's data. The time is for a clone that is created from
+    the source now.
 
     `known` contains the other clones. Clones that belong to root are ignored.
     """

@@ -46,11 +46,11 @@ _NOTE = re.compile(r"([0-9]{1,19}) ([0-9]{1,19})")
 
 @contextlib.contextmanager
 def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
-    """During the block, increase the quotas of these revisions by `most` bytes, so that they can take over commits.
+    """Run the block with increased quotas: each revision gets `most` more bytes, so that it can take over commits.
 
-    ZFS refuses `zfs promote` if the snapshots that are taken over do not fit into the quota. After the block, users of
-    each clone can write as much as before. A revision without a quota gets none. The caller holds the locks of the
-    clones.
+    Without this, ZFS refuses `zfs promote` if the snapshots that are taken over do not fit into the quota. After the
+    block, users of each clone can write as much as before. A revision without a quota gets none. The caller holds the
+    locks of the clones.
     """
     begun = []
     for revision in revisions:
@@ -68,7 +68,7 @@ def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
 
 
 def settle_adopted_commits(revision: str) -> None:
-    """Set the quota of a revision after a takeover, to the earlier quota plus the size of the adopted commits.
+    """Set the quota of a revision after a takeover: the earlier quota plus the size of the adopted commits.
 
     If no takeover is recorded, change nothing. Writes of users after the takeover do not raise the quota.
     """
@@ -239,7 +239,7 @@ def _masked(volumes: Iterable[Properties]) -> str | None:
 def no_such_clone(name: str) -> UnknownNameError:
     """Return the error for a name that no clone has.
 
-    The error is the same as for a clone that the account may not see.
+    The error is the same as for an existing clone that the account may not see.
     """
     return UnknownNameError(
         f"there is no clone {name}", hint="see `zsnapdb clone list`, or `zsnapdb-clone list` for your own", about=()
@@ -381,7 +381,8 @@ def is_dataset(settings: Settings, name: str) -> bool:
 
 
 def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) -> Settings:
-    """Return the settings with this server program for the instance of the clone; `binary` None changes nothing.
+    """Return the settings with this server program for the clone's instance. If `binary` is None, the settings stay
+    unchanged.
 
     Raises the errors of `find`.
     """
@@ -424,8 +425,8 @@ ROOT = "root"
 def require_owner(settings: Settings, host: Host, name: str, account: str) -> None:
     """Raise UnknownNameError unless the account owns the clone with that name, or all clones of the set with that name.
 
-    If another account owns the clone, the account gets the same error, after the same time, as for a missing clone.
-    Root may use all clones.
+    If another account owns the clone, the error is the same as for a missing clone, and comes after the same time. Root
+    may use all clones.
     """
     if account == ROOT:
         return

@@ -193,7 +193,8 @@ POOL_PROPERTY = f"{PROPERTY}:pool"
 """On the anchor of a clone that was created for a pool: the clone's state in the pool (`PoolMark`)."""
 
 OF_DATA = (ROLE_PROPERTY, MASKED_PROPERTY, MASKED_BY_PROPERTY, GROWN_PROPERTY, TAKES_OVER_PROPERTY)
-"""Properties on the datasets of a revision. A handout and a swap keep these properties.
+"""Properties on the datasets of a revision. The properties stay on these datasets when the clone is handed out or
+swapped.
 
 A reset removes them together with the datasets.
 """
@@ -317,14 +318,15 @@ class CloneClaim:
     id: str = field(default="", metadata=_of(_called(f"{PROPERTY}:id"), _STAYS, _EXCHANGED, _STAYS))
     port: int = field(metadata=_of(number(f"{PROPERTY}:port", _LAST_PORT), _STAYS, _STAYS, _STAYS))
     kept_port: int | None = field(default=None, metadata=_of(_PORT, _TAKEN, _EXCHANGED, _STAYS))
-    """The port at which HAProxy listens for this clone. It stays the same if the port of the server changes."""
+    """The port at which HAProxy listens for this clone. The kept port stays the same if the port of the server changes.
+    """
     owner: str = field(metadata=_of(OWNER, _TAKEN, _EXCHANGED, _STAYS))
     set_words: str = field(default="", metadata=_of(text(SET_PROPERTY), _STAYS, _STAYS, _STAYS))
     """The name of the clone's set, and the clone's role in it (source, replica, member); "" outside a set."""
     key: str = field(default="", metadata=_of(own_text(KEY_PROPERTY), _STAYS, _STAYS, _TAKEN))
     """The identity of the present data (`CloneSource.key`); "" if an older version created the clone."""
     begun: str = field(default="", metadata=_of(own_text(BEGUN_PROPERTY), _STAYS, _STAYS, _TAKEN))
-    """The time when the data was first cloned from an instance; "" if it is the same as `created`.
+    """The time when the data was first cloned from an instance; "" if this time is equal to `created`.
 
     Clones of commits inherit this time.
     """
@@ -354,8 +356,7 @@ class CloneRecord(CloneClaim):
     Each field defines how these three operations change its property:
     - `hand_out`: a pool hands out the clone.
     - `swap`: the clone replaces another clone.
-    - `reset`: the data of the clone is replaced. The first start on the new data then records its position and the time
-      of use.
+    - `reset`: the data of the clone is replaced. When the server first starts on new data, it then records its position and the time of use.
     """
 
     instance: str = field(metadata=_of(text(INSTANCE_PROPERTY), _STAYS, _STAYS, _STAYS))
@@ -451,7 +452,7 @@ class CloneInfo(CloneRecord):
     is_led_to: bool = False
     """Whether HAProxy forwards the kept port to the clone's server."""
     kept_bytes: int = 0
-    """The part of `own_bytes` that belongs to earlier data, which the clone's commits still contain."""
+    """The part of `own_bytes` that belongs to earlier data. The clone's commits still contain this data."""
     takes_over: tuple[str, ...] = ()
     """Revisions whose takeover of commits was interrupted (`catalogue.settle_adopted_commits`)."""
     grown: int = 0
@@ -469,7 +470,7 @@ class CloneInfo(CloneRecord):
 
     @property
     def is_of_nobody(self) -> bool:
-        """Whether the clone is in the pool of its instance, in any state. If so, no user has its login."""
+        """Whether the clone is in the pool of its instance, in any state. If so, no user has a login of this clone."""
         return self.pool is not None and self.pool.is_of_nobody
 
     @property

@@ -50,7 +50,7 @@ _MESSAGE_BYTES = 1000
 
 @dataclass(frozen=True)
 class Committed:
-    """A new commit: a snapshot set of a clone. `clone create --from` accepts the id `set.backup_id`."""
+    """A new commit: a snapshot set of a clone. `clone create --from` accepts the value of `set.backup_id`."""
 
     info: CloneInfo
     set: SnapshotSet
@@ -177,7 +177,7 @@ def newest_commit(info: CloneInfo, made: Sequence[Commit] | None = None) -> Comm
 
 
 def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Branches:
-    """Return the present branches of the clone. For `made` see `newest_commit`.
+    """Return the present branches of the clone. For `made`, see `newest_commit`.
 
     Raises:
         DamagedError: the anchor's property with the branches is unreadable.
@@ -205,9 +205,10 @@ def parent_of(info: CloneInfo) -> str:
 
 
 def branches_to_keep(info: CloneInfo, made: Sequence[Commit] | None = None) -> str:
-    """Return the branches that the anchor must record before the clone gets other data; empty if nothing changes.
+    """Return the branches that the anchor must record before the clone gets other data; "" if the anchor need not be
+    changed.
 
-    A reset changes the data but not the branches. A detach changes neither the data nor the branches. For `made` see
+    A reset changes the data but not the branches. A detach changes neither the data nor the branches. For `made`, see
     `newest_commit`.
     """
     with contextlib.suppress(DamagedError):

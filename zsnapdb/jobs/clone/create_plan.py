@@ -77,7 +77,7 @@ class PlannedSource:
 
 @dataclass(frozen=True, kw_only=True)
 class ClonePlan(CloneRecord):
-    """The plan of `create` for a request with this source, and the first record for the anchor.
+    """The plan of `create` for a request: this source, and the first record for the anchor.
 
     `home` is the state of the clones' parent dataset at planning time.
     """

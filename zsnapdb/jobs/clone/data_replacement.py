@@ -1,4 +1,4 @@
-"""Replaces the data of a clone. Its name, port, credentials and lease stay the same."""
+"""Replaces the data of a clone, whose name, port, credentials and lease stay the same."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class ResetPlan:
     """The plan of a reset: the clone, and for each role the snapshot with the new data.
 
     `snapshots` is empty if the snapshots must be created or received first. `is_original` is set if the clone was
-    created from this data. `drops` is the live set that is removed together with the old data unless another clone uses
-    the set; "" if there is none.
+    created from this data. `drops` is the live set that is removed together with the old data, unless another clone
+    uses this live set; "" if there is none.
     """
 
     info: CloneInfo

@@ -118,7 +118,9 @@ def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
 
 
 def refuse_obstacles(name: str, planned: CloneRemoval) -> None:
-    """Raise PreflightError if a dataset that depends on the clone cannot take over its origin."""
+    """Raise PreflightError if a dataset that depends on the clone cannot take over the snapshot from which it was
+    cloned.
+    """
     if not planned.obstacles:
         return
     hints = [f"`zfs promote {dataset}` gives this dataset the snapshots that it needs" for dataset in planned.foreign]
@@ -293,7 +295,7 @@ def destroy_locked(
 def destroy_own(settings: Settings, host: Host, name: str) -> None:
     """Destroy the clone whose dataset has this name, if it exists. The clone was created by this process.
 
-    `expected_clone` is not checked, because its environment variable identifies the clone that the user named, not this
+    `expected_clone` is not checked here. Its environment variable identifies the clone that the user named, not this
     clone.
     """
     with locks.lock_clone(name), contextlib.suppress(NotFound):

@@ -35,7 +35,7 @@ _BLOCK = 1 << 20
 
 @dataclass(frozen=True)
 class DetachPlan:
-    """The cost of a detach: the bytes to copy, and the free bytes of the pool."""
+    """The plan of a detach: the number of bytes to copy, and the free bytes of the pool."""
 
     info: CloneInfo
     cost: int

@@ -78,7 +78,7 @@ def first_start(
     """Start the server, and check its position and its separation from the source. After an error, stop the server.
 
     The data of the server must have exactly the given position. Return this position with the complete GTIDs.
-    `position` lacks the GTIDs that are in no binlog of the copy, for example because masking removed the binlogs.
+    `position` may lack GTIDs that are in no binlog of the copy, for example because masking removed the binlogs.
     `before_users` is called while no user can log in. After the checks, the users' account is created with this
     password and the clone's rights.
     """

@@ -39,7 +39,7 @@ def choose(settings: Settings, clones: Iterable[CloneClaim], bind_address: str) 
     """Return the port that a new clone keeps; None if it keeps no port.
 
     The caller holds the lock of names and ports. HAProxy listens only at `clones.bind_address`, so a clone with another
-    address keeps no port. A clone also keeps no port if all configured ports are taken.
+    address keeps no port. A clone also keeps no port if all configured ports are already kept.
     """
     configured = settings.clones.address
     if configured is None or bind_address != settings.clones.bind_address:

@@ -113,7 +113,7 @@ class FirstStart:
     """The result of `start_first`. The clone's files no longer contain the source's identity.
 
     `masking` is the report about the masking, or None if nothing was masked. `separate_at` is the monotonic time in
-    seconds at which both the removal of the identity and the masking were complete.
+    seconds at which the removal of the identity and the masking were both complete.
     """
 
     position: Position
@@ -244,7 +244,8 @@ def stop(settings: Settings, host: Host, name: str) -> CloneVerb[Intention, Clon
 def extend(
     settings: Settings, host: Host, name: str, seconds: float | None, quota: int | None = None
 ) -> CloneVerb[Intention, CloneInfo]:
-    """Extend the lease, so that it ends `seconds` from now (default: `clones.ttl`). A longer lease is not changed.
+    """Extend the lease, so that it ends `seconds` from now. The default for `seconds` is `clones.ttl`. A lease that
+    ends later is not changed.
 
     `quota` is the new limit in bytes for the clone's own data. With `quota` but without `seconds`, the lease is not
     changed.
@@ -324,9 +325,9 @@ def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
 def heartbeat_while(settings: Settings, host: Host, name: str, process: int) -> CloneInfo:
     """Send heartbeats for the clone until the process `process` on this host has ended.
 
-    Return the last observed state of the clone. The first heartbeat raises the errors of `beat`. Later, only the
-    removal of the clone is an error. Other errors when the clone is read are ignored, because the holder of the clone
-    did not cause them.
+    Return the last observed state of the clone. The first heartbeat raises the errors of `beat`. After the first
+    heartbeat, only the removal of the clone is an error. Other errors when the clone is read are ignored, because the
+    holder of the clone did not cause them.
 
     Raises:
         NotFound: there is no such process.
@@ -349,7 +350,7 @@ def heartbeat_until(settings: Settings, host: Host, name: str, has_ended: Callab
     """Send heartbeats until `has_ended` returns True.
 
     The argument of `has_ended` is the time in seconds for which it may wait. Return the last observed state of the
-    clone. For errors see `heartbeat_while`.
+    clone. For the errors, see `heartbeat_while`.
     """
     info = beat(settings, host, name)
     every = info.lease.heartbeat.every if info.lease.heartbeat is not None else 0
@@ -428,8 +429,9 @@ def session(info: CloneInfo) -> Iterator[Session]:
 def open_client(settings: Settings, host: Host, name: str, login: Login, words: Sequence[str]) -> NoReturn:
     """Replace this process with the client, which logs in to the clone with `login`.
 
-    `words` are the client's arguments. The client gets its option file as an open file descriptor. The clone's server
-    could replace the credentials file by one that names a plugin, and the client would load that plugin as root.
+    `words` are the client's arguments. The client gets its option file as an open file descriptor. The file itself is
+    not safe to use: the clone's server could replace it by one that names a plugin, and the client would load that
+    plugin as root.
 
     Raises:
         PreflightError: this host has no client program.
@@ -531,7 +533,7 @@ class RequestLines:
 def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Callable[[CloneInfo], None]) -> CloneInfo:
     """Send heartbeats for the clone.
 
-    For each line `reset` that is read, call `reset` with the first state of the clone. If the lease requires no
+    Call `reset` with the first state of the clone whenever the line `reset` is read. If the lease requires no
     heartbeats, none are sent. Raises the errors of `heartbeat_while`.
 
     Raises:

@@ -54,7 +54,7 @@ def lock_live_sets(instance: str) -> contextlib.AbstractContextManager[None]:
 
 
 def name_of_reusable_set(kind: str, set_id: str) -> str:
-    """Return the name of the lock of a received or prepared set."""
+    """Return the name of the lock for a received or prepared set."""
     return f"{kind}-{set_id}"
 
 

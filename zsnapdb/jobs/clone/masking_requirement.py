@@ -26,7 +26,7 @@ from zsnapdb.zfs import datasets, snapshots
 def masks_new_clone(settings: MaskingSettings, *, requested: bool) -> bool:
     """Return whether a new clone must be masked if its source is not yet masked.
 
-    If the clone must be masked, first check that the masking files can be used.
+    If so, first check that the masking files can be used.
 
     Raises:
         ConfigError: a masking file is not readable.
@@ -47,7 +47,7 @@ def rules_of(settings: MaskingSettings, *, requested: bool) -> str:
 
 
 def rules_of_clone(settings: Settings, info: CloneInfo) -> str:
-    """Return the digest of the rules by which the clone must be masked.
+    """Return the digest of the rules by which this clone must be masked.
 
     Return "" if masking is not required, or if the clone's instance is not configured.
     """
@@ -96,7 +96,7 @@ def refuse_other_rules(commit: Collection[str], rules: str) -> None:
 def ensure(
     settings: MaskingSettings, host: Host, clone: CloneServer, position: Position, rules: str, volumes: Collection[str]
 ) -> MaskingReport | None:
-    """Mask the clone with these volumes by the rules with the digest `rules`. If `rules` is empty, do not mask.
+    """Mask the clone that has these volumes, by the rules with the digest `rules`. If `rules` is empty, do not mask.
 
     Return None if nothing was masked. The volumes are marked as masked only when masking is complete. A clone is
     already masked if its source is a commit of a masked clone, or a prepared set that was masked by the same rules.
@@ -134,7 +134,9 @@ def ensure(
 
 
 def masks_at_start(settings: Settings, info: CloneInfo) -> bool:
-    """Return whether the clone must be masked at its first start: if it must be masked and its source is not masked."""
+    """Return whether the clone must be masked at its first start. This is the case if masking is required and its
+    source is not masked.
+    """
     rules = rules_of_clone(settings, info)
     origins = _origins(info.volumes.values()) if rules else []
     return bool(rules) and not (origins and are_masked(origins, rules))
@@ -173,7 +175,7 @@ def are_masked(made: Collection[str], rules: str) -> bool:
     """Return whether every one of these snapshots records that its data is masked.
 
     The snapshots must belong to a commit, or to a prepared set that was masked by the rules with this digest. Inherited
-    properties are ignored: they may come from a masked clone that was made a normal server.
+    properties are ignored. They may come from a masked clone that later became a normal server.
     """
     marks = datasets.properties_of(list(made), [MASKED_PROPERTY, RULES_PROPERTY])
     return all(

@@ -1,8 +1,9 @@
 """Tests a user's schema migration on two ephemeral clones, before the migration runs on production.
 
 On the first clone the migration runs alone. Before and after the migration, a slow shutdown writes all changes to the
-table files. The files then show which tables were changed. On the second clone the migration runs next to a reader and
-a writer of each changed table and, if requested, production's recorded load. Finally the migration runs a second time.
+table files. The files then show which tables were changed. On the second clone, the migration runs while a reader and a
+writer use each changed table. If requested, production's recorded load runs too. Finally the migration runs a second
+time.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True)
 class PlannedLoad:
-    """The transactions that production's binlogs record in a number of seconds after a snapshot set."""
+    """The load to replay: the transactions that production committed in a number of seconds after a snapshot set,
+    according to its binlogs.
+    """
 
     manifest: Manifest
     step: Replay
@@ -149,7 +152,7 @@ def _from(instance: Instance, repository: Repository, manifest: Manifest, second
 
 @dataclass(frozen=True)
 class RunningLoad:
-    """The load while the clone's server replays it.
+    """The recorded load while the clone's server replays it.
 
     `first` is the commit time of the first transaction (microseconds UTC).
     """
@@ -160,7 +163,7 @@ class RunningLoad:
     replay: PacedReplay
 
     def end(self, migration_began: float) -> LoadFindings:
-        """Stop the load and return its findings.
+        """Stop the load and return the findings about it.
 
         `migration_began` is the time in seconds from the start of the load to the start of the migration.
         """

@@ -1,7 +1,7 @@
 """The pool of an instance: clones that are created in advance, so that their handout takes only a moment.
 
-A slot is a clone that waits in the pool, which a mark on its anchor shows. A handout removes the mark and sets the
-owner in a single change of properties. So a killed process leaves either a slot or a clone with an owner.
+A slot is a clone that waits in the pool. A mark on the slot's anchor shows this. A handout removes the mark and sets
+the owner in a single change of properties. So a killed process leaves either a slot or a clone with an owner.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from zsnapdb.zfs import datasets, kernel_facts
 
 @dataclass(frozen=True)
 class FilledPool:
-    """The result of filling a pool: the plan, the created clones, and the destroyed clones."""
+    """The result of filling a pool: the plan, the created clones and the destroyed clones."""
 
     plan: PoolPlan
     made: tuple[CloneInfo, ...]
@@ -137,8 +137,8 @@ def _drop(settings: Settings, instance: Instance, name: str) -> bool:
 def read_host_room(settings: Settings, instance: str, above: str, *, makes_form: bool) -> HostRoom:
     """Return the free memory and space of this host for clones below the dataset `above`.
 
-    With `makes_form`, a masked prepared set of the newest set must be created first. It is assumed to be as large as
-    the instance's largest masked prepared set.
+    With `makes_form`, a masked prepared set of the newest set must be created before the clones. It is assumed to be as
+    large as the instance's largest masked prepared set.
     """
     known = cached_sets.listing(settings) if makes_form else []
     forms = [one.own_bytes for one in known if one.instance == instance and one.rules and one.phase is CopyPhase.READY]

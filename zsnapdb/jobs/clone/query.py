@@ -104,9 +104,9 @@ def find_moment(settings: Settings, instance: Instance, requested: str, history:
 
     The moment is written like a restore's point (`planning/restore/point_forms.py`), with the same meaning. `latest` is
     the end of the archive or the newest snapshot set on this host, whichever is newer; `latest-backup` is the newest
-    snapshot set. If a time or GTIDs are between two snapshot sets, they are reached by replay if the archive contains
-    the binlogs. Otherwise the nearest earlier snapshot set on this host is returned, with the reason. `history` is the
-    id of the binlog history to which the time or the GTIDs belong. Other histories are ignored.
+    snapshot set. If a time or GTIDs are between two snapshot sets, the state is reached by a replay if the archive
+    contains the binlogs. Otherwise the nearest earlier snapshot set on this host is returned, with the reason.
+    `history` is the id of the binlog history to which the time or the GTIDs belong. Other histories are ignored.
 
     Raises:
         NotFound: no snapshot set on this host is early enough.
@@ -350,7 +350,7 @@ def query(settings: Settings, instance: Instance, at: str, sql: str, emit: Rows,
     """Run one statement on an ephemeral clone of the moment `at`, and pass its rows to `emit` as they arrive.
 
     The account may only read, and the statement runs in a read-only transaction. Afterwards the clone is destroyed. For
-    `history` see `find_moment`.
+    `history`, see `find_moment`.
     """
     moment = find_moment(settings, instance, at, history)
     counted = RowCount()
@@ -419,7 +419,7 @@ def row_changes(
 
 @contextlib.contextmanager
 def past(settings: Settings, instance: Instance, moment: Moment, *, of_users: bool = False) -> Iterator[Session]:
-    """Yield a read-only session on an ephemeral clone of the moment. For `of_users` see `Session.open`."""
+    """Yield a read-only session on an ephemeral clone of the moment. For `of_users`, see `Session.open`."""
     at = moment.requested if moment.match is MomentMatch.REPLAY else None
     request = CloneRequest(owner=OWNER, source=moment.backup_id, at=at, point=moment.point)
     with ephemeral_clone(settings, instance, request) as clone, reading(clone, of_users=of_users) as session:
@@ -430,7 +430,7 @@ def past(settings: Settings, instance: Instance, moment: Moment, *, of_users: bo
 def reading(clone: RunningClone, *, of_users: bool = False) -> Iterator[Session]:
     """Yield a session on the clone in a read-only transaction, under an account that may only read.
 
-    For `of_users` see `Session.open`.
+    For `of_users`, see `Session.open`.
     """
     password = fresh_password()
     with clone.session() as session:

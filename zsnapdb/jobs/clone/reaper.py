@@ -116,8 +116,8 @@ def reap(
     """Remove the leftovers of killed runs, and at most `clones.reap_limit` expired clones in one sweep.
 
     The properties of each clone are read and judged under the clone's lock. A clone that another process is changing is
-    skipped. If an error occurs with one clone, the sweep continues with the other clones. A clone with snapshots that
-    other programs created stays, unless `also` allows their removal. `removed` is called after each removal.
+    skipped. If an error occurs with one clone, the sweep still continues with the other clones. A clone with snapshots
+    that other programs created stays, unless `also` allows their removal. `removed` is called after each removal.
     """
     outcomes = []
     for outcome in _sweep(settings, host, removal_time(host), act=True, also=also):

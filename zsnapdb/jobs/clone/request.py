@@ -61,7 +61,7 @@ class CloneRequest:
     waits: bool = False
     """Whether the clone waits in the pool of its instance until a user requests it."""
     fresh: bool = False
-    """Whether a new clone is created even if a clone waits in the pool."""
+    """Whether a new clone is created even if a suitable clone waits in the pool."""
     program: Path | None = None
     """The server program that the caller chose for this clone.
 
@@ -75,7 +75,7 @@ class CloneRequest:
 
     @property
     def names_source(self) -> str:
-        """The source that the user wrote, or the point and its history."""
+        """The source that the user wrote, or the point and its binlog history."""
         at = self.at and self.at + (f" of history {self.history}" if self.history is not None else "")
         return self.requested or at or self.source
 

@@ -1,4 +1,4 @@
-"""Resets a clone to the data of a snapshot set. Its name, port, credentials and lease stay the same.
+"""Resets a clone to the data of a snapshot set. The clone's name, port, credentials and lease stay the same.
 
 There are three ways: undo row changes, exchange the clone for a pool clone, or replace its data. The fastest possible
 way is used. The code of the slower ways is loaded only if it is needed, because loading takes long.
@@ -80,9 +80,10 @@ class ResetIntention:
 
 @dataclass(frozen=True)
 class ResetClone:
-    """A clone after a reset. Rows were undone, a swap took `swap_seconds`, or the data was replaced.
+    """A clone after a reset. It says how many rows were undone, how many seconds a swap took, or that the data was
+    replaced.
 
-    For `reason` see `ResetIntention`.
+    For `reason`, see `ResetIntention`.
     """
 
     info: CloneInfo
@@ -112,7 +113,7 @@ def reset_plan(
 ) -> ResetIntention:
     """Return the plan of `reset`; change nothing.
 
-    If users write to the clone after this plan, `reset` may use another way.
+    `reset` may use another way than planned if users write to the clone after this plan.
     """
     info = ready(settings, host, name)
 
@@ -173,7 +174,7 @@ def reset(
     The original data is the data of the snapshot set from which the clone was created, even after other resets. The
     kept port, credentials and lease stay the same. Afterwards the clone's server is running on the new data. No user
     can reach the old data any more. The clone's commits stay. The fastest way whose result is certain is used. If
-    `replaces` is set, the data is always replaced. For `accepts_older` see `locate`.
+    `replaces` is set, the data is always replaced. For `accepts_older`, see `locate`.
 
     Raises:
         UnknownNameError: another clone has the name now (`expected_clone.require`).

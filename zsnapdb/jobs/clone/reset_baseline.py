@@ -102,8 +102,8 @@ def _file(host: Host, name: str) -> Path:
 def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
     """Record the present state of the running clone, before its users can log in.
 
-    If the state cannot be recorded, the only effect is that the next reset is slower. `rules` is the digest of the
-    rules by which the clone must be masked.
+    If the state cannot be recorded, the next reset is slower. Nothing else changes. `rules` is the digest of the rules
+    by which the clone must be masked.
     """
     record, copy = clone.record, clone.copy
     forget(host, record.name)

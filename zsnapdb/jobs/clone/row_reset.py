@@ -119,7 +119,7 @@ def _moved_baseline(copy: Copy, state: ResetBaseline, since: _Since) -> ResetBas
 
 
 def plan(settings: Settings, host: Host, info: CloneInfo) -> int:
-    """Return the number of row changes that `undo_rows` would undo now; change nothing.
+    """Return how many row changes `undo_rows` would undo now; change nothing.
 
     Raises the errors of `undo_rows`.
     """

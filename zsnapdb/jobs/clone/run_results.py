@@ -60,7 +60,7 @@ def committed(settings: Settings, host: Host, name: str) -> Committed | None:
 
 
 def guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
-    """Return the GUIDs of the clone with that name, or of all clones in the set with that name.
+    """Return the GUIDs of the clone with that name, or of all clones in the set that has that name.
 
     Each clone has its own GUID.
     """

@@ -52,7 +52,7 @@ def prepare(
 
     The set is masked if clones of the instance must be masked, or if the caller requests masking (`masks`). A backup
     that is only in the repository is received first. During the preparation the server runs without a network and
-    without accounts. If an error occurs, no dataset of the prepared set is left. For `accepts_older` see `locate`.
+    without accounts. If an error occurs, no dataset of the prepared set is left. For `accepts_older`, see `locate`.
 
     Raises:
         ConsistencyError: the recovered server does not have exactly the recorded GTIDs.
@@ -103,8 +103,8 @@ def prepare_source(
 
     `own` is the digest of the rules that mask it, or "" for no masking. Create the prepared set if it does not exist
     and no other process is creating it. If the user did not request the prepared set (`unasked`), it may occupy at most
-    as much space as one clone. During the creation, the space limit for all clones is reduced by that amount. The
-    volumes of `instance` are known. Raises the errors of `prepare`.
+    as much space as one clone. During the creation, the space limit for all clones is lower by that amount. The volumes
+    of `instance` are known. Raises the errors of `prepare`.
 
     Raises:
         BusyError: another process takes too long to create the prepared set.

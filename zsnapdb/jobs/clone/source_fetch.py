@@ -107,10 +107,10 @@ def reach(
 ) -> CloneSource:
     """Create the state at a point, exactly by the plan that `point_plan` returned.
 
-    If a set of the same point exists, return that set. Otherwise clone the newest set before the point. If that set is
-    not on this host, receive its backup instead. Then replay the archived binlogs. Only binlogs that the server on this
-    host no longer has are downloaded. The server is shut down cleanly and the set stays on this host, so its clones
-    need neither replay nor recovery. If an error occurs, no dataset of the set is left.
+    If a received set with the state at this point exists, return that set. Otherwise clone the newest set before the
+    point. If the newest set is not on this host, receive its backup instead. Then replay the archived binlogs. Only
+    binlogs that the server on this host no longer has are downloaded. The server is shut down cleanly and the set stays
+    on this host, so its clones need neither replay nor recovery. If an error occurs, no dataset of the set is left.
     """
     reached = cached_sets.find_reached(settings, instance.name, planned.point_identity)
     if reached is not None:

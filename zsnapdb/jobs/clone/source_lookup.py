@@ -38,8 +38,7 @@ def locate(
     If this host has prepared sets of the snapshot set, return the prepared set that was masked by `rules`
     (`masking_requirement.rules_of`), else the unmasked prepared set. Received backups and the results of replays are
     also sets on this host. The result for `latest` is at least as new as the last backup that this host stored. If that
-    backup is no longer on this host, the repository is read. If `zfs rollback` discarded the state of a backup, the
-    backup is ignored.
+    backup is no longer on this host, the repository is read. A backup whose state `zfs rollback` discarded is ignored.
 
     Raises:
         NotFound: neither this host nor the repository has the set.
@@ -197,7 +196,7 @@ def pool_for(settings: Settings, volumes: list[str]) -> str:
 
 
 def home_for(settings: Settings, volumes: list[str]) -> str:
-    """Return the dataset that contains clones of these datasets. Raise PreflightError if no pool is suitable."""
+    """Return the dataset that contains clones of these datasets. Raises PreflightError if no pool is suitable."""
     return home(settings, pool_for(settings, volumes))
 
 

@@ -1,7 +1,7 @@
 """The sources of clones.
 
-A source is a snapshot set on this host, or a backup that is only in the repository. A set belongs to a backup or a
-commit, is created for the clone, or comes from another program.
+A source is a snapshot set on this host, or a backup that is only in the repository. A set may belong to a backup or a
+commit, may be created only for the clone, or may come from another program.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def origin_in(manifest: Manifest) -> SourceServer:
     """Return the facts about the server of a backup, from its manifest.
 
     The manifest does not say which GTIDs of the backup are in no binlog. So the result lists all GTIDs of the backup,
-    including gtid_purged. Every copy of the backup contains the transactions of these GTIDs.
+    including gtid_purged. Every copy of the backup contains all transactions with these GTIDs.
 
     Raises:
         PreflightError: the backup is not a backup of a server.
@@ -250,7 +250,7 @@ def _guids(names: Sequence[str]) -> list[int | None]:
 def has_state(instance: Instance, origin: SourceServer, set_id: str) -> bool:
     """Return whether production still has a snapshot or bookmark of the set.
 
-    `zfs rollback` to an earlier state destroys the snapshot and the bookmark. `zfs receive -F` destroys only the
+    `zfs rollback` to an earlier state destroys both the snapshot and the bookmark. `zfs receive -F` destroys only the
     snapshot. Return True if production is not on this host, or if another program created the set.
     """
     places = production_here(instance, origin)
@@ -275,7 +275,7 @@ def production_here(instance: Instance, origin: SourceServer) -> list[str] | Non
 
 
 def origin_at(manifest: Manifest, planned: RestorePlan) -> SourceServer:
-    """Return the facts about a backup's server, but with the plugins that the server had at the plan's point."""
+    """Return the facts about a backup's server. They include the plugins that the server had at the plan's point."""
     return origin_in(manifest).model_copy(update={"plugins": planned.plugins})
 
 

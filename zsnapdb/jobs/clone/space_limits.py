@@ -47,7 +47,7 @@ LEAST_QUOTA = LEAST
 
 @dataclass(frozen=True)
 class RoomObjection:
-    """A reason why clones might occupy space that production needs, and a hint how to prevent that."""
+    """A reason why clones might occupy space that production needs, with a hint how to prevent that."""
 
     text: str
     hint: str

@@ -46,7 +46,8 @@ class UndoProof:
 
 
 def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[RowChange]) -> UndoProof:
-    """Test the statements that undo a transaction. `logged` contains the changes that the binlog records for it.
+    """Test the statements that undo a transaction. `logged` contains the transaction's changes as recorded in the
+    binlog.
 
     Raises:
         PreflightError: a table had another definition when the transaction ran, one of the three states cannot be

@@ -62,7 +62,7 @@ class RehearsalPhase:
 class Rehearsal:
     """The result of a rehearsal.
 
-    `upgrade_output` is the end of mariadb-upgrade's output; empty if the server upgrades its files without that
+    `upgrade_output` is the end of mariadb-upgrade's output. It is empty if the server upgrades its files without that
     program.
     """
 
@@ -113,7 +113,7 @@ def rehearse(
     """Rehearse the upgrade of the instance to the server program `binary`, on an ephemeral clone of a snapshot set.
 
     The files in a snapshot are like files after a crash, and a newer version refuses to use their redo logs. So the old
-    version first recovers the files and shuts down cleanly. Afterwards the clone is destroyed. For `accepts_older` see
+    version first recovers the files and shuts down cleanly. Afterwards the clone is destroyed. For `accepts_older`, see
     `locate`.
 
     Raises:

@@ -1,8 +1,9 @@
 """Functions for the datasets of a clone: clone, mount and snapshot them, and remove their mount folders.
 
 A dataset is destroyed only if it has the mark of the clone in a local property. Reset and detach create a new revision
-of the datasets next to the current one. A single change of properties on the anchor makes the new revision the current
-one. If the process is interrupted, the clone has either its old or its new data. A sweep removes the other revision.
+of the datasets next to the current revision. A single change of properties on the anchor makes the new revision the
+current one. If the process is interrupted, the clone has either its old or its new data. A sweep removes the other
+revision.
 """
 
 from __future__ import annotations
@@ -192,7 +193,7 @@ def _is_ours(snapshot: Snapshot) -> bool:
 def refuse(top: str, name: str, *, may_go: bool, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
     """Return the snapshots of other programs that will be destroyed with the clone; change nothing.
 
-    For `seen` see `find_foreign_snapshots`.
+    For `seen`, see `find_foreign_snapshots`.
 
     Raises:
         PreflightError: the snapshots must not be destroyed; the message says which programs created or hold them.

@@ -1,6 +1,6 @@
 """The catalogue of one kind of copies on this host, read from dataset properties.
 
-Also the base of commands on a copy.
+It also contains the base of commands on a copy.
 """
 
 from __future__ import annotations
@@ -208,9 +208,9 @@ def known_copies(
 
     `mark` is the property with the name of the copy. If `read` raises ValueError or DamagedError, the copy is listed as
     unreadable. If `only` is a name, only the copy with this name is read. `depth` is the number of dataset levels below
-    `above` that are read: None for all levels, 1 for anchors only. `is_named` says that users identify a copy only by
-    its name. In this case, if copies in two pools have the same name, for example after `zpool split`, both copies are
-    listed as unreadable.
+    `above` that are read. None means all levels, and 1 means only anchors. `is_named` says that users identify a copy
+    only by its name. In this case, if copies in two pools have the same name, for example after `zpool split`, both
+    copies are listed as unreadable.
     """
     copies: list[C] = []
     unreadable = []
@@ -326,7 +326,8 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Verb(Generic[C, P, R]):
-    """A command on a copy. Its plan uses the copy that `seen` yields; its run uses the copy that `held` yields, locked.
+    """A command on a copy. The plan of a command uses the copy that `seen` yields. Its run uses the locked copy that
+    `held` yields.
 
     `decide` returns the plan and the function that executes the plan. `decide` itself changes nothing. Errors of `plan`
     and `run` come from `decide`.

@@ -1,4 +1,4 @@
-"""The ZFS user properties on the anchor of every copy: its phase, owner and lease."""
+"""The ZFS user properties on every copy's anchor, which record its phase, owner and lease."""
 
 from __future__ import annotations
 
