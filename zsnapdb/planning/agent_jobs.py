@@ -218,8 +218,9 @@ def _planned_job(name: JobName, words: tuple[str, ...], schedule: ScheduleSettin
 
 
 AGAIN = 60.0
-"""The seconds after which a job starts again. This applies to a job that found another run active, and to a continuous
-job that ended.
+"""The seconds after which a job starts again.
+
+This applies to a job that found another run active, and to a continuous job that ended.
 """
 MOST = 3600.0
 """The maximum number of seconds before a repeatedly failing continuous job starts again."""
@@ -284,7 +285,10 @@ class RunRecord(_FrozenRecord):
 
 
 class PauseRecord(_FrozenRecord):
-    """A pause of an instance. None of the instance's jobs starts between `since` (None if unknown) and `until` (UTC).
+    """A pause of an instance.
+
+    No job of the instance starts between `since` (None if unknown) and `until` (UTC). None of the instance's jobs
+    starts between `since` (None if unknown) and `until` (UTC).
     """
 
     format: Literal[1] = 1
@@ -342,9 +346,7 @@ def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: flo
 
 
 def is_later(record: RunRecord, other: RunRecord) -> bool:
-    """Return whether the last known event (start or end) of the run in `record` is later than that of the run in
-    `other`.
-    """
+    """Return whether the last known event (start or end) in the run `record` is later than that in the run `other`."""
     return (record.finished or record.started) > (other.finished or other.started)
 
 
@@ -384,11 +386,11 @@ def starts_at(
     pauses: Mapping[str, PauseRecord],
     now: datetime,
 ) -> tuple[DueJob, ...]:
-    """Return the jobs that start now. For each instance without a running job, this is the job that has been due
-    longest.
+    """Return the jobs that start now.
 
-    `running` contains the instances with a running job, and `held` the instances whose jobs may not start. Jobs of the
-    kinds in ASIDE do not wait for other jobs.
+    For each instance without a running job, this is the job that has been due longest. `running` contains the instances
+    with a running job, and `held` the instances whose jobs may not start. Jobs of the kinds in ASIDE do not wait for
+    other jobs.
     """
     due = [job for job in due if job.name.instance not in held]
     beside = tuple(job for job in due if job.name.kind in ASIDE and _may_begin(job, pauses, now))

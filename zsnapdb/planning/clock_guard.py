@@ -204,8 +204,9 @@ def _days(span: timedelta) -> str:
 
 
 def first_record(reading: ClockReading) -> ClockRecord:
-    """Return the first record after a clock was accepted. A clock is accepted if a person confirmed it, or if it kept
-    its rate long enough.
+    """Return the first record after a clock was accepted.
+
+    A clock is accepted if a person confirmed it, or if it kept its rate long enough.
     """
     return ClockRecord(wall=reading.wall, boot=reading.boot, steady=reading.steady, proven=reading.wall)
 

@@ -48,11 +48,10 @@ P = TypeVar("P", bound=PlacedLink)
 
 
 def greatest_reached(numbers: Iterable[int | None], known: int = 0, step: int = STEP) -> int:
-    """Return the greatest of the numbers that can be reached from `known` in steps of at most `step`. Greater numbers
-    are ignored.
+    """Return the greatest of the numbers that can be reached from `known` in steps of at most `step`.
 
-    An attacker can write any number. A number that no honest writer can have reached must not use up the remaining
-    numbers, and must not make its document the latest.
+    Greater numbers are ignored. An attacker can write any number. A number that no honest writer can have reached must
+    not use up the remaining numbers, and must not make its document the latest.
     """
     reached = known
     for number in sorted(one for one in numbers if one is not None):

@@ -120,9 +120,7 @@ _SHOWN = 3
 
 
 def sentences(damages: Sequence[KnownDamage]) -> tuple[str, ...]:
-    """Return a sentence for each of the first three damaged objects, and one more sentence about all other damaged
-    objects.
-    """
+    """Return a sentence for each of the first three damaged objects, and one sentence about all others."""
     shown = [damage.describe() for damage in damages[:_SHOWN]]
     more = len(damages) - len(shown)
     return (*shown, f"{more} more backups or archived binlogs are damaged") if more else tuple(shown)

@@ -200,8 +200,9 @@ SPACE = ("quota", "refquota", "snapshot_limit", "filesystem_limit", "refreservat
 Whether they can be set depends on the space that the dataset uses.
 """
 GUARANTEES = ("reservation", "refreservation")
-"""The reservations. A pool may not have enough space for the reservations of production and of its replacement at the
-same time.
+"""The reservations.
+
+A pool may not have enough space for the reservations of production and of its replacement at the same time.
 """
 TEXTS = frozenset(
     {"mountpoint", "sharenfs", "sharesmb", "keylocation", "mlslabel", "context", "fscontext", "defcontext"}

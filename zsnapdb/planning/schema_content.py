@@ -37,8 +37,9 @@ _PLACES = {
     "s3": RowPlace.ELSEWHERE,
     "sphinx": RowPlace.ELSEWHERE,
 }
-"""The row places by engine. `sequence` is the engine of MariaDB's virtual tables `seq_1_to_9`, not the table type of
-CREATE SEQUENCE.
+"""The row places by engine.
+
+`sequence` is the engine of MariaDB's virtual tables `seq_1_to_9`, not the table type of CREATE SEQUENCE.
 """
 _RECOVERS = ("innodb", "rocksdb")
 _NO_FILES = ("memory", "blackhole", "performance_schema", "sequence", "federated")
@@ -54,8 +55,9 @@ def row_place(engine: str) -> RowPlace:
 
 
 def survives_a_crash(engine: str) -> bool:
-    """Return whether the engine's tables survive a crash, because they have no files, or only files that a crash at any
-    moment leaves intact.
+    """Return whether the engine's tables survive a crash at any moment.
+
+    They do if they have no files, or only files that a crash leaves intact.
     """
     return engine.lower() in (*_RECOVERS, *_NO_FILES)
 

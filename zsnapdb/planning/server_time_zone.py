@@ -101,9 +101,7 @@ def zone_objection(zone: ServerZone, here: HostZones) -> str | None:
 
 
 def zone_notes(zone: ServerZone, here: HostZones) -> tuple[str, ...]:
-    """Return notes about how local times on a copy on this host differ from those on its source; empty if they do not
-    differ.
-    """
+    """Return notes on how local times on a copy on this host differ from those on its source; empty if they do not."""
     when = difference(zone.offsets, expected_offsets(here))
     if when is None:
         return ()

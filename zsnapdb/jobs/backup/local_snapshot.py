@@ -246,10 +246,9 @@ class LocalSnapshotResult:
 
 
 def sets(instance: Instance, *states: str) -> list[LocalSet]:
-    """Return the instance's snapshot sets on this host, oldest first (by createtxg). Only sets in one of the given
-    states are returned.
+    """Return the instance's snapshot sets on this host, oldest first (by createtxg).
 
-    Incomplete sets are included.
+    Only sets in one of the given states are returned. Incomplete sets are included.
     """
     return _sets(instance, _look(instance).read(_OF_SET), states)
 

@@ -289,9 +289,7 @@ def plan_now(
 
 
 def refuse_clear(instance: Instance, observed: Observation) -> None:
-    """Raise PreflightError if an encrypted volume would be stored unencrypted, or if an unencrypted volume would be
-    sent raw.
-    """
+    """Raise PreflightError if the store would get an encrypted volume unencrypted, or an unencrypted volume raw."""
     is_encrypting, send = bool(instance.repository.encryption.recipients), instance.repository.stream.send
     findings = judge_sent(observed.volumes.values(), observed.ciphers, send, is_encrypting=is_encrypting)
     error = fitness.objection(findings)

@@ -64,8 +64,7 @@ def is_any(instance: Instance) -> bool:
 
 
 def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> list[InterruptedBackup]:
-    """Return the interrupted backups of this host with the decision about each of them, oldest first; change nothing.
-    """
+    """Return this host's interrupted backups with the decision about each of them, oldest first; change nothing."""
     files = journals(folder(instance))
     if not files:
         return []

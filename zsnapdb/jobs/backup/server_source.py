@@ -212,9 +212,7 @@ class ServerHold:
 
 @dataclass(frozen=True)
 class ServerProof:
-    """The proved position of a set, the lock of its snapshots, the lock time in milliseconds, and the positions of the
-    replication channels.
-    """
+    """The proved position of a set, the lock and its time in milliseconds, and the replication channels' positions."""
 
     position: Position
     choice: LockChoice
@@ -261,7 +259,8 @@ class ServerSource:
         """Create the snapshots between the hooks, with the applier stopped, under the weakest sufficient lock.
 
         Raises:
-            LockError: the lock was lost or was not acquired within `lock.budget`, or the snapshot took longer than `lock.deadline`.
+            LockError: the lock was lost or was not acquired within `lock.budget`, or the snapshot took longer than
+                `lock.deadline`.
             HookError: a hook aborts the backup.
             PreflightError: the server has changed since it was observed.
         """

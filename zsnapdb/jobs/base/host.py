@@ -125,8 +125,9 @@ class Host:
 
     @property
     def bases(self) -> Path:
-        """The base snapshots that running backups hold and that belong to no set. There is a file for each instance
-        (`send.py`).
+        """The base snapshots that running backups hold and that belong to no set.
+
+        There is a file for each instance (`send.py`).
         """
         return self.records.with_name("bases")
 

@@ -120,10 +120,10 @@ class Instance:
         return None if self.is_own_repository else self.settings.repository
 
     def with_repository_of(self, settings: Settings, other: str | None) -> Instance:
-        """Return the instance with the repository of a plan. This is the repository `other`, or the instance's own
-        repository if `other` is None.
+        """Return the instance with the repository of a plan.
 
-        Raises UsageError if the repository is no longer configured.
+        This is the repository `other`, or the instance's own repository if `other` is None. Raises UsageError if the
+        repository is no longer configured.
         """
         if other == self.other_repository:
             return self
@@ -184,10 +184,9 @@ class Instance:
         return replace(self, wait=seconds)
 
     def logging_in_as(self, user: str, password_file: Path | None) -> Instance:
-        """Return the instance with another account for its sessions. If `password_file` is None, this account has no
-        password.
+        """Return the instance with another account for its sessions.
 
-        The address of the server does not change.
+        If `password_file` is None, this account has no password. The address of the server does not change.
         """
         account = {"user": user, "password_file": password_file, "password_env": None}
         return replace(self, settings=self.settings.model_copy(update=account))
@@ -259,10 +258,10 @@ class Instance:
         )
 
     def session(self, *, read_timeout: float = 60.0) -> Session:
-        """Open a session to the instance's server. The session treats paths that the server reports as valid on this
-        host.
+        """Open a session to the instance's server.
 
-        Raises PreflightError if the instance is a virtual machine.
+        The session treats paths that the server reports as valid on this host. Raises PreflightError if the instance is
+        a virtual machine.
         """
         # Import late, so that commands that only use the repository load no database client.
         from zsnapdb.mysql.session import Session

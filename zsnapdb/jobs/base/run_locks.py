@@ -169,10 +169,10 @@ def _holder(file: TextIO) -> str:
 
 
 def lock_server_work(instance: Instance) -> contextlib.AbstractContextManager[None]:
-    """Hold the lock for work on the instance's server. It excludes other runs of this host that lock the server or
-    clean up after a killed run.
+    """Hold the lock for work on the instance's server.
 
-    Such runs end within `lock.budget`, so this run waits for them.
+    It excludes other runs of this host that lock the server or clean up after a killed run. Such runs end within
+    `lock.budget`, so this run waits for them.
     """
     return exclusive(
         f"source-{instance.name}",

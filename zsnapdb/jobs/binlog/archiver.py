@@ -76,11 +76,11 @@ _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 def made_parts(
     instance: Instance, source: BinlogSource, tables: Iterable[CreatedTable]
 ) -> tuple[CreatedTablePart, ...]:
-    """Return the engines that the server reports for the created tables, but only for tables whose engine has not
-    changed since their creation.
+    """Return the engines that the server reports for the created tables.
 
-    Attributes of a table that a later ALTER TABLE may have changed are left out. The result is empty if the server does
-    not answer or has been replaced. In that case a restore lists these tables as tables without a recorded engine.
+    Tables whose engine has changed since their creation are left out. So are attributes of a table that a later ALTER
+    TABLE may have changed. The result is empty if the server does not answer or has been replaced. In that case a
+    restore lists these tables as tables without a recorded engine.
     """
     as_made = [table for table in tables if table.table and not table.is_touched][:MOST_MADE]
     if not as_made:
@@ -141,8 +141,9 @@ class Round:
     This is determined only if this round began a history or found a gap.
     """
     repeated: tuple[RepeatedGtids, ...] = ()
-    """GTIDs that the server assigned a second time. This is determined only if this round began a history or found a
-    gap.
+    """GTIDs that the server assigned a second time.
+
+    This is determined only if this round began a history or found a gap.
     """
 
 

@@ -381,8 +381,9 @@ def is_dataset(settings: Settings, name: str) -> bool:
 
 
 def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) -> Settings:
-    """Return the settings with this server program for the clone's instance. If `binary` is None, the settings stay
-    unchanged.
+    """Return the settings with this server program for the clone's instance.
+
+    If `binary` is None, the settings stay unchanged.
 
     Raises the errors of `find`.
     """

@@ -193,10 +193,10 @@ POOL_PROPERTY = f"{PROPERTY}:pool"
 """On the anchor of a clone that was created for a pool: the clone's state in the pool (`PoolMark`)."""
 
 OF_DATA = (ROLE_PROPERTY, MASKED_PROPERTY, MASKED_BY_PROPERTY, GROWN_PROPERTY, TAKES_OVER_PROPERTY)
-"""Properties on the datasets of a revision. The properties stay on these datasets when the clone is handed out or
-swapped.
+"""Properties on the datasets of a revision.
 
-A reset removes them together with the datasets.
+The properties stay on these datasets when the clone is handed out or swapped. A reset removes them together with the
+datasets.
 """
 OF_COMMITS = (COMMIT_PROPERTY, MESSAGE_PROPERTY, PARENT_PROPERTY, LOG_END_PROPERTY)
 """Properties on a commit's snapshots.
@@ -318,8 +318,7 @@ class CloneClaim:
     id: str = field(default="", metadata=_of(_called(f"{PROPERTY}:id"), _STAYS, _EXCHANGED, _STAYS))
     port: int = field(metadata=_of(number(f"{PROPERTY}:port", _LAST_PORT), _STAYS, _STAYS, _STAYS))
     kept_port: int | None = field(default=None, metadata=_of(_PORT, _TAKEN, _EXCHANGED, _STAYS))
-    """The port at which HAProxy listens for this clone. The kept port stays the same if the port of the server changes.
-    """
+    """The port at which HAProxy listens for this clone. It stays the same if the port of the server changes."""
     owner: str = field(metadata=_of(OWNER, _TAKEN, _EXCHANGED, _STAYS))
     set_words: str = field(default="", metadata=_of(text(SET_PROPERTY), _STAYS, _STAYS, _STAYS))
     """The name of the clone's set, and the clone's role in it (source, replica, member); "" outside a set."""
@@ -356,7 +355,8 @@ class CloneRecord(CloneClaim):
     Each field defines how these three operations change its property:
     - `hand_out`: a pool hands out the clone.
     - `swap`: the clone replaces another clone.
-    - `reset`: the data of the clone is replaced. When the server first starts on new data, it then records its position and the time of use.
+    - `reset`: the data of the clone is replaced. The first start on the new data then records its position and the time
+      of use.
     """
 
     instance: str = field(metadata=_of(text(INSTANCE_PROPERTY), _STAYS, _STAYS, _STAYS))

@@ -205,8 +205,7 @@ def parent_of(info: CloneInfo) -> str:
 
 
 def branches_to_keep(info: CloneInfo, made: Sequence[Commit] | None = None) -> str:
-    """Return the branches that the anchor must record before the clone gets other data; "" if the anchor need not be
-    changed.
+    """Return the branches that the anchor must record before the clone gets other data; "" if nothing changes.
 
     A reset changes the data but not the branches. A detach changes neither the data nor the branches. For `made`, see
     `newest_commit`.

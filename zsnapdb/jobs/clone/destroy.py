@@ -118,9 +118,7 @@ def _snapshots(seen: SeenSnapshots) -> list[OwnSnapshot]:
 
 
 def refuse_obstacles(name: str, planned: CloneRemoval) -> None:
-    """Raise PreflightError if a dataset that depends on the clone cannot take over the snapshot from which it was
-    cloned.
-    """
+    """Raise PreflightError if a dataset that depends on the clone cannot take over the snapshot it was cloned from."""
     if not planned.obstacles:
         return
     hints = [f"`zfs promote {dataset}` gives this dataset the snapshots that it needs" for dataset in planned.foreign]

@@ -244,11 +244,10 @@ def stop(settings: Settings, host: Host, name: str) -> CloneVerb[Intention, Clon
 def extend(
     settings: Settings, host: Host, name: str, seconds: float | None, quota: int | None = None
 ) -> CloneVerb[Intention, CloneInfo]:
-    """Extend the lease, so that it ends `seconds` from now. The default for `seconds` is `clones.ttl`. A lease that
-    ends later is not changed.
+    """Extend the lease, so that it ends `seconds` from now.
 
-    `quota` is the new limit in bytes for the clone's own data. With `quota` but without `seconds`, the lease is not
-    changed.
+    The default for `seconds` is `clones.ttl`. A lease that ends later is not changed. `quota` is the new limit in bytes
+    for the clone's own data. With `quota` but without `seconds`, the lease is not changed.
     """
     longer = copy_properties.extension(settings, seconds, host.latest())
 

@@ -134,8 +134,9 @@ def ensure(
 
 
 def masks_at_start(settings: Settings, info: CloneInfo) -> bool:
-    """Return whether the clone must be masked at its first start. This is the case if masking is required and its
-    source is not masked.
+    """Return whether the clone must be masked at its first start.
+
+    This is the case if masking is required and its source is not masked.
     """
     rules = rules_of_clone(settings, info)
     origins = _origins(info.volumes.values()) if rules else []

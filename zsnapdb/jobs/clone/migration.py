@@ -79,9 +79,7 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True)
 class PlannedLoad:
-    """The load to replay: the transactions that production committed in a number of seconds after a snapshot set,
-    according to its binlogs.
-    """
+    """The load to replay: the transactions that production committed in some seconds after a snapshot set."""
 
     manifest: Manifest
     step: Replay

@@ -80,10 +80,10 @@ class ResetIntention:
 
 @dataclass(frozen=True)
 class ResetClone:
-    """A clone after a reset. It says how many rows were undone, how many seconds a swap took, or that the data was
-    replaced.
+    """A clone after a reset.
 
-    For `reason`, see `ResetIntention`.
+    It says how many rows were undone, how many seconds a swap took, or that the data was replaced. For `reason`, see
+    `ResetIntention`.
     """
 
     info: CloneInfo

@@ -46,8 +46,9 @@ class UndoProof:
 
 
 def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[RowChange]) -> UndoProof:
-    """Test the statements that undo a transaction. `logged` contains the transaction's changes as recorded in the
-    binlog.
+    """Test the statements that undo a transaction.
+
+    `logged` contains the transaction's changes as recorded in the binlog.
 
     Raises:
         PreflightError: a table had another definition when the transaction ran, one of the three states cannot be

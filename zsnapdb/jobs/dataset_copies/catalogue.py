@@ -326,11 +326,11 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Verb(Generic[C, P, R]):
-    """A command on a copy. The plan of a command uses the copy that `seen` yields. Its run uses the locked copy that
-    `held` yields.
+    """A command on a copy.
 
-    `decide` returns the plan and the function that executes the plan. `decide` itself changes nothing. Errors of `plan`
-    and `run` come from `decide`.
+    The plan of a command uses the copy that `seen` yields. Its run uses the locked copy that `held` yields. `decide`
+    returns the plan and the function that executes the plan. `decide` itself changes nothing. Errors of `plan` and
+    `run` come from `decide`.
     """
 
     seen: Callable[[], AbstractContextManager[C]]

@@ -18,8 +18,9 @@ from zsnapdb.planning.server_facts import ServerFacts
 
 @dataclass(frozen=True)
 class VolumeFacts:
-    """A volume of an instance. It contains ZFS properties as `zfs get -Hp` prints them, and the kinds of files on the
-    volume.
+    """A volume of an instance.
+
+    It contains ZFS properties as `zfs get -Hp` prints them, and the kinds of files on the volume.
     """
 
     dataset: str

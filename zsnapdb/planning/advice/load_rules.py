@@ -1,6 +1,4 @@
-"""Estimates the effects of changes: a larger buffer pool, ARC or L2ARC, a log device, another record size or
-compressor. Pure.
-"""
+"""Estimates the effects of another size of buffer pool, ARC, L2ARC or records, a log device or compressor. Pure."""
 
 from __future__ import annotations
 

@@ -382,9 +382,7 @@ _NEEDS = {
     "drill": ("server program", "drill", "plugins"),
     "clone": ("server program", "plugins"),
 }
-"""For each emergency command, the findings that show why zsnapdb would refuse the command, or why it needs more
-arguments.
-"""
+"""For each emergency command, the findings that show why zsnapdb would refuse it, or why it needs more arguments."""
 
 
 def possible(findings: Iterable[FitnessFinding]) -> FitnessFinding:

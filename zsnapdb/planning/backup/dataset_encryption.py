@@ -84,10 +84,10 @@ def judge_sent(
 
 
 def judge_archiving(is_encrypted: bool, *, is_encrypting: bool) -> list[FitnessFinding]:
-    """Return a warning if the archive refuses binlogs that are encrypted on the host, because the repository would not
-    encrypt them.
+    """Return a warning if the archive refuses the server's binlogs.
 
-    Backups are possible without the archive, but restores to a point in time need the archive.
+    It refuses binlogs that are encrypted on the host if the repository would not encrypt them. Backups are possible
+    without the archive, but restores to a point in time need the archive.
     """
     if not is_encrypted or is_encrypting:
         return []
@@ -120,8 +120,7 @@ def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[
 
 
 def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEncryption) -> list[FitnessFinding]:
-    """Return an error finding if the key of the target dataset is not loaded, and a warning if the volumes would be
-    received unencrypted.
+    """Return an error finding if the target's key is not loaded, and a warning if volumes would become unencrypted.
 
     `encrypted` contains the volumes that were encrypted on the source. `at_rest` is the encryption of `parent`, which
     received datasets inherit (zfs-receive(8)).

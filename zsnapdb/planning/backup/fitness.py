@@ -180,8 +180,7 @@ class BlockSizes:
 
 _WITHOUT_ROWS = "after a restore, load these rows again from where they come from"
 _ATOMIC_REWRITE = (2, 2)
-"""The first OpenZFS release in which a write that spans several records is one transaction (dmu_tx, commit b0cbc1aa9a).
-"""
+"""The first OpenZFS release in which a write across several records is one transaction (dmu_tx, commit b0cbc1aa9a)."""
 
 
 def ok(what: str, detail: str) -> FitnessFinding:
@@ -381,8 +380,9 @@ def judge_placement(
 
 
 def repairs_torn_pages(facts: ServerFacts) -> bool:
-    """Return whether crash recovery repairs a partly written page. With DETECT_ONLY (MySQL 8.0.30+), recovery detects
-    such a page but does not repair it.
+    """Return whether crash recovery repairs a partly written page.
+
+    With DETECT_ONLY (MySQL 8.0.30+), recovery detects such a page but does not repair it.
     """
     return facts.variables.get("innodb_doublewrite", "ON").upper() not in ("OFF", "0", "DETECT_ONLY")
 
@@ -453,8 +453,9 @@ def judge(view: OtherView) -> FitnessFinding:
 def judge_state(
     folders: Iterable[str], mounts: Sequence[MountedFilesystem], *, is_container: bool
 ) -> list[FitnessFinding]:
-    """Return a finding if one of the server's folders is in the root file system of a container. Outside a container,
-    return no finding.
+    """Return a finding if one of the server's folders is in the root file system of a container.
+
+    Outside a container, return no finding.
     """
     if not is_container:
         return []

@@ -17,11 +17,11 @@ from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
 
 _ROW_VERSION_FLAW = ((8, 0, 29), (8, 0, 32))
-"""MySQL releases whose redo log is unreliable for tables with row versions: the first such release, and the first later
-release without the flaw.
+"""The MySQL releases whose redo log is unreliable for tables with row versions.
 
-Percona XtraBackup refuses these releases and accepts 8.0.32. Percona Server never had the flaw: 8.0.29-21 was released
-with the fix (XtraBackup 8.0 manual, "Found tables with row versions").
+The pair contains the first such release, and the first later release without the flaw. Percona XtraBackup refuses these
+releases and accepts 8.0.32. Percona Server never had the flaw: 8.0.29-21 was released with the fix (XtraBackup 8.0
+manual, "Found tables with row versions").
 """
 
 
@@ -40,9 +40,7 @@ def row_versions_are_flawed(flavour: Flavour, release: tuple[int, ...]) -> bool:
 
 
 def has_flawed_row_versions(facts: ServerFacts) -> bool:
-    """Return whether crash recovery of tables is unreliable, because the server has a flawed release and tables with
-    row versions.
-    """
+    """Return whether crash recovery of tables is unreliable: tables have row versions, and the release is flawed."""
     return facts.row_versions > 0 and row_versions_are_flawed(facts.flavour, facts.release) and not facts.is_percona
 
 
@@ -122,9 +120,7 @@ class LockProperties:
         return (f"it does not stop changes to tables of other engines: {listing(others)}",) if others else ()
 
     def is_enough(self, facts: ServerFacts) -> bool:
-        """Return whether the server would grant the lock, and whether a snapshot under the lock would be a consistent
-        backup.
-        """
+        """Return whether the server would grant the lock, and a snapshot under it would be a consistent backup."""
         return self.is_known_to(facts) and self.refused(facts) is None and not self.shortcomings(facts)
 
 

@@ -48,10 +48,10 @@ def mount_of(path: str, mounts: Sequence[MountedFilesystem]) -> MountedFilesyste
 def mount_points(
     volumes: Mapping[str, str], mounts: Sequence[MountedFilesystem], paths: Sequence[NamedPath]
 ) -> dict[str, str]:
-    """Return the mount point of each volume (role to dataset). If the server uses a mount of the volume, this is its
-    mount point, otherwise that of the volume's last mount.
+    """Return the mount point of each volume (role to dataset).
 
-    A dataset may be mounted several times. A bind mount of its root, for example for a container, looks like any other
+    If the server uses a mount of the volume, this is its mount point, otherwise that of the volume's last mount. A
+    dataset may be mounted several times. A bind mount of its root, for example for a container, looks like any other
     mount.
     """
     whole = [mount for mount in mounts if mount.fstype == "zfs" and not mount.is_bind]

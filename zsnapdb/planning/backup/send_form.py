@@ -143,8 +143,9 @@ WANTED_ROWS = 650_000
 The limit is lower than MOST_ROWS, because size estimates are some percent too low.
 """
 WINDOW = 224 << 20
-"""The maximum number of uncompressed bytes of all chunks in memory together. It applies if zsnapdb has chosen a larger
-chunk size.
+"""The maximum number of uncompressed bytes of all chunks in memory together.
+
+It applies if zsnapdb has chosen a larger chunk size.
 """
 _MIB = 1 << 20
 _LARGEST = 1 << 30

@@ -90,8 +90,7 @@ def has_all_of(newest: KnownArchived, local: Sequence[ServerBinlog]) -> bool:
 
 
 def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
-    """Return whether a file that starts at the GTIDs `previous` continues an archive that has reached the GTIDs
-    `reached`.
+    """Return whether a file that starts at the GTIDs `previous` continues an archive that ended at `reached`.
 
     MariaDB may have forgotten domains between the two files (FLUSH … DELETE_DOMAIN_ID).
     """

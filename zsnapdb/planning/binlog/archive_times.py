@@ -20,8 +20,9 @@ It includes the rounding of the server's time to seconds.
 """
 
 _AHEAD = 300 * _SECOND
-"""The maximum number of microseconds by which a commit time may be in the future. If it is further ahead, a clock is
-considered wrong.
+"""The maximum number of microseconds by which a commit time may be in the future.
+
+If it is further ahead, a clock is considered wrong.
 """
 
 _FAILOVERS = (EndKind.LOST_IN_FAILOVER, EndKind.UNPROVEN_FAILOVER)
@@ -74,10 +75,10 @@ def is_worth_recording(last: LastRecord | None, until: int, interval: float, arc
 
 
 def record_interval(objectives: ObjectiveSettings) -> float:
-    """Return the seconds between two records. This is a third of the shortest time after which an archive objective
-    warns.
+    """Return the seconds between two records.
 
-    With this interval, an idle server keeps meeting its objectives.
+    This is a third of the shortest time after which an archive objective warns. With this interval, an idle server
+    keeps meeting its objectives.
     """
     limits = [limit for limit in (objectives.archive_lag, objectives.rpo) if limit is not None]
     return min(INTERVAL, *(limit * objectives.warn_at / 3 for limit in limits)) if limits else INTERVAL
@@ -169,8 +170,9 @@ TOLERANCE = 2 * _SECOND
 An event contains the time at which its statement started, in whole seconds.
 """
 MOST_STRETCHES = 256
-"""The maximum number of stretches (see `Stretch`) in the description of a binlog. If there are more, neighbours are
-joined.
+"""The maximum number of stretches (see `Stretch`) in the description of a binlog.
+
+If there are more, neighbours are joined.
 """
 
 
@@ -205,8 +207,7 @@ class Sighting:
 
 
 def sighting_between(before: ArchiverObservation | None, after: ArchiverObservation) -> Sighting:
-    """Return bounds of the commit times of the transactions that the archiver found at `after`, but not yet at
-    `before`.
+    """Return bounds of the commit times of transactions that the archiver found at `after`, but not yet at `before`.
 
     If the clock of the host was set in between, the bounds include all times that the clock is known to have shown.
     """

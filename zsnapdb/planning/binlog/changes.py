@@ -184,10 +184,10 @@ class TableFilter:
         return is_schema and self.table.casefold() == table.casefold()
 
     def may_be_in(self, statement: LoggedStatement) -> bool:
-        """Return whether a statement may affect the table. It may if its text is truncated, or if its text contains the
-        table name as a word.
+        """Return whether a statement may affect the table.
 
-        The text must also contain the schema name, unless the schema is the default schema of the statement.
+        It may if its text is truncated, or if its text contains the table name as a word. The text must also contain
+        the schema name, unless the schema is the default schema of the statement.
         """
         is_default = self.schema is None or self.schema.casefold() == statement.schema.casefold()
         names = [self.table] if is_default or self.schema is None else [self.table, self.schema]

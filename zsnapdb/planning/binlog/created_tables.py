@@ -65,8 +65,7 @@ class RecordedTable:
 
 @dataclass(frozen=True)
 class EngineStop:
-    """A change of the default engine before the transaction at `offset` in the file `number` of the replay (counted
-    from 1).
+    """A change of the default engine before the transaction at `offset` of the replay's file `number` (from 1).
 
     The default row format of InnoDB becomes `row_format`. `database` gets `collation`, but only for this transaction.
     """
@@ -105,9 +104,7 @@ def fits(engine: str, is_transactional: bool | None) -> bool:
 
 @dataclass(frozen=True)
 class Defaults:
-    """The defaults of a server: the engine of tables created without ENGINE, and the row format of InnoDB tables
-    created without ROW_FORMAT.
-    """
+    """The default engine of tables created without ENGINE, and the row format of InnoDB tables without ROW_FORMAT."""
 
     engine: str
     row_format: str = "dynamic"

@@ -40,8 +40,9 @@ _TOKEN = re.compile(
     r"""|(?P<name>`(?:[^`]|``)*`)|(?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")|(?P<word>[\w$]+)|(?P<mark>.)""",
     re.DOTALL,
 )
-"""The pattern of a token of a statement. The server executes the content of version comments, so only their delimiters
-are skipped.
+"""The pattern of a token of a statement.
+
+The server executes the content of version comments, so only their delimiters are skipped.
 """
 _CONCERNS = re.compile(r"\b(EVENT|DATABASE|SCHEMA)\b", re.IGNORECASE)
 _VERB = re.compile(r"\b(CREATE|ALTER|DROP)\b", re.IGNORECASE)
@@ -99,8 +100,9 @@ class _Reader:
 
 
 def follow(states: EventStates, schema: str, statement: str) -> None:
-    """Change the states of the events in `states` as the statement changed them on the source. `schema` is the
-    session's default schema.
+    """Change the states of the events in `states` as the statement changed them on the source.
+
+    `schema` is the session's default schema.
     """
     if _CONCERNS.search(statement) is None or _VERB.search(statement) is None:
         return

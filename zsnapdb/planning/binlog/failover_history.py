@@ -34,10 +34,9 @@ def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
 def failback(
     files: Sequence[RouteFile], at: int, histories: Sequence[History], reached: Gtids | None
 ) -> RouteEnd | None:
-    """Return the end of a route in its newest file if an earlier history of another server contains later transactions;
-    else None.
+    """Return the end of a route in its newest file if another server's earlier history has later transactions.
 
-    A route never returns to an earlier history.
+    Otherwise return None. A route never returns to an earlier history.
     """
     here = files[at]
     if reached is None or not is_some(reached):

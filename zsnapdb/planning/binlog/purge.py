@@ -40,8 +40,7 @@ class Expiry:
 
 @dataclass(frozen=True)
 class PurgePlan:
-    """The plan of a purge: the binlogs to remove, oldest first, the reason why the next binlog is kept, and warnings
-    for the user.
+    """The plan of a purge: the binlogs to remove, oldest first, why the next binlog is kept, and warnings.
 
     `unread` contains the binlogs whose archived copies must be read before the removal.
     """
@@ -53,8 +52,7 @@ class PurgePlan:
 
 
 def ages_of(written: Sequence[float], time: RemovalTime) -> list[float]:
-    """Return, for each binlog, the minimum number of seconds that have passed since the last write to it, oldest binlog
-    first.
+    """Return the minimum number of seconds since the last write to each binlog, oldest binlog first.
 
     `written` contains the times of the last writes (seconds since 1970), which may come from a wrong clock. If a time
     is earlier than that of the previous binlog, the time of the previous binlog is used. A time in the future is

@@ -86,8 +86,9 @@ class RouteEnd:
 
 
 def only_by_times(what: str) -> RouteEnd:
-    """Return the end of a route that seems to be the newest state. Only times show that `what` is older than this
-    state.
+    """Return the end of a route that seems to be the newest state.
+
+    Only times show that `what` is older than this state.
     """
     return RouteEnd(EndKind.NEWEST, f"nothing newer is archived, but only times show that {what} is older")
 
@@ -139,8 +140,7 @@ class ArchiveState:
         return time if self.read_at is None else min(time, self.read_at)
 
     def damage_after(self, file: RouteFile, following: RouteFile | None) -> RouteEnd | None:
-        """Return the end of a route at a file if the data that follows in the file's incarnation is unreadable; else
-        None.
+        """Return the end of a route at a file if the data after it in the file's incarnation is unreadable; else None.
 
         `following` is the next readable file of the incarnation, or None if the file is the last.
         """

@@ -336,10 +336,9 @@ def _prepared(expression: str) -> list[str]:
 
 
 ExactRow = tuple[bytes | None, ...]
-"""The values of the `exact_values` expressions for all columns of a row, as a server returns them. It is empty if the
-row does not exist.
+"""The values of the `exact_values` expressions for all columns of a row, as a server returns them.
 
-If the table has no primary key, it contains only the number of equal rows.
+It is empty if the row does not exist. If the table has no primary key, it contains only the number of equal rows.
 """
 
 
@@ -378,9 +377,7 @@ class RowQuestion:
 
 @dataclass(frozen=True)
 class StateBefore:
-    """The state directly before the transaction: the definitions of the changed tables, and the former values of each
-    changed row.
-    """
+    """The state directly before the transaction: the definitions of changed tables, and each changed row."""
 
     shapes: tuple[TableShape, ...]
     questions: tuple[RowQuestion, ...]
@@ -442,8 +439,9 @@ def referring(question: RowQuestion, key: ForeignKey, child: TableShape) -> str:
 def proven_changes(
     asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
 ) -> tuple[RowChange, ...]:
-    """Return the row changes, as the differences between the rows before and after the transaction. Each row occurs
-    once.
+    """Return the row changes, as the differences between the rows before and after the transaction.
+
+    Each row occurs once.
     """
     found: dict[tuple[object, ...], RowChange] = {}
     for question, then, left in zip(asked, before, after, strict=True):
@@ -472,8 +470,9 @@ def _number(exact: ExactRow) -> int:
 def count_difference(
     logged: Sequence[RowChange], asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
 ) -> str | None:
-    """For tables without a primary key, return a difference between binlog and clones in the number of equal rows; None
-    if there is none.
+    """Return a difference between binlog and clones in the number of equal rows; None if there is none.
+
+    Only tables without a primary key are compared.
     """
     counts: Counter[RowQuestion] = Counter()
     for change in logged:

@@ -34,8 +34,9 @@ def is_branch_name(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Branches:
-    """The branches of a clone by name, and the clone's current branch. Each branch has its head ("" if the branch has
-    no commit).
+    """The branches of a clone by name, and the clone's current branch.
+
+    Each branch has its head ("" if the branch has no commit).
     """
 
     current: str = FIRST
@@ -106,7 +107,9 @@ def current_of(text: str) -> str | None:
 
 
 def refuse_new(branches: Branches, name: str) -> None:
-    """Raise UsageError if the name is invalid, ExistsError if a branch has this name, PreflightError if the clone has
+    """Raise an error if the clone cannot get a branch with this name.
+
+    It is UsageError if the name is invalid, ExistsError if a branch has this name, and PreflightError if the clone has
     too many branches.
     """
     if not is_branch_name(name):

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from zsnapdb.base.errors import ConsistencyError, UsageError
 
 _VIA = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%-]{0,253}")
-"""A host, USER@HOST, or a name in ssh_config(5). It must not begin with `-`, because ssh treats such an argument as an
-option.
+"""A host, USER@HOST, or a name in ssh_config(5).
+
+It must not begin with `-`, because ssh treats such an argument as an option.
 """
 _ADDRESS = re.compile(r"[0-9A-Za-z][0-9A-Za-z.%-]{0,253}|[0-9A-Fa-f:.]{2,45}")
 _EVERY = ("*", "::", "0.0.0.0")  # noqa: S104 - it is recognised, and not listened on

@@ -208,8 +208,7 @@ def grants(
 
 
 class ServerProfile(StrEnum):
-    """The size of a clone's server. With `tiny`, many servers fit on a host; `normal` uses the size in server.options.
-    """
+    """The size of a clone's server: with `tiny`, many servers fit on a host; `normal` is as in server.options."""
 
     TINY = "tiny"
     NORMAL = "normal"

@@ -1,5 +1,4 @@
-"""Chooses the ports that clones keep, reads the routes of these ports from HAProxy's answers, and builds commands for
-HAProxy.
+"""Chooses the ports that clones keep, reads their routes from HAProxy's answers, and builds HAProxy commands.
 
 Pure.
 """

@@ -263,8 +263,9 @@ def require_within_age(lease: CloneLease, before: CloneLease | None, begun: date
 
 
 def end_of_age(begun: datetime, most: float) -> datetime:
-    """Return the time until which data that was first cloned at `begun` may exist. This is `most` seconds after
-    `begun`.
+    """Return the time until which data that was first cloned at `begun` may exist.
+
+    This is `most` seconds after `begun`.
     """
     return begun + timedelta(seconds=most) if begun < FOREVER - timedelta(seconds=most) else FOREVER
 

@@ -172,11 +172,10 @@ def histories_to_drop(tables: Collection[CatalogueTable], keep: Collection[str])
 def needs_rebuild(
     tables: Collection[CatalogueTable], rebuild: str, keep_history: Collection[str], changes: Changes
 ) -> list[CatalogueTable]:
-    """Return the tables to rebuild, so that no old row stays in their free space. These are the changed tables, or all
-    tables if `rebuild` is "all".
+    """Return the tables to rebuild, so that no old row stays in their free space.
 
-    The result contains no tables of the server itself, no sequences (they contain only numbers) and no tables without
-    rows in files.
+    These are the changed tables, or all tables if `rebuild` is "all". The result contains no tables of the server
+    itself, no sequences (they contain only numbers) and no tables without rows in files.
 
     Raises PreflightError if masking changed a table whose history is kept, because the history contains the unmasked
     rows.

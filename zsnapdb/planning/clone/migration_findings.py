@@ -17,8 +17,7 @@ from zsnapdb.planning.sql_quoting import TableName
 
 @dataclass(frozen=True)
 class RecordedTransaction:
-    """A transaction of the recorded load: its relay log, its end in that log, and the time at which it is due after the
-    load's start.
+    """A transaction of the recorded load: its relay log, its end in that log, and when it is due after the start.
 
     Relay logs are numbered from 1. `end` is in bytes. `due` is in seconds, at the speed of production.
     """

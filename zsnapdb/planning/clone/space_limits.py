@@ -53,8 +53,7 @@ def received_quota(plain_bytes: int, ratio: float = 1.0) -> int:
 
 
 def objection_to_set(needed: int, free: int, floor: int) -> str | None:
-    """Return why a set of `needed` bytes may not be received; None if the pool keeps `clones.free_floor` free even with
-    the set.
+    """Return why a set of `needed` bytes may not be received; None if `clones.free_floor` stays free with the set.
 
     The text does not contain the free space, because that would reveal how much other subjects use.
     """

@@ -1,7 +1,6 @@
 """The jobs of a fleet: their messages, their progress texts, the action after an attempt, and the decisions of a host.
-Pure.
 
-A host decides about a request by its own configuration, not by the content of the request.
+Pure. A host decides about a request by its own configuration, not by the content of the request.
 """
 
 from __future__ import annotations
@@ -206,8 +205,9 @@ def job_name(verb: FleetVerb, instance: str) -> JobName:
 
 
 def is_shared(name: JobName, own: WorkerSettings) -> bool:
-    """Return whether both the fleet and the agent may start the job. The agent starts it only if the fleet does not
-    start it.
+    """Return whether both the fleet and the agent may start the job.
+
+    The agent starts it only if the fleet does not start it.
     """
     return name.kind is JobKind.BACKUP and own.fallback == "agent" and FleetVerb.BACKUP in own.verbs
 
@@ -226,8 +226,9 @@ class Refusal:
 
 
 def decide_deferral(request: JobRequest) -> JobVerdict:
-    """Return the next action for a job that this host cannot do now: another host does it at once, or this host does it
-    later.
+    """Return the next action for a job that this host cannot do now.
+
+    Either another host does the job at once, or this host does it later.
     """
     return JobVerdict.ELSEWHERE if request.host is None else JobVerdict.AGAIN
 

@@ -21,12 +21,9 @@ from zsnapdb.planning.health.objectives import Health, Judgement, Objective, Ver
 HEARD = "heard"
 """The name of the judgement whether a host is silent."""
 _CLOCKS = 300.0
-"""The allowed difference between clocks, in seconds. A sign of life that is further in the future than this is ignored.
-"""
+"""The allowed difference between clocks, in seconds. A sign of life further in the future is ignored."""
 NOT_JUDGED = ("copies", "immutable_for")
-"""Objectives that the fleet view does not judge, because they need another repository or a request for each object's
-lock.
-"""
+"""Objectives that the fleet view does not judge: they need another repository or a request for each object's lock."""
 
 
 @dataclass(frozen=True)
@@ -168,10 +165,9 @@ def newest_sign(times: Iterable[datetime | None], at: datetime) -> datetime | No
 
 
 def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[HostState, ...]:
-    """Return every host that a backup mentions. Silent hosts come first. Hosts that are equal in this respect are
-    ordered by name.
+    """Return every host that a backup mentions.
 
-    `within` is in seconds.
+    Silent hosts come first. Hosts that are equal in this respect are ordered by name. `within` is in seconds.
     """
     heard: dict[str, list[datetime | None]] = {}
     for facts in known:

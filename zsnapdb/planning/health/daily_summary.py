@@ -1,4 +1,5 @@
 """Summarises recorded runs by day: the successful runs, and the longest pauses between backups and between drills.
+
 Pure.
 """
 
@@ -70,8 +71,9 @@ class JudgedDay:
 
 
 def judge_day(day: ReportedDay, objectives: ObjectiveSettings) -> JudgedDay:
-    """Return the day with the two objectives that the recorded runs can prove for a whole day: the age of the newest
-    backup, and the age of the newest drill.
+    """Return the day with the two objectives that recorded runs can prove for a whole day.
+
+    These limit the ages of the newest backup and the newest drill.
     """
     ages = (
         (Objective.BACKUP_AGE, objectives.backup_age, day.longest_without_backup),

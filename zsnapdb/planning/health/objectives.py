@@ -19,8 +19,7 @@ from zsnapdb.planning.trial.drill import Timing, expected_seconds
 _CLOCKS = 300.0
 """An age is considered wrong if its fact is more than this many seconds in the future."""
 _FAR = 86_400.0
-"""An objective is broken if its fact is further in the future than both this number of seconds and the objective's
-limit.
+"""An objective breaks if its fact is further in the future than both this number of seconds and its limit.
 
 Without this rule, a backup made while the clock was a year ahead could prevent an alarm for a year.
 """

@@ -19,9 +19,10 @@ _MOST = {DRILLS: 400, CHECKS: 50, MARKS: 50, PINS: 1000}
 """The maximum number of recorded documents per kind. Readers need only the newest documents."""
 _MOST_ELSEWHERE = 10_000
 _MOST_REPLACED = 8
-"""The maximum number of recorded documents for a place where each new document replaces the former one. The host
-records a new document before the replacement. Readers find the former document until the replacement, and after some
-killed runs.
+"""The maximum number of recorded documents for a place where each new document replaces the former one.
+
+The host records a new document before the replacement. Readers find the former document until the replacement, and
+after some killed runs.
 """
 
 Place = Annotated[str, Field(pattern=r"^[a-z]+(/[A-Za-z0-9_.-]+){0,2}$", max_length=400)]

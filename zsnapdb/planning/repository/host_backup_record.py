@@ -139,8 +139,9 @@ class BackupRecord(RecordPart):
     sequence: SequenceNumber | None = None
     """The greatest sequence number that this host assigned to a document of the instance in the repository."""
     abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
-    """The backups that a pool made before an older copy of the pool replaced it. Each has the transaction group of the
-    pool's next backup.
+    """The backups that a pool made before an older copy of the pool replaced it.
+
+    Each has the transaction group of the pool's next backup.
     """
     unread: tuple[BackupId, ...] = ()
     """The backups whose manifests were unreadable when this host adopted the backups of another host."""
@@ -225,8 +226,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": stored})
 
     def stored_after(self, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
-        """Return the ids of the backups that were made later than a given set of this host, and contain other
-        snapshots.
+        """Return the ids of the backups that are later than a given set of this host and contain other snapshots.
 
         If the record contains the set, the order of the record is used, otherwise the transaction groups of the pool.
         Backups of another pool are considered later if the record contains an earlier backup of this pool. If no
@@ -331,8 +331,9 @@ class StoredKind(StrEnum):
     OTHER_REPOSITORY = "other-repository"
     RECORD_UNREADABLE = "record-unreadable"
     NOT_COMPARED = "not-compared"
-    """Kind of a finding that this account may not read this host's record, so that a loss of backups would not be
-    noticed.
+    """Kind of a finding that this account may not read this host's record.
+
+    A loss of backups would therefore not be noticed.
     """
     OTHER_WRITER = "other-writer"
     FROM_FUTURE = "from-the-future"

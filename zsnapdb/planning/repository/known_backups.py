@@ -68,9 +68,7 @@ def trust_hint(repository: str) -> str:
 
 
 def signing_note(encryption: EncryptionSettings, repository: str) -> str:
-    """Return the warning that this host does not sign its documents; "" if this host signs them, or only reads the
-    repository.
-    """
+    """Return the warning that this host does not sign documents; "" if it signs them, or only reads the repository."""
     match SigningState.of(encryption):
         case SigningState.NONE:
             return 'this host signs nothing (signing = "none"): it believes whoever can write to the repository'

@@ -239,13 +239,12 @@ class LocalSet:
 def decide_local(
     sets: Sequence[LocalSet], rules: KeepRules, now: datetime, *, is_sure: bool = False, unsure: Collection[str] = ()
 ) -> tuple[Decision, ...]:
-    """Return the decision for each set of `zsnapdb snapshot` whether it is removed at `now`, with the reason, in the
-    order of the sets.
+    """Return the decisions whether the sets of `zsnapdb snapshot` are removed at `now`, in the order of the sets.
 
-    `sets` are ordered oldest first. A set with users stays. An incomplete set does not take the place of a complete set
-    under the rules. It stays as long as a complete set in its place would stay, because it may contain all volumes that
-    existed when it was created. `is_sure` says that a time in the future is wrong. `unsure` contains the sets that were
-    created while the clock may have been behind.
+    Each decision has a reason. `sets` are ordered oldest first. A set with users stays. An incomplete set does not take
+    the place of a complete set under the rules. It stays as long as a complete set in its place would stay, because it
+    may contain all volumes that existed when it was created. `is_sure` says that a time in the future is wrong.
+    `unsure` contains the sets that were created while the clock may have been behind.
     """
     in_use = {one.backup_id: ", ".join(one.users) for one in sets if one.users}
     known = RetentionFacts(in_use=in_use, is_sure=is_sure, unsure=unsure)

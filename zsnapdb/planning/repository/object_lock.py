@@ -1,5 +1,4 @@
-"""Decides when the locks of stored objects must be extended, and where the locks conflict with the bucket or the
-policy.
+"""Decides when locks of stored objects must be extended, and where locks conflict with the bucket or the policy.
 
 Pure.
 """
@@ -12,8 +11,9 @@ from enum import Enum
 
 DAY = 86400.0
 _SLACK = 0.5
-"""The fraction of the period by which an extended lock is longer than needed, so that the next backups need not extend
-it again.
+"""The fraction of the period by which an extended lock is longer than needed.
+
+So the next backups need not extend the lock again.
 """
 
 

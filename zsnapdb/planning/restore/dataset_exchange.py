@@ -108,8 +108,7 @@ class Inside:
 
 
 def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[tuple[str, str]]) -> list[Inside]:
-    """Return the datasets and mounts below the replaced datasets that an exchange would move away without a
-    replacement.
+    """Return datasets and mounts below the replaced datasets that an exchange would move away without replacement.
 
     `places` maps the dataset of each volume to its mount point. `below` contains all datasets below these datasets.
     `mounts` contains the path and source of every mount on this host.

@@ -149,8 +149,9 @@ def left_history_error(instance: str, restore_id: str, last: str, backup_id: str
 
 
 def refusal(requested: str, instead: str, newer: Sequence[str]) -> DamagedError:
-    """Return the error that says which newer items prevent the restore. `instead` is a text about the older state that
-    can be reached.
+    """Return the error that says which newer items prevent the restore.
+
+    `instead` is a text about the older state that can be reached.
     """
     shown = [*newer[:_SHOWN], *([f"and {len(newer) - _SHOWN} more"] if len(newer) > _SHOWN else [])]
     return DamagedError(

@@ -280,8 +280,7 @@ class _Search:
 
 
 def find_stop(choice: RestoreRoute, start: int, scan: Scan, now: datetime) -> Stop:
-    """Return the place at which a replay to a time stops: the index of the file in the choice, and the offset in the
-    file.
+    """Return the place at which a replay to a time stops: the file's index in the choice, and the offset in the file.
 
     The replay begins at the offset `start` of the choice's first file. Raises AmbiguousPointError if transactions
     around the time have unknown commit times. The error lists the nearest transactions with known times.

@@ -238,9 +238,7 @@ class QueriedReader:
 def sentence(
     note: ReaderNote, reader: NotedReader, seen: ObservedReaders | None, asked: QueriedReader | None
 ) -> str | None:
-    """Return the warning about a recorded reader; None if the server certainly has all transactions that the reader
-    has.
-    """
+    """Return the warning about a recorded reader; None if the server certainly has all the reader's transactions."""
     if asked is not None and asked.lacking == "":
         return None
     read = f"{reader.who} read the binlogs before the server was put back at {note.at:%Y-%m-%d %H:%M} UTC"

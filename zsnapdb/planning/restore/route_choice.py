@@ -89,11 +89,10 @@ class ArchiveView:
         return state if is_own else replace(state, complete=())
 
     def routes(self, state: ArchiveState) -> Callable[[BackupPoint], Route | None]:
-        """Return a function that finds a backup's route in this view. The function returns None if the route does not
-        reach the view's history.
+        """Return a function that finds a backup's route in this view.
 
-        A backup of a later history may seem to belong to this history. The backup's route through the whole archive
-        shows its real history.
+        The function returns None if the route does not reach the view's history. A backup of a later history may seem
+        to belong to this history. The backup's route through the whole archive shows its real history.
         """
         own, whole = RouteMap(self.files, state), RouteMap(self.whole, state)
 
@@ -152,8 +151,7 @@ def _view(
 
 
 def is_same(one: RestoreRoute, other: RestoreRoute, point: datetime | Gtids) -> bool:
-    """Return whether both routes lead to the same state, or whether route `other` passes through the end state of route
-    `one`.
+    """Return whether both routes lead to the same state, or route `other` passes through the end of route `one`.
 
     After a server was set back, a file may be archived twice, and one copy may be shorter. Both copies have the same
     transactions up to the end of the shorter copy.

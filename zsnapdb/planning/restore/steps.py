@@ -288,9 +288,7 @@ class MountPart:
 
 @dataclass(frozen=True)
 class MountVolumes:
-    """Compare the GUIDs of the received snapshots with the plan, set the recorded properties, and mount the volumes,
-    outermost first.
-    """
+    """Compare the received snapshots' GUIDs with the plan, set properties, and mount the volumes, outermost first."""
 
     parts: tuple[MountPart, ...]
     kind: Literal["mount"] = "mount"
@@ -436,9 +434,7 @@ class VolumeCheck:
 
 @dataclass(frozen=True)
 class CheckVolumes:
-    """Compare GUIDs and sizes of the received zvols with the plan, set the recorded properties, and wait for the zvols'
-    devices.
-    """
+    """Compare GUIDs and sizes of the received zvols with the plan, set the properties, and wait for the devices."""
 
     parts: tuple[VolumeCheck, ...]
     kind: Literal["check-volumes"] = "check-volumes"

@@ -74,8 +74,9 @@ _REFUSED = frozenset(
         "bootstrap",
     )
 )
-"""Options that a configuration may not set, because later lines cannot override them. They open a port, run statements,
-write elsewhere or let anyone log in.
+"""Options that a configuration may not set, because later lines cannot override them.
+
+They open a port, run statements, write elsewhere or let anyone log in.
 """
 
 
@@ -312,8 +313,9 @@ _CHUNK = 128 << 20
 _OF_FREE = 0.5
 """The fraction of free memory for the buffer pool. The rest is for the ARC during a receive, and for production."""
 _UNKNOWN = 8 << 30
-"""The upper bound in bytes of the buffer pool if the backup, like older backups, does not record the size of the
-server's buffer pool.
+"""The upper bound of the buffer pool in bytes if the backup does not record the source's size.
+
+Older backups do not record it.
 """
 _OF_LIMIT = 0.6
 """The fraction of `server.memory` for the buffer pool. A server needs more memory than its buffer pool, and is killed
@@ -324,8 +326,7 @@ if it exceeds `server.memory`.
 def buffer_pool(
     options: Sequence[str], variables: Mapping[str, str], free: int | None, limit: int | None
 ) -> int | None:
-    """Return the buffer pool size in bytes if it must be larger than the default; None if the option file must not set
-    the size.
+    """Return the buffer pool size in bytes if it must exceed the default; None if the option must not be set.
 
     - `options`: the configured lines; if one of them sets the size, it has precedence
     - `variables`: the variables of the backup's server, whose size was sufficient
@@ -344,7 +345,9 @@ def buffer_pool(
 
 
 def current_buffer_pool(planned: int | None, now: int | None) -> int | None:
-    """Return the smaller of the planned and the current size. When a restore continues, less memory may be available.
+    """Return the smaller of the planned and the current size.
+
+    Less memory may be available when a restore continues. When a restore continues, less memory may be available.
     """
     return min(planned, now) if planned is not None and now is not None else None
 

@@ -1,5 +1,4 @@
-"""The sandbox of a server on a copy: the host paths that the server can see, and the checks that a running server is
-confined to it.
+"""The sandbox of a server on a copy: the host paths that the server can see, and checks of a running server.
 
 Pure.
 """
@@ -87,8 +86,7 @@ def sandbox_of(
 
 
 def is_shown(path: str, options: Sequence[str], reads: Sequence[str]) -> bool:
-    """Return whether a server in a sandbox with these options and additional readable files can see a file of the host.
-    """
+    """Return whether a server in a sandbox with these options and more readable files can see a file of the host."""
     return _is_in(
         normpath(path), [normpath(shown) for shown in (*_PROGRAMS, *_SETTINGS, *_absolute_paths(options), *reads)]
     )

@@ -379,8 +379,9 @@ OPTIONS = {
 """Options whose name differs from the name of the variable that they set."""
 
 _OWN = frozenset((VariableClass.PATH, VariableClass.IDENTITY, VariableClass.NETWORK, VariableClass.ACCESS))
-"""The classes of settings that a plan does not list. Every copy has its own paths, identity and network, and accepts
-writes.
+"""The classes of settings that a plan does not list.
+
+Every copy has its own paths, identity and network, and accepts writes.
 """
 
 _LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}

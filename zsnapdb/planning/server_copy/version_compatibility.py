@@ -62,8 +62,9 @@ class BackupVersion:
 
 @dataclass(frozen=True)
 class SeriesNeed:
-    """The backups of one series: their number, the newest backup, and the newest version of a server. A server program
-    must have at least this version.
+    """The backups of one series: their number, the newest backup, and the newest version of a server.
+
+    A server program must have at least this version.
     """
 
     flavour: Flavour

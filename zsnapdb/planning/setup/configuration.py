@@ -218,9 +218,7 @@ class ServerLogin:
 
 @dataclass(frozen=True)
 class ServerPlaces:
-    """The server program (if it is not in the usual folders), the systemd unit, and the file for a new server_id after
-    a rewind.
-    """
+    """The server program (if not in a usual folder), the systemd unit, and the file for a new server_id."""
 
     binary: str = ""
     server_id_file: str = ""

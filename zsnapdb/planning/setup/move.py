@@ -32,9 +32,7 @@ FRAGMENT = "zz-zsnapdb-zfs.cnf"
 
 @dataclass(frozen=True)
 class MovePlaces:
-    """The paths of a move: the new path of the old files, and the mount points of the outer dataset after the copy and
-    during the copy.
-    """
+    """The paths of a move: the old files' new path, and the outer dataset's mount points after and during the copy."""
 
     old: str
     mount: str
@@ -278,8 +276,9 @@ class MoveFacts:
 
 @dataclass(frozen=True)
 class MoveDecision:
-    """The next step of a move. If no step is possible, the step is None, and the decision contains the reason and a
-    hint.
+    """The next step of a move.
+
+    If no step is possible, the step is None, and the decision contains the reason and a hint.
     """
 
     step: MoveStep | None
@@ -373,8 +372,9 @@ def _copying(move: ServerMove, facts: MoveFacts) -> MoveDecision:
 
 
 def may_go_back(facts: MoveFacts) -> bool:
-    """Return whether the old files may be put back. They may only if no server runs on the copies and the copies never
-    changed.
+    """Return whether the old files may be put back.
+
+    They may only if no server runs on the copies and the copies never changed.
     """
     return (
         facts.runs is not ServedPlace.NEW

@@ -40,8 +40,9 @@ _ROOM = 1.2
 
 
 class SetupWay(StrEnum):
-    """How setup handles the files of the server. ADOPT does not move the files. MOVE creates datasets and copies the
-    files into them.
+    """How setup handles the files of the server.
+
+    ADOPT does not move the files. MOVE creates datasets and copies the files into them.
     """
 
     ADOPT = "adopt"

@@ -50,10 +50,10 @@ def _shuffled(items: Sequence[Sized], seed: int) -> list[Sized]:
 
 
 def sample_whole(items: Sequence[Sized], budget: int | None, seed: int) -> tuple[Sized, ...]:
-    """Return a selection of the items with at most `budget` bytes in total; all items if `budget` is None. If no item
-    fits, return the smallest.
+    """Return a selection of the items with at most `budget` bytes in total; all items if `budget` is None.
 
-    The same items, budget and seed always give the same result. With enough different seeds, every item is chosen.
+    If no item fits, return the smallest. The same items, budget and seed always give the same result. With enough
+    different seeds, every item is chosen.
     """
     if budget is None:
         return tuple(sorted(items, key=lambda item: item.name))
@@ -183,10 +183,10 @@ class Timing:
 
 
 def expected_seconds(kind: str, size: int, history: Sequence[Timing]) -> float | None:
-    """Return the expected duration of a step in seconds. It is the median of past steps, per byte if the step transfers
-    bytes.
+    """Return the expected duration of a step in seconds.
 
-    The result is None if no past step of that kind is known.
+    It is the median of past steps, per byte if the step transfers bytes. The result is None if no past step of that
+    kind is known.
     """
     past = [timing for timing in history if timing.kind == kind]
     if size:
@@ -247,8 +247,9 @@ def binlog_of_start(names: Sequence[str], published: str | None) -> str:
 def judge_identity(
     flavour: Flavour, server_uuid: str | None, server_id: int, answer: GuestServerAnswer
 ) -> InsideVerdict:
-    """Return whether the server is the one that was backed up. `server_uuid` is None if the server that was backed up
-    had none.
+    """Return whether the server is the one that was backed up.
+
+    `server_uuid` is None if the server that was backed up had none.
     """
     if flavour is not answer.flavour:
         return _wrong(f"it is a server of {answer.flavour.value}, and {flavour.value} was backed up")

@@ -231,12 +231,12 @@ def objection_to_history(program: str, *, has_option: bool, target_version: str 
 
 
 def dump_of_schema(schema: SchemaContent, scope: DumpScope, no_history: str | None) -> DumpRuns:
-    """Return the runs that dump the schema. `no_history` is the reason why histories cannot be dumped; None if they can
-    be dumped.
+    """Return the runs that dump the schema.
 
-    The program refuses to dump the history of tables that are versioned by transaction. So a separate run dumps these
-    tables. This separate run comes first, because views and routines may need the tables. It dumps the sequences first,
-    because column defaults may need them.
+    `no_history` is the reason why histories cannot be dumped; None if they can be dumped. The program refuses to dump
+    the history of tables that are versioned by transaction. So a separate run dumps these tables. This separate run
+    comes first, because views and routines may need the tables. It dumps the sequences first, because column defaults
+    may need them.
     """
     by_time = schema.versioned_by_time if no_history is None else ()
     everything = scope is DumpScope.EVERYTHING

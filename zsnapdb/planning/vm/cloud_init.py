@@ -1,5 +1,4 @@
-"""Creates the files that give a guest with cloud-init its own identity (NoCloud), and an image that contains these
-files. Pure.
+"""Creates the files that give a guest with cloud-init its own identity (NoCloud), and an image of these files. Pure.
 
 The data source NoCloud reads `meta-data` and `user-data` from a file system with the label `cidata`, of the type
 iso9660 or vfat (cloud-init's documentation, "NoCloud").
