@@ -219,10 +219,11 @@ def judge(
 
 
 def _with_unread(known: Provenance, record: BackupRecord, unreadable: Collection[str]) -> Provenance:
-    """Return the provenance in which the unreadable backups that are not of this host are foreign.
+    """Return the provenance in which unreadable backups that this host did not store are foreign.
 
     An unreadable manifest itself proves nothing. So its backup is foreign only if the record is complete: this version
-    wrote the record, and it contains every known backup. Otherwise another host may have stored the unreadable backup.
+    wrote the record, and the record contains every known backup. If the record is incomplete, this host itself may have
+    stored the unreadable backup, so the provenance stays unchanged.
     """
     recorded = {backup.backup_id for backup in record.stored}
     is_complete = any(backup.manifest is not None for backup in record.stored)
