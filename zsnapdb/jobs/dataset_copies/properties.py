@@ -108,7 +108,10 @@ def settle_lease(
 
 
 def extension(settings: Settings, seconds: float | None, now: datetime) -> Callable[[CloneLease], CloneLease]:
-    """Return a function that extends a lease to `seconds`, or `clones.ttl`, from now. It never shortens a lease."""
+    """Return a function that extends a lease, so that the lease ends `seconds` from now.
+
+    The default for `seconds` is `clones.ttl`. The function never shortens a lease.
+    """
     return lambda lease: leases.extended(lease, seconds, policy(settings.clones), now)
 
 

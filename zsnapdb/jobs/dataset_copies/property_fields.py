@@ -43,7 +43,7 @@ class PropertyTransition(StrEnum):
 
 @dataclass(frozen=True)
 class Form(Generic[T]):
-    """The properties that store a field, and the functions that read and write the field's value.
+    """The properties that store a record's field, and the functions that read and write the field's value.
 
     Reading an invalid value raises ValueError.
     """
@@ -87,7 +87,7 @@ def read(record: type, found: CopyDatasets) -> dict[str, Any]:
 
 
 def properties_of(copy: object) -> dict[str, str]:
-    """Return the properties of a new copy: those of all fields that have a value."""
+    """Return the properties of a new copy. These are the properties of all fields that have a value."""
     return {name: value for name, value in property_values(copy, *declared(type(copy))).items() if value}
 
 

@@ -21,7 +21,7 @@ C = TypeVar("C", bound=NamedCopy)
 
 
 class ExtraRemoval(StrEnum):
-    """Objects that a caller allows to remove with a copy: snapshots of the copy that other programs created."""
+    """Objects that a caller allows a removal to destroy with a copy: snapshots that other programs created of it."""
 
     FOREIGN_SNAPSHOTS = "foreign-snapshots"
 
@@ -99,9 +99,9 @@ def leaks(kind: CopyKind[C]) -> Iterator[Leak]:
 def sweep(kind: CopyKind[C], *, act: bool, limit: int | None = None) -> Iterator[ReapOutcome]:
     """Decide about every copy of the kind, and remove expired copies and leftovers.
 
-    If `act` is false, only report them. Each copy is read again under its lock before the decision. Unreadable copies
-    and copies that another process is using stay. At most `limit` expired copies are removed; None means no limit. If
-    an error occurs with a copy, the copy's outcome contains the error, and the sweep continues.
+    If `act` is false, only report what would be removed. Each copy is read again under its lock before the decision.
+    Unreadable copies and copies that another process is using stay. At most `limit` expired copies are removed; None
+    means no limit. If an error occurs with a copy, the copy's outcome contains the error, and the sweep continues.
     """
     taken, what, seen = 0, kind.what, kind.known()
     for item in seen.unreadable:

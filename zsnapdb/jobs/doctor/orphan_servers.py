@@ -49,7 +49,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class Orphan:
-    """A server of a killed command."""
+    """A server that a killed command left running."""
 
     server: RunningServer
     work: _Work
@@ -60,7 +60,10 @@ class Orphan:
 
 
 def leaks(settings: Settings) -> list[Leak]:
-    """Return the orphaned servers and drilled machines of all instances, for `doctor`; change nothing."""
+    """Return the orphaned servers, and the leftover machines of drills, of all instances; change nothing.
+
+    The result is for `doctor`.
+    """
     servers = [
         Leak(orphan.what, str(orphan.server.datadir), orphan.work.instance, orphan.work.hint)
         for orphan in _orphans(settings)

@@ -185,7 +185,7 @@ def recorded(instance: Instance, job: str, command: Sequence[str], about: str = 
 
     If the block raises an exception, that exception is raised here too. `about` is the object of the job, such as a
     clone. If the policy differs from the last recorded one, the change is recorded too. If the log cannot be written,
-    only warn, because the job has already ended.
+    this function only warns, because the job has already ended.
     """
     with recorded_keys((instance,), job, command, about):
         yield

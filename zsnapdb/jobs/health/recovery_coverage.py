@@ -34,8 +34,8 @@ class Stored:
     """The content of a repository for an instance, as it was read.
 
     `unreadable` contains an error for each backup whose manifest cannot be read. `missing` contains the findings of the
-    comparison with this host's record. `unchosen` contains foreign backups and backups with a future time: zsnapdb uses
-    these only if a user names them. `provenance` contains the backups that this host knows.
+    comparison with this host's record. `unchosen` contains foreign backups and backups with a future time. zsnapdb uses
+    such a backup only if a user names it. `provenance` contains the backups that this host knows.
     """
 
     repository: Repository

@@ -100,9 +100,10 @@ def prepare(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
 
 
 def note(instance: Instance, planned: RestorePlan, seen: ObservedReaders | None) -> None:
-    """Record the binlog clients of the server before its datasets are exchanged. If the server is down, record none.
+    """Record the binlog clients of the server before its datasets are exchanged.
 
-    Raises PreflightError if the record cannot be written, because then no command could report the replicas later.
+    If the server is down, no clients are recorded. Raises PreflightError if the record cannot be written, because then
+    no command could report the replicas later.
     """
     places = [place for place, _ in planned.layout.places.values()]
     readers = readers_to_record(seen) if seen is not None else ()

@@ -1,4 +1,7 @@
-"""Reads archived binlogs: their structure and spans. Also finds the server's own files with the same bytes."""
+"""Reads archived binlogs: their structure and spans.
+
+It also finds files of the server that contain the same bytes as archived binlogs.
+"""
 
 from __future__ import annotations
 
@@ -265,7 +268,7 @@ class LocalBinlogs:
             return cls()
 
     def has(self, file: ArchivedFile) -> bool:
-        """Return whether the server's file with that name has the archived file's head, and is at least as long."""
+        """Return whether the server's file of that name has the archived file's head and at least its length."""
         path = self.paths.get(file.name)
         if path is None:
             return False

@@ -94,7 +94,7 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
     """Raise ForeignInsideError if another mount namespace would keep one of the datasets mounted.
 
     A server in a container would keep using these files while they are replaced. `after_unmount` says that the datasets
-    are already unmounted in this namespace. Mounts that still exist then will stay.
+    are already unmounted in this namespace. Mounts that still exist at that time will stay.
     """
     for mount in mounts.mounted_elsewhere(names):
         if after_unmount or not mount.follows:
@@ -104,7 +104,7 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
 def refuse_second_mounts(places: Mapping[str, str]) -> None:
     """Raise ForeignInsideError if a dataset is mounted twice here, for example by a bind mount for a container.
 
-    The second mount would still show the old files after the replacement. For `places` see `refuse_strangers`.
+    The second mount would still show the old files after the replacement. For `places`, see `refuse_strangers`.
     """
     entries = [entry for entry in mounts.mounted() if entry.fstype == "zfs" and entry.source in places]
     for entry in entries:
@@ -426,7 +426,7 @@ def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
 
 
 def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path("/proc")) -> OtherView | None:
-    """Return a folder setting of the server whose path is another folder on this host; None if there is none.
+    """Return a folder setting of the server whose path leads to another folder on this host; None if there is none.
 
     `peer` is the process at the other end of the connection, according to the kernel. For TCP connections, `peer` is
     None. If `peer` runs a server program, only that process is examined. Otherwise all server processes that are

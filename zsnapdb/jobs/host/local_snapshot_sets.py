@@ -77,7 +77,7 @@ def require_whole(instance: Instance, made: SnapshotSet | int, *, accepts_older:
     """Raise PreflightError if ZFS created a later set that is unusable, because another program changed its snapshots.
 
     `made` is a set on this host, or the transaction group of a stored backup. If there is a later unusable set, `made`
-    is not the latest state. With `accepts_older`, only warn.
+    is not the latest state. With `accepts_older`, this function only warns.
     """
     places = [name for name in instance.volumes.values() if datasets.exists(name)]
     if not places:

@@ -53,7 +53,7 @@ from zsnapdb.planning.sql_quoting import option_value
 
 @dataclass(frozen=True)
 class CopyLayout:
-    """Locations of a copy's volumes: dataset and mount point of each role.
+    """The locations of a copy's volumes: the dataset and the mount point of each role.
 
     `top` is the parent of all these datasets.
     """

@@ -90,7 +90,7 @@ def _is_shown(folder: str, binary: Path, settings: ServerSettings) -> bool:
 
 
 def lacking_plugins(binary: Path, settings: ServerSettings, known: ServerPlugins | None) -> tuple[PluginObjection, ...]:
-    """Return the plugins of a server that a copy of it would lack if this server program ran the copy."""
+    """Return the source's plugins that a copy would lack if this server program ran the copy."""
     if known is None or not with_libraries(known):
         return ()
     return objections(known, installed_plugins(binary, settings), settings.options)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def unwritten_warned(instance: Instance) -> Iterator[None]:
-    """If the block cannot write the record, only warn, because the repository has already been changed."""
+    """Run the block. If it cannot write the record, only warn, because the repository has already been changed."""
     try:
         yield
     except (OSError, ValidationError) as error:
@@ -258,7 +258,8 @@ def note_settled(instance: Instance, repository: Repository, left: Collection[st
 def removed_here(instance: Instance, repository: Repository) -> Mapping[str, frozenset[int]]:
     """Return the snapshot GUIDs of each backup that prunes of this host removed, by backup id.
 
-    If the record cannot be read, the result is empty, because then nothing proves that this host removed a backup.
+    If the record cannot be read, the result is empty, because nothing proves in that case that this host removed a
+    backup.
     """
     record = _recorded_there(instance, repository)
     return record.removed_guids() if record is not None else {}

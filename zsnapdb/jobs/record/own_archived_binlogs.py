@@ -55,7 +55,7 @@ def note_archived_files(
 
 
 def inherit(instance: Instance, repository: Repository, archive: Archive) -> None:
-    """Record the binlogs that an earlier version archived from this host, and the repository's small documents, once.
+    """Record once the binlogs that an earlier version archived from this host, and the repository's small documents.
 
     The earlier version recorded only the newest position that it had archived. Warn if the record cannot be written.
     """

@@ -79,7 +79,7 @@ def _production(instance: Instance) -> Collection[str] | None:
 
 
 def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> Mapping[str, str]:
-    """Return the backups that are not earlier states of present production: for each backup id, the reason.
+    """Return the backups that are not earlier states of present production, with the reason by backup id.
 
     Raises the errors of `read_production_restores`.
     """
@@ -115,12 +115,12 @@ def recorded_pool_guid(places: Collection[str], backups: Sequence[RecordedBackup
 def rolled_back(
     instance: Instance, backups: Sequence[PlacedLink], places: Collection[str], local: Collection[int]
 ) -> Mapping[str, str]:
-    """Return the newest backups whose state production lost by a `zfs rollback`: for each backup id, the reason.
+    """Return the newest backups whose state production lost by a `zfs rollback`, with the reason by backup id.
 
     The backups are ordered, oldest first. `places` contains the configured datasets. If none are configured and the
-    server is down, it contains those of the newest backup. `local` contains the GUIDs of production's snapshots, if the
-    caller has read them. If these GUIDs show that nothing was rolled back, which is usual, no program is started.
-    Raises the errors of `read_production_restores`.
+    server is down, it contains the datasets of the newest backup. `local` contains the GUIDs of production's snapshots,
+    if the caller has read them. If these GUIDs show that nothing was rolled back, which is usual, no program is
+    started. Raises the errors of `read_production_restores`.
     """
     if not backups or any(volume.guid in local for volume in backups[-1].volumes):
         return {}

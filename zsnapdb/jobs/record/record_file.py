@@ -232,8 +232,8 @@ _LEAST_BYTES = 1 << 20
 def objections(folder: Path) -> tuple[str, ...]:
     """Return the reasons why no records can be written to the folder: a full or read-only file system.
 
-    Empty if there are none. Backups are still possible without a journal. But then an interrupted backup starts from
-    the beginning, and zsnapdb does not know which notifications it already sent.
+    The result is empty if there are none. Backups are still possible without a journal. But then an interrupted backup
+    starts from the beginning, and zsnapdb does not know which notifications it already sent.
     """
     try:
         disk = os.statvfs(folder)
@@ -275,7 +275,7 @@ class StoredCheck:
     known_archive: Archive | None = None
     """The part of the archive that this host knows; None if the binlogs were not compared."""
     taken_back: Mapping[str, str] = field(default_factory=dict)
-    """By backup id, the reason why production lost the state of a backup: a restore, or `zfs rollback`."""
+    """The reason why production lost the state of a backup, by backup id. The reason is a restore or `zfs rollback`."""
     rolled_back: frozenset[str] = frozenset()
     """The backups in `taken_back` whose state was lost by `zfs rollback`."""
 

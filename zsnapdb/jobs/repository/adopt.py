@@ -77,8 +77,8 @@ class AdoptPlan:
 def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False) -> AdoptPlan:
     """Return the records that `adopt` would write; change nothing.
 
-    If no backups are named, all foreign binlogs are adopted, and all foreign backups without a reason against it. With
-    `is_deep`, every byte of the backups is read.
+    If no backups are named, all foreign binlogs are adopted, and all foreign backups without a reason against their
+    adoption. With `is_deep`, every byte of the backups is read.
 
     Raises:
         NotFound: a named backup is not foreign.
@@ -274,8 +274,8 @@ def plan_forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
 def forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
     """Record that this host no longer expects these backups in the repository.
 
-    If none are named, use all missing backups. Afterwards no command reports them as missing, and a prune of this host
-    may destroy their local snapshots.
+    If no backups are named, this applies to all missing backups. Afterwards no command reports them as missing, and a
+    prune of this host may destroy their local snapshots.
 
     Raises:
         NotFound: this host never stored a backup with that id, or the backup is still in the repository.

@@ -69,7 +69,10 @@ def _with_cut_texts(facts: HealthFacts) -> HealthFacts:
 
 
 SeenText = Annotated[str, AfterValidator(_cut), AfterValidator(patterns.printable)]
-"""An untrusted text, or an error that may quote one. The text is cut to one short printable line."""
+"""An untrusted text, or the text of an error that may quote an untrusted text.
+
+The text is cut to one short printable line.
+"""
 
 
 class _Part(BaseModel):

@@ -94,7 +94,7 @@ class Inventory:
     """Differences between the repository and the backups that this host stored."""
     damage: Mapping[str, tuple[KnownDamage, ...]] = field(default_factory=dict)
     foreign: Mapping[str, str] = field(default_factory=dict)
-    """By backup id, the reason why this host does not know a backup. On a host that knows no backups, this is empty."""
+    """The reason why this host does not know a backup, by backup id. On a host that knows no backups, this is empty."""
 
 
 def inventory(instance: Instance) -> Inventory:

@@ -58,7 +58,7 @@ class ProtectionStatus:
     """Differences between the repository and the backups that this host stored."""
     known_damage: tuple[KnownDamage, ...] = ()
     clock: str = ""
-    """Why this host's clock may be wrong, and the command that confirms the clock; "" if there is no doubt about it."""
+    """The reason why this host's clock may be wrong, and the command that confirms the clock; "" without doubt."""
     signing: str = ""
     """A note for the user if this host does not sign documents; "" if it signs them."""
     machines: tuple[str, ...] = ()

@@ -206,7 +206,10 @@ class LocalLeftovers:
 
 
 NOTHING_LOCAL = LocalLeftovers((), (), {})
-"""No leftovers: for a host without the instance, or for a repository other than the instance's own."""
+"""The value for no local leftovers.
+
+It is used on a host without the instance, and for a repository other than the instance's own.
+"""
 
 
 def read_local_sets(instance: Instance, backups: Sequence[Summary]) -> LocalLeftovers:

@@ -24,7 +24,7 @@ _PERIODS = {"h": 24.0, "hour": 24.0, "day": 1.0, "d": 1.0, "week": 1 / 7, "w": 1
 
 
 def size_workload(load: Workload, prices: tuple[StorePrice, ...]) -> SizingEstimate:
-    """Return the estimate for the workload. Raise UsageError if it cannot be simulated."""
+    """Return the estimate for the workload. Raises UsageError if the workload cannot be simulated."""
     if load.size <= 0 or load.change < 0 or load.line <= 0:
         raise UsageError("a size and a bandwidth must be more than 0", hint="write --size 100GiB --line 119MiB/s")
     if load.every < 3600 or load.full_every < load.every:
@@ -41,7 +41,7 @@ def size_workload(load: Workload, prices: tuple[StorePrice, ...]) -> SizingEstim
 
 
 def parse_daily(text: str) -> float:
-    """Return a rate such as 20GiB/day in bytes per day. Raise UsageError if the text is not a rate."""
+    """Return a rate such as 20GiB/day in bytes per day. Raises UsageError if the text is not a rate."""
     amount, slash, period = text.partition("/")
     if period not in _PERIODS:
         problem = f"the period {period!r} is not known" if slash else "the period is missing"
@@ -50,7 +50,7 @@ def parse_daily(text: str) -> float:
 
 
 def parse_line(text: str) -> float:
-    """Return a bandwidth such as 119MiB/s in bytes per second. Raise UsageError if the text is not a bandwidth."""
+    """Return a bandwidth such as 119MiB/s in bytes per second. Raises UsageError if the text is not a bandwidth."""
     amount, slash, period = text.partition("/")
     if slash and period != "s":
         raise UsageError(f"{text!r} is not a bandwidth", hint="write a bandwidth such as 119MiB/s (1 Gbit/s)")
@@ -60,7 +60,7 @@ def parse_line(text: str) -> float:
 def parse_keep(text: str | None) -> KeepRules:
     """Return the retention rules in a text such as daily=14,weekly=8.
 
-    Raise UsageError if the text contains no rules.
+    Raises UsageError if the text contains no rules.
     """
     if text is None:
         return DEFAULT_KEEP
@@ -80,7 +80,7 @@ def parse_keep(text: str | None) -> KeepRules:
 def parse_prices(text: str) -> tuple[StorePrice, ...]:
     """Return the price list with this name, all lists for `all`, or the list in a TOML file.
 
-    Raise ConfigError if the file cannot be used.
+    Raises ConfigError if the file cannot be used.
     """
     if text == "all":
         return tuple(PRICES.values())

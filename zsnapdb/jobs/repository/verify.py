@@ -1,7 +1,7 @@
 """Verifies that the repository still contains all bytes that were written. It lists all objects, or reads every byte.
 
-The findings are recorded in the repository. If the store fails, this is not a finding: the run ends with an error,
-after it has recorded the findings so far.
+The findings are recorded in the repository. A failure of the store is not a finding. In this case the run ends with an
+error, after it has recorded the findings so far.
 
 Findings about archived binlogs are recorded under `<incarnation>/<file>`. Findings about an active binlog are not
 recorded, because its objects change until the next run. A document (marker, manifest, description, evidence, pin, mark,

@@ -232,7 +232,7 @@ def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> L
 
 
 def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
-    """Return the steps, in which each binlog that exists on this host is marked.
+    """Return the replay steps. Each binlog in them that exists on this host is marked.
 
     Also update the digests of the archive's descriptions in the steps.
     """

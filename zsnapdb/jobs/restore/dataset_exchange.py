@@ -1,8 +1,8 @@
-"""Exchanges a server's datasets for restored datasets, and reverses the exchange. Both can be repeated if interrupted.
+"""Exchanges a server's datasets for restored datasets, and reverses the exchange.
 
-The kernel and ZFS are queried before the first change, before the exchange and before its reversal
-(`jobs/host/dataset_use_checks.py`). The GUIDs and marks of the datasets show the state of an exchange
-(`planning/restore/dataset_exchange.py`), so the state need not be recorded.
+If the exchange or its reversal is interrupted, it can be repeated. The kernel and ZFS are queried before the first
+change, before the exchange and before its reversal (`jobs/host/dataset_use_checks.py`). The GUIDs and marks of the
+datasets show the state of an exchange (`planning/restore/dataset_exchange.py`), so the state need not be recorded.
 """
 
 from __future__ import annotations
@@ -297,8 +297,8 @@ def give_defaults(parts: Sequence[PromotePart]) -> None:
 def copy_site_settings(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
     """Copy the settings of administrators from the old dataset to the new one, on which a server may be running.
 
-    A setting that cannot be set causes a warning, and the server continues. For `is_foreign` see `behaviour_of`. If the
-    old dataset no longer exists, only the property that keeps other snapshot programs away is removed.
+    A setting that cannot be set causes a warning, and the server continues. For `is_foreign`, see `behaviour_of`. If
+    the old dataset no longer exists, only the property that keeps other snapshot programs away is removed.
     """
     if part.old is None or not datasets.exists(part.old):
         datasets.inherit([part.place], list(NO_SNAPSHOTS))
@@ -395,7 +395,8 @@ def _give_rights(place: str, wanted: Collection[Right], warn: Warn) -> None:
 def refuse_exchange(plan: RestorePlan) -> None:
     """Raise PreflightError if ZFS would refuse a rename of the exchange, or if the exchange would end an encryption.
 
-    Nothing is changed. A single `zfs` command queries all datasets. If the restore exchanges no datasets, none is run.
+    Nothing is changed. A single `zfs` command queries all datasets. If the restore exchanges no datasets, no command is
+    run.
     """
     step = plan.promotion
     if step is None:

@@ -171,9 +171,9 @@ def _drop_step_snapshots(work: ServerWork) -> None:
 
 
 def leave_to_trial(work: ServerWork, step: LeaveStopped) -> CompletedHandover:
-    """Leave an ephemeral copy stopped, with its option file. The restore still owns the copy.
+    """Leave an ephemeral copy stopped, with its option file.
 
-    Because the restore owns the copy, the copy is not mounted at boot, and other programs create no snapshots of it.
+    The restore still owns the copy. So the copy is not mounted at boot, and other programs create no snapshots of it.
     After the recovery of its server, it stays mounted.
     """
     copy = work.copy

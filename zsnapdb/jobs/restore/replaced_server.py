@@ -82,7 +82,7 @@ def wait_for_session(instance: Instance, timeout: float) -> Session:
 
 @dataclass(frozen=True)
 class OldServerControl:
-    """Control of the server that a rewind replaces: stops the server, and can start it again."""
+    """Stops the server that a rewind replaces, and can start it again."""
 
     instance: Instance
     journals: Journals

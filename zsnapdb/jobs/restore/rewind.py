@@ -70,12 +70,12 @@ class RewindPlan:
 
     @property
     def handover(self) -> Promote:
-        """The last step: the restored datasets replace the server's own."""
+        """The last step: the restored datasets replace the server's own datasets."""
         return handover_in(self.restore)
 
 
 def handover_in(plan: RestorePlan) -> Promote:
-    """Return the last step of a rewind's restore: the restored datasets replace the server's own."""
+    """Return the last step of a rewind's restore: the restored datasets replace the server's own datasets."""
     last = plan.steps[-1]
     assert isinstance(last, Promote), "a rewind hands over in place"
     return last
@@ -186,7 +186,7 @@ class RewindResult:
 
     @property
     def handover(self) -> Promote:
-        """The last step: the restored datasets replaced the server's own."""
+        """The last step: the restored datasets replaced the server's own datasets."""
         return handover_in(self.plan)
 
 

@@ -60,7 +60,7 @@ class RestoreKind(Generic[J, R]):
     def execute(
         self, work: RestoreWork[Any], confirm: Confirm = confirm_every_step, stop_after: str | None = None
     ) -> R:
-        """Execute exactly the steps of this work's plan, with a journal. No part of the plan is made again.
+        """Execute exactly the steps of this work's plan, with a journal. No part of the plan is computed a second time.
 
         Also raises the errors of `RestoreRun.carry_out`.
 
@@ -240,7 +240,7 @@ class RestoreRun(Generic[J]):
 def refuse_unfit(findings: Sequence[FitnessFinding], events: Events) -> None:
     """Raise an error if one of these findings of a restore's first step prevents the restore.
 
-    Else report the warnings.
+    If no finding prevents the restore, report the warnings.
     """
     error = objection(findings)
     if error is not None:

@@ -169,7 +169,7 @@ def resume(
     in_place: Callable[[], None] = lambda: None,
     judge: Callable[[RestoreJournal], None] = lambda _: None,
 ) -> RestoreResult:
-    """Continue an interrupted restore. For `in_place` see `ServerWork`. Raises the errors of `RestoreKind.resume`."""
+    """Continue an interrupted restore. For `in_place`, see `ServerWork`. Raises the errors of `RestoreKind.resume`."""
 
     def work(own: Instance, plan: RestorePlan) -> ServerWork:
         return ServerWork(settings, own, reopen(own, plan), plan, in_place)

@@ -55,7 +55,7 @@ class ServerWork(RestoreWork[RestorePlan]):
         return self.plan.is_continued
 
     def is_irreversible(self) -> bool:
-        """Return whether the exchange has begun, so that the restored datasets may be the server's only ones."""
+        """Return whether the exchange has begun, so that the restored datasets may be the server's only datasets."""
         step = self.plan.promotion
         return step is not None and dataset_exchange.look(self.plan, step).has_begun
 
@@ -142,11 +142,11 @@ def snapshot_step(work: ServerWork, step: str) -> None:
 
 
 def was_kept(work: ServerWork, step: str) -> bool:
-    """Return whether an interrupted run made this step's snapshots, even if the journal does not record it.
+    """Return whether an interrupted run made this step's snapshots, even if the journal does not record the step.
 
     A single request creates either all snapshots of a step or none. If the snapshots exist, the step is not repeated,
-    because those of the previous step may already be destroyed. Remaining snapshots of the previous step are destroyed
-    now.
+    because the snapshots of the previous step may already be destroyed. Remaining snapshots of the previous step are
+    destroyed now.
     """
     own = {f"{dataset}@{STEP_SNAPSHOT}{step}" for dataset in work.datasets}
     known = step_snapshots(work.datasets)

@@ -70,7 +70,7 @@ def execute(
 
     Raises:
         CommandError: the test message did not arrive. No step was executed.
-        PreflightError: the plan contains reasons against its execution, or the server's files must be moved first.
+        PreflightError: the plan says why it must not be executed, or the server's files must be moved first.
             Nothing was changed, except that a move was completed if its server was already running on ZFS.
     """
     if plan.move is not None and plan.move_step is MoveStep.FINISH:

@@ -25,7 +25,7 @@ class OldServer:
 
     `option_file` is the file with the new server_id, and `option_text` is its former content, or None if it did not
     exist. `stopped` is the time (UTC) since which the server has been down. It is None if the server was not stopped,
-    or if a server is running again. `down` is the downtime in seconds before that.
+    or if a server is running again. `down` is the downtime in seconds before `stopped`.
     """
 
     option_file: str | None = None

@@ -1,4 +1,4 @@
-"""A drill: restores to scratch datasets, starts the server in isolation, checks it, stores evidence, removes all."""
+"""Runs a drill: restores to scratch datasets, checks the isolated server, stores evidence, and removes the copy."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class DrillRequest:
     """The requested drill: a point as for `restore`, or `random`.
 
     The seed determines the random choices; if none is given, a new seed is chosen. With `whole`, all pages and tables
-    are checked, not only a sample. For `accepts_older` and `history` see `restore`.
+    are checked, not only a sample. For `accepts_older` and `history`, see `restore`.
     """
 
     to: str = "latest"

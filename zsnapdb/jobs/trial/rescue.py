@@ -60,7 +60,7 @@ class RescueRequest:
     """The requested rescue: the original table or schema, the point and the destination.
 
     If `chosen_name` or `transport` is None, zsnapdb chooses a value. `timeout` is the time limit in seconds of each
-    long command. For `accepts_older` and `history` see `RestoreRequest`.
+    long command. For `accepts_older` and `history`, see `RestoreRequest`.
     """
 
     original: TableName

@@ -1,6 +1,6 @@
 """Creates and marks scratch datasets below a dataset of zsnapdb.
 
-Removes them after use, and sweeps them after a crash.
+It removes scratch datasets after use, and sweeps leftovers after a crash.
 """
 
 from __future__ import annotations

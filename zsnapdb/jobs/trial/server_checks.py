@@ -136,7 +136,7 @@ class IsolatedServer:
             return probe(session)
 
     def session(self, *, of_users: bool = False) -> Session:
-        """Open a session with the time limit `timeout` for each answer. For `of_users` see `Session.open`."""
+        """Open a session with the time limit `timeout` for each answer. For `of_users`, see `Session.open`."""
         return Session.open(
             Address(user="root", socket=Path(self.identity.socket)),
             SecretStr(""),

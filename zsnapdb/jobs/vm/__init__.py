@@ -1,1 +1,1 @@
-"""Bases of virtual machines, and clones of bases on zvols."""
+"""Bases on zvols for virtual machines, and the machines that are cloned from these bases."""

@@ -38,7 +38,7 @@ class MachineStep:
 
 
 def listing(settings: Settings) -> KnownCopies[SeenMachine]:
-    """Return all machines with the states of their domains. If there are none, libvirt is not used."""
+    """Return all machines with the states of their domains. If there are no machines, libvirt is not queried."""
     known = catalogue.known_machines(settings)
     if not known.copies:
         return KnownCopies(known.what, (), known.unreadable)

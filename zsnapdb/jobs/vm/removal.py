@@ -52,7 +52,7 @@ def refuse_bookmarks(what: str, foreign: ForeignSnapshots) -> None:
 
 
 def refuse_others(what: str, foreign: ForeignSnapshots, *, snapshots_may_go: bool) -> None:
-    """Raise PreflightError if an object of another program prevents that `what` is removed or reset."""
+    """Raise PreflightError if an object of another program prevents the removal or the reset of `what`."""
     if foreign.clones:
         raise PreflightError(
             f"{what} has clones: {', '.join(foreign.clones)}", hint="destroy the clones first (`zsnapdb vm list`)"
