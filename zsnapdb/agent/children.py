@@ -167,8 +167,8 @@ Streams = tuple[int, int, int]
 class StartRequest:
     """A request to start `zsnapdb` with these arguments and this environment.
 
-    `is_apart`: start the command in the folder /, as the first process of its own group. Four descriptors are sent with
-    the request: the job's three streams, and the end of a pipe from which the job reads GO.
+    If `is_apart` is set, the command starts in the folder /, as the first process of its own group. Four descriptors
+    are sent with the request: the job's three streams, and the end of a pipe from which the job reads GO.
     """
 
     words: tuple[str, ...]
@@ -219,7 +219,7 @@ class Starter(Protocol):
     """Starts jobs, and may hold resources for this purpose."""
 
     def start(self, words: Sequence[str], log: Path, run_id: str) -> Child:
-        """Start the run `run_id` of `zsnapdb` with these arguments, like StartChild."""
+        """Start the run `run_id` of `zsnapdb` with these arguments, as `StartChild` does."""
 
     def tidy(self) -> None:
         """Release unneeded resources. The caller calls this method regularly, and each time a child ends."""
@@ -312,7 +312,10 @@ def command_line(words: Sequence[str]) -> list[str]:
 
 
 def own_environment(run_id: str, environment: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the environment of the run: `environment` (None: this process's environment) and the run id."""
+    """Return the environment of the run.
+
+    It consists of the run id and of `environment`, or of this process's environment if `environment` is None.
+    """
     return {**(os.environ if environment is None else environment), run_ids.VARIABLE: run_id}
 
 

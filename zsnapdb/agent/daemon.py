@@ -176,7 +176,7 @@ def _short_limits(
 def _longest_pause(schedule: Schedule, now: datetime) -> float:
     """Return the longest time in seconds between two consecutive times of the schedule.
 
-    The result is 0 if the schedule has fewer than two.
+    The result is 0 if the schedule has fewer than two times.
     """
     times, at = list[datetime](), now
     while len(times) <= _MOST and (following := schedule.after(at)) is not None:

@@ -54,7 +54,7 @@ class ForkServer:
     """A fork server that is running or has ended."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Start the server. Raises OSError if the job cannot be started."""
+        """Start the server. Raises OSError if the server cannot be started."""
         self._line, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._is_ready = False
         try:

@@ -72,7 +72,7 @@ class Records:
         return _read(self._pause(instance), PauseRecord)
 
     def set_pause(self, instance: str, pause: PauseRecord | None) -> None:
-        """Store the pause of the instance (None: end the pause). Raises OSError if the file cannot be written."""
+        """Store the pause of the instance; None ends the pause. Raises OSError if the file cannot be written."""
         if pause is None:
             self._pause(instance).unlink(missing_ok=True)
         else:
@@ -146,7 +146,7 @@ _LONGEST = 31 * 86400.0
 
 
 def pause(settings: Settings, instance: str, seconds: float, reason: str, host: Host) -> datetime | None:
-    """Prevent starts of the instance's jobs for that many seconds (0: end the pause).
+    """Prevent starts of the instance's jobs for that many seconds; 0 ends the pause.
 
     Return the end of the pause, if any.
 

@@ -91,7 +91,10 @@ class Schedule:
         return best
 
     def until(self, moment: datetime) -> datetime | None:
-        """Return the last time of the schedule at or before the moment (both UTC); None if the year before has none."""
+        """Return the last time of the schedule at or before the moment (both UTC).
+
+        The result is None if the schedule has no time in the year before the moment.
+        """
         for back in _LOOKED_BACK:
             at, last = moment - back, None
             while (following := self.after(at)) is not None and following <= moment:

@@ -85,7 +85,7 @@ class _Running:
     child: Child
     record: RunRecord
     stop_at: float | None
-    """The time at which the job is stopped, by the monotonic clock (None: never)."""
+    """The monotonic time at which the agent will stop the job; None if it will not."""
     work: object
     """The work of the job when the agent last checked it."""
     worked_at: float

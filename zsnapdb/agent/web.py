@@ -47,7 +47,7 @@ _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True)
 class Answers:
-    """The contents of the pages. `alive` and `ready` return the problems (empty: none)."""
+    """The contents of the pages. `alive` and `ready` return the problems; the result is empty if there are none."""
 
     metrics: Callable[[], str]
     alive: Callable[[], tuple[str, ...]]
@@ -97,7 +97,7 @@ class WebServer:
 class _Client:
     """A client, and the monotonic time since which the server has waited for it.
 
-    `is_served`: whether the client is waiting for the server.
+    `is_served` says whether the client is waiting for the server.
     """
 
     since: float
@@ -282,14 +282,14 @@ class Listener:
 
     @property
     def port(self) -> int | None:
-        """The port on which the server listens (None: it does not listen)."""
+        """The port on which the server listens; None if it does not listen."""
         return self._server.port if self._server is not None else None
 
     def use(self, settings: HttpSettings | None) -> None:
         """Listen only at the address of these settings. Certificates and tokens are read again.
 
-        Raises ConfigError if the server cannot listen. After this error, a different previous address stays in use, but
-        the same address is closed.
+        Raises ConfigError if the server cannot listen. After this error, the server stays at the previous address, but
+        only if the new address differs from it.
         """
         has_files = settings is not None and (settings.certificate is not None or settings.token_file is not None)
         if self._server is not None and settings == self._settings and not has_files:
@@ -370,7 +370,7 @@ LOCK = "agent"
 
 @dataclass(frozen=True)
 class JobOverview:
-    """A job, its last run (None: unknown), and its next scheduled time (None: it runs continuously)."""
+    """A job, its last run (None if unknown), and its next scheduled time (None if it runs continuously)."""
 
     job: PlannedJob
     last: RunRecord | None
@@ -382,8 +382,8 @@ class AgentOverview:
     """The jobs of the agent, the current pauses, and whether an agent is running on this host.
 
     A pause without an instance is a pause of the host. `held` contains the instances whose jobs must not start, each
-    with the reason. `difference` describes how the running agent's configuration differs from the configuration file
-    ("": it does not differ).
+    with the reason. `difference` describes how the running agent's configuration differs from the configuration file.
+    It is "" if they do not differ.
     """
 
     is_running: bool

@@ -133,7 +133,7 @@ def parse_gtids(flavour: Flavour, text: str) -> Gtids:
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a long step: the finished bytes, and the total bytes (None: unknown)."""
+    """The progress of a long step: the finished bytes, and the total bytes (None if unknown)."""
 
     step: str
     done: int

@@ -21,7 +21,8 @@ SECONDS = 30.0
 def addresses_of(host: str, seconds: float | None = None) -> frozenset[str]:
     """Return the addresses of a host name. For an IP address, the result is the same address.
 
-    The limit is `seconds` (None: `SECONDS`), or the remaining time of the thread's exchange, whichever is shorter.
+    The limit is `seconds` (`SECONDS` if it is None), or the remaining time of the thread's exchange, whichever is
+    shorter.
 
     Raises:
         OSError: the name has no address.

@@ -1,4 +1,4 @@
-"""Functions that start external programs, either short programs or child processes for long work; requests to stop."""
+"""Starts external programs: short programs, and child processes for long work. It also defines requests to stop."""
 
 from __future__ import annotations
 
@@ -201,8 +201,8 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a program with unbuffered pipes and return its process.
 
-    `own_session`: whether the program continues when this process's terminal closes. `zone` is the program's time zone
-    (None: the host's time zone).
+    `own_session` says whether the program continues when this process's terminal closes. `zone` is the program's time
+    zone; None means the host's time zone.
 
     Raises:
         OSError: the program cannot be started

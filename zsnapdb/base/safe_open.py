@@ -250,7 +250,7 @@ def read_bytes(file: Path) -> bytes:
 
 
 def write_text(file: Path, text: str, owner: Owner | None, mode: int = 0o600) -> None:
-    """Replace the file with a new file that `owner` owns (None: this account).
+    """Replace the file with a new file that `owner` owns, or this account if `owner` is None.
 
     An existing file or link is replaced, not modified.
     """
@@ -323,7 +323,7 @@ def give_folder(path: Path, owner: Owner, former: Owner) -> int:
 
 @dataclass(frozen=True)
 class _Giving:
-    """The settings of a change of owner. `last`: device and inode of the folder to skip."""
+    """The settings of a change of owner. `last` contains the device and inode of the folder to skip."""
 
     owner: Owner
     former: Owner

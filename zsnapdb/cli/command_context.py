@@ -24,7 +24,7 @@ _read: ContextVar[dict[Path | None, Settings | ZsnapdbError] | None] = ContextVa
 def cached_configuration(known: Mapping[Path | None, Settings] | None = None) -> Iterator[None]:
     """Run the block, which is a command. During the block, each configuration is read only once.
 
-    `known`: configurations that were read before.
+    `known` contains the configurations that were read before.
     """
     if _read.get() is not None:
         yield

@@ -62,7 +62,7 @@ class Command:
 class Group:
     """A group of commands. `run` is the function of the group itself.
 
-    `shows_help`: whether the group shows its help if it gets no arguments.
+    `shows_help` says whether the group shows its help if it gets no arguments.
     """
 
     help: str

@@ -41,7 +41,7 @@ class Failure(Exception):
 
 
 class Root(CommandGroup):
-    """The group of all commands. Interrupts and system errors leave it as `Failure`."""
+    """The group of all commands. It passes interrupts and system errors on as `Failure`."""
 
     def get_params(self, ctx: Any) -> Any:
         """Return the options of `zsnapdb`, including the log options."""
