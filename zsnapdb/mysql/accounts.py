@@ -102,8 +102,8 @@ _NO_ROLE = ("", "NONE")
 def account_privileges(session: Session) -> frozenset[str] | None:
     """Return the account's static and dynamic privileges on `*.*`, in upper case.
 
-    None if a role is active. No table that every account can read lists a role's privileges (refman 8.4, "The
-    INFORMATION_SCHEMA USER_PRIVILEGES Table"; MariaDB manual, "Information Schema USER_PRIVILEGES Table").
+    The result is None if a role is active. No table that every account can read lists a role's privileges (refman 8.4,
+    "The INFORMATION_SCHEMA USER_PRIVILEGES Table"; MariaDB manual, "Information Schema USER_PRIVILEGES Table").
     """
     if _has_role(session):
         return None
@@ -122,8 +122,8 @@ def current_account(session: Session) -> str:
 def lacking_on(session: Session, schema: str, needed: Collection[str]) -> list[str]:
     """Return the `needed` privileges that the session's account has neither on the schema nor on `*.*`.
 
-    Empty if a role is active, because no table that every account can read lists a role's privileges. The schema name
-    in a grant is a pattern (refman 8.4, "GRANT Statement").
+    The result is empty if a role is active, because no table that every account can read lists a role's privileges. The
+    schema name in a grant is a pattern (refman 8.4, "GRANT Statement").
     """
     everywhere = account_privileges(session)
     if everywhere is None:

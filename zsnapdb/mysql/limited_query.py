@@ -30,7 +30,7 @@ class QueryLimits:
 
 @dataclass(frozen=True)
 class LimitedRows:
-    """The rows of a result. `left_out` describes the omitted rows and characters ("": none)."""
+    """The rows of a result. `left_out` describes the omitted rows and characters; it is "" if there are none."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]

@@ -60,9 +60,8 @@ _INTERRUPTED = "(1317)"
 class Strategy:
     """A way to lock a server. The server has granted the lock after the last statement of `acquire`.
 
-    Only strategies that wait for statements use `longest` and `kill`. `longest`: if a statement has been running for
-    more than this many seconds, the lock is not tried. `kill`: the statements that the strategy may end (never, select,
-    all).
+    Only strategies that wait for statements use `longest` and `kill`. If a statement has been running for more than
+    `longest` seconds, the lock is not tried. `kill` says which statements the strategy may end (never, select, all).
     """
 
     properties: LockProperties
@@ -212,13 +211,14 @@ _NO_SUCH_THREAD = "(1094)"
 
 
 class GlobalReadLock(Strategy):
-    """FLUSH TABLES WITH READ LOCK (refman 8.4). Needs RELOAD. Waits for every running statement, including SELECT.
+    """FLUSH TABLES WITH READ LOCK (refman 8.4).
 
-    While the lock waits, new writers already wait for the lock. On MySQL, tables stay marked for flush after an
-    abandoned attempt. Statements on these tables then wait until the blocking statement ends (observed on 9.7: 57 s
-    behind a SELECT after an attempt of 1 s). So the lock is not tried if a statement has already been running for
-    `longest` seconds. If a younger statement blocks the lock, the strategy ends that statement if `kill` (never,
-    select, all) allows this. Otherwise, it reports the statement.
+    The account needs RELOAD. The lock waits for every running statement, including SELECT. While the lock waits, new
+    writers already wait for the lock. On MySQL, tables stay marked for flush after an abandoned attempt. Statements on
+    these tables then wait until the blocking statement ends (observed on 9.7: 57 s behind a SELECT after an attempt of
+    1 s). So the lock is not tried if a statement has already been running for `longest` seconds. If a younger statement
+    blocks the lock, the strategy ends that statement if `kill` (never, select, all) allows this. Otherwise, it reports
+    the statement.
     """
 
     properties = LockProperties(
@@ -276,7 +276,7 @@ def _kill(session: Session, statement: Statement) -> None:
 
 
 class InstanceLock(Strategy):
-    """LOCK INSTANCE FOR BACKUP (refman 8.4). Needs BACKUP_ADMIN. Does not freeze the position."""
+    """LOCK INSTANCE FOR BACKUP (refman 8.4). The account needs BACKUP_ADMIN. The lock does not freeze the position."""
 
     properties = LockProperties(
         name="instance",
@@ -321,7 +321,7 @@ def _refusal(facts: ServerFacts) -> str | None:
 class TableBackupLock(Strategy):
     """LOCK TABLES FOR BACKUP (Percona Server 8.4 manual, "Backup locks").
 
-    Needs BACKUP_ADMIN (8.0.13+) or RELOAD. This lock freezes neither InnoDB writes nor the position.
+    The account needs BACKUP_ADMIN (8.0.13+) or RELOAD. This lock freezes neither InnoDB writes nor the position.
     """
 
     properties = LockProperties(
@@ -337,9 +337,9 @@ class TableBackupLock(Strategy):
 
 
 class BackupStage(Strategy):
-    """BACKUP STAGE (MariaDB manual, "Storage Snapshots and BACKUP STAGE Commands"). Needs RELOAD.
+    """BACKUP STAGE (MariaDB manual, "Storage Snapshots and BACKUP STAGE Commands"). The account needs RELOAD.
 
-    Freezes the position.
+    The stage freezes the position.
     """
 
     properties = LockProperties(

@@ -196,7 +196,7 @@ def flavour_and_dialect(session: Session) -> tuple[Flavour, Dialect]:
 def refresh_facts(session: Session, facts: ServerFacts, *, engines: bool) -> ServerFacts:
     """Return the facts with current values of settings that a snapshot depends on and that can change at any time.
 
-    `engines`: whether to count the tables per engine again, which is slow if the server has very many tables.
+    `engines` says whether to count the tables per engine again, which is slow if the server has very many tables.
     """
     changed = global_variables(session, ("innodb_flush_log_at_trx_commit", "delay_key_write"))
     variables = {**facts.variables, **changed}
@@ -244,7 +244,7 @@ def _sees_all_tables(session: Session) -> bool:
 def _prepared_xa(session: Session) -> int | None:
     """Return the number of external XA transactions that are prepared.
 
-    None if the account lacks the privilege to list these transactions (MySQL: XA_RECOVER_ADMIN).
+    The result is None if the account lacks the privilege to list these transactions (XA_RECOVER_ADMIN in MySQL).
     """
     try:
         return len(session.query("XA RECOVER"))

@@ -57,10 +57,11 @@ A client may be slow, because it writes the rows to a disk or another server.
 
 @dataclass(frozen=True)
 class SessionSetting:
-    """A variable and its value. `mysql` and `mariadb`: the first release with the variable (None: the family lacks it).
+    """A variable and its value.
 
-    `answers`: whether the variable changes the meaning of a result or statement. Sessions for users' statements keep
-    the server's value of such a variable.
+    `mysql` and `mariadb` are the first releases with the variable; None means that the family lacks it. `answers` says
+    whether the variable changes the meaning of a result or statement. Sessions for users' statements keep the server's
+    value of such a variable.
     """
 
     name: str
@@ -126,7 +127,10 @@ def _choose_settings(settings: Sequence[SessionSetting], *, of_users: bool) -> l
 
 
 def set_statement(*, of_users: bool) -> str:
-    """Return the statement that sets all settings. `of_users`: omit settings that change the meaning of statements."""
+    """Return the statement that sets all settings.
+
+    With `of_users`, the statement omits settings that change the meaning of statements.
+    """
     names = "utf8mb4" if of_users else "utf8mb4 COLLATE utf8mb4_general_ci"
     parts = [
         _for_releases(f", SESSION {setting.name} = {_quoted(setting.value)}", setting)
@@ -159,7 +163,7 @@ def proof_query(*, of_users: bool) -> str:
 def differing(row: Sequence[object]) -> tuple[str, ...]:
     """Return the settings that the server did not apply, each with the server's value.
 
-    `row`: result of `proof_query`.
+    `row` is the result of `proof_query`.
     """
     wanted = {setting.name: str(setting.value) for setting in (*CHARACTERS, *SETTINGS)}
     found = {_text(name): _text(value) for name, value in zip(row[1::2], row[2::2], strict=True)}
@@ -278,11 +282,11 @@ class Session:
     ) -> Session:
         """Connect with the settings in SETTINGS, independent of the server's global variables.
 
-        `of_users`: the session runs statements of users, so settings that change the meaning of statements keep the
-        server's values. `timeout` (seconds) limits only the connection to the server. `read_timeout` limits the login,
-        each statement up to its last row, and each batch of a stream. So a server that answers byte by byte causes an
-        error instead of an endless wait. `scripts` allows several statements in one text, each with the time limit
-        `read_timeout`. Raises ServerError if the server is unreachable, refuses the account, or does not apply a
+        With `of_users`, the session runs statements of users, so settings that change the meaning of statements keep
+        the server's values. `timeout` (seconds) limits only the connection to the server. `read_timeout` limits the
+        login, each statement up to its last row, and each batch of a stream. So a server that answers byte by byte
+        causes an error instead of an endless wait. `scripts` allows several statements in one text, each with the time
+        limit `read_timeout`. Raises ServerError if the server is unreachable, refuses the account, or does not apply a
         setting.
         """
         from zsnapdb.mysql.connection import Connection
@@ -375,8 +379,8 @@ class Session:
     ) -> tuple[tuple[str, ...], Iterator[Row]]:
         """Run one statement. Return its column names, and an iterator that reads at most `batch` rows at a time.
 
-        `times_as_text`: whether times are returned as the server's text, with all digits. A session can have only one
-        open stream.
+        `times_as_text` says whether times are returned as the server's text, with all digits. A session can have only
+        one open stream.
         """
         if times_as_text:
             self._connection.read_times_as_text()

@@ -33,10 +33,10 @@ class TlsMode(StrEnum):
 class Tls:
     """The TLS protection of a TCP connection. A connection over a Unix socket needs no TLS.
 
-    `mode` is None by default, which means PREFERRED for the loopback interface and REQUIRED otherwise. `ca`: the file
-    with the authorities that may sign the server's certificate (None: this host's authorities). `checks_name`: whether
-    the certificate must contain the name of the host. `asks_for_public_key`: whether, without TLS, a password may be
-    encrypted with a key that the answering server sends.
+    `mode` is None by default, which means PREFERRED for the loopback interface and REQUIRED otherwise. `ca` is the file
+    with the authorities that may sign the server's certificate; None means this host's authorities. `checks_name` says
+    whether the certificate must contain the name of the host. `asks_for_public_key` says whether, without TLS, a
+    password may be encrypted with a key that the answering server sends.
     """
 
     mode: TlsMode | None = None

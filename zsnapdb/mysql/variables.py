@@ -55,7 +55,7 @@ def global_variables(session: Session, names: Sequence[str] = ()) -> dict[str, s
 def set_variables(session: Session) -> dict[str, str] | None:
     """Return the variables that differ from their compiled defaults, by lower-case name, with the reported origin.
 
-    None before MySQL 8.0, or if the account cannot read performance_schema.
+    The result is None before MySQL 8.0, or if the account cannot read performance_schema.
     """
     try:
         rows = session.query(family(server_flavour(session)).set_variables_query)

@@ -184,7 +184,7 @@ RowImage = dict[int, bytes | None]
 
 
 def row_images(head: RowsHead, table: TableMap, body: EventBytes) -> Iterator[tuple[RowImage | None, RowImage | None]]:
-    """Yield each row in the rest of a row event, before and after the change (None: the row did not exist).
+    """Yield each row in the rest of a row event, before and after the change; None stands for a row that did not exist.
 
     If an update omits a value, the value before the change is used (binlog_row_image=FULL_NODUP of MariaDB). A JSON
     value is omitted if the event has only a difference. Raise ValueError if the format of a column is unknown.
@@ -273,7 +273,7 @@ _ENUM, _SET = 247, 248
 
 @dataclass(frozen=True)
 class ColumnMetadata:
-    """Optional metadata of one column in a table map. None: the event does not contain it."""
+    """Optional metadata of one column in a table map. A field is None if the event does not contain it."""
 
     name: str | None = None
     is_unsigned: bool | None = None

@@ -64,7 +64,7 @@ class Tail:
     """End of a binlog file: the offset after its last complete transaction, and the GTIDs up to this offset.
 
     `unfinished` is the number of bytes after this offset, which belong to no complete transaction. `last_gtid` is the
-    GTID of the last complete transaction (None: the transaction has no GTID, or the file contains no transaction).
+    GTID of the last complete transaction (None means the transaction has no GTID, or the file contains no transaction).
     """
 
     offset: int

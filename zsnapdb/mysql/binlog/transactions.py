@@ -302,7 +302,7 @@ def gtid_text(number: Number) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BinlogTransaction:
-    """A complete transaction: its bytes in the file, its GTID (None: no GTID) and its commit time.
+    """A complete transaction: its bytes in the file, its GTID (None if there is no GTID) and its commit time.
 
     `committed` is in microseconds UTC, as recorded by MySQL 8.0.1 and newer. If `is_exact` is False, the server
     recorded only the second in which the transaction was committed. Commit times follow the order of the file, unless
@@ -330,8 +330,8 @@ class BinlogHeader:
     """The head of a binlog file, which consists of the events before its first transaction.
 
     `created` is the time when the server started the file (UTC seconds). `previous` contains the GTIDs of all earlier
-    files (None: the file does not record them). `end` is the offset after the head (None: the server is still writing
-    the head).
+    files (None means the file does not record them). `end` is the offset after the head (None means the server is still
+    writing the head).
     """
 
     flavour: Flavour
@@ -376,10 +376,11 @@ def transactions(
 ) -> Generator[BinlogTransaction, None, int]:
     """Yield the complete transactions of an open binlog in order.
 
-    Return the offset after the last transaction and any events that follow it outside transactions. Reading starts at
-    the offset `start`, which is the end of a transaction or of the head. At most `size` bytes of the file are read.
-    `watch` receives each table map and each decisive event, and whether the event ends a transaction. Raises
-    DamagedError if an event before the last event is damaged, and PreflightError if the file is encrypted.
+    Return the offset at which the last transaction ends. Events that follow this transaction and belong to no
+    transaction count as a part of it. Reading starts at the offset `start`, which is the end of a transaction or of the
+    head. At most `size` bytes of the file are read. `watch` receives each table map and each decisive event, and
+    whether the event ends a transaction. Raises DamagedError if an event before the last event is damaged, and
+    PreflightError if the file is encrypted.
     """
     walk, others = TransactionTracker(), () if watch is None else (TABLE_MAP,)
     events = decisive_events(file, name, file.seek(0, 2) if size is None else size, start, others)

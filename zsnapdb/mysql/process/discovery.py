@@ -48,7 +48,8 @@ PATH_VARIABLES = (*FOLDER_VARIABLES, "log_bin_basename", "log_bin_index", "relay
 class DiscoveredProcess:
     """A process of a server program: its account, program, listening sockets and data directory.
 
-    `is_by_loader`: the dynamic loader started the program, and the program may not start without the loader.
+    `is_by_loader` says that the dynamic loader started the program, and that the program may not start without the
+    loader.
     """
 
     pid: int

@@ -124,7 +124,7 @@ class Limits:
     """Resource limits of a server. None means no limit.
 
     `memory` is the private writable memory in bytes. `processors` may be a fraction. `nice` is a niceness from 0 to 19
-    (None: the niceness of this process).
+    (None means the niceness of this process).
     """
 
     memory: int | None = None
@@ -155,11 +155,11 @@ class ProcessManager(Protocol):
         sandbox: Sandbox | None,
         zone: str | None = None,
     ) -> Launched:
-        """Start the server in the sandbox (None: without a sandbox) as the account `user`. Append its output to `log`.
+        """Start the server as the account `user` in the sandbox, or without a sandbox if `sandbox` is None.
 
-        If the caller is root, the server runs as `user` from its first instruction. Otherwise, it runs as the caller's
-        account. `name` is the label of the server for people. `zone` is TZ in the server's environment (None: unset).
-        Raise ServerError or PreflightError if the server cannot be started.
+        Append its output to `log`. If the caller is root, the server runs as `user` from its first instruction.
+        Otherwise, it runs as the caller's account. `name` is the label of the server for people. `zone` is TZ in the
+        server's environment; None leaves TZ unset. Raise ServerError or PreflightError if the server cannot be started.
         """
 
 

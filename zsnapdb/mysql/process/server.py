@@ -88,7 +88,7 @@ def account(user: str) -> tuple[int, int]:
 def owner_of_files(datadir: str) -> tuple[int, int] | None:
     """Return the owner of a server's files on this host: the data directory's uid, and that account's primary gid.
 
-    None if root owns the data directory, or if the data directory does not exist on this host.
+    The result is None if root owns the data directory, or if the data directory does not exist on this host.
     """
     try:
         status = os.stat(datadir)
@@ -185,8 +185,8 @@ class ServerProcess:
         """Return the process id if the server is running. The process's command line must contain the option file.
 
         The pid file is tried first. A starting server has no pid file yet, and the file can be lost. In these cases,
-        `users` are searched (None: the current processes). A caller with many servers passes the same object for all
-        servers. A process whose working directory is the data directory is preferred to a process that has just
+        `users` are searched (None means the current processes). A caller with many servers passes the same object for
+        all servers. A process whose working directory is the data directory is preferred to a process that has just
         started, which may belong to another server.
         """
         with contextlib.suppress(OSError, ValueError, UnsafeFileError):
@@ -256,7 +256,7 @@ class ServerProcess:
         """Start the server with limits and sandbox. Return a session as soon as the server answers.
 
         `user` owns the server's files; the server runs as `user` from its first instruction. `login` is the server's
-        address. `zone` is the time zone of the process (None: the host's time zone). Raises PreflightError if the
+        address. `zone` is the time zone of the process (None means the host's time zone). Raises PreflightError if the
         sandbox cannot be built, and ConsistencyError if the server is not inside the sandbox. Raises ServerError with
         the end of the error log if the server does not answer within `timeout` seconds.
         """

@@ -94,7 +94,7 @@ def serving(datadir: Path) -> ServingProcess | None:
 def _accounts_of(datadir: str) -> set[str]:
     """Return the accounts that may serve the data directory: its owner and root.
 
-    Empty if the directory does not exist.
+    The result is empty if the directory does not exist.
     """
     try:
         return {pwd.getpwuid(uid).pw_name for uid in (os.stat(datadir).st_uid, 0)}

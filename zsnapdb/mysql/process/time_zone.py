@@ -31,7 +31,7 @@ def offsets_of(session: Session) -> tuple[int, ...]:
 
 
 def server_zone(session: Session, pid: int | None, *, is_default: bool) -> ServerZone:
-    """Return the time zone of the server's process (`pid` None: the process is unknown).
+    """Return the time zone of the server's process. If `pid` is None, the process is unknown.
 
     The zone's name comes from the process's environment or from this host. The name is used only if this host's zone
     data give the server's offsets for that name.

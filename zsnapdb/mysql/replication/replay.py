@@ -220,9 +220,9 @@ def drop_account(session: Session) -> None:
 class RelayLogs:
     """Relay log files of the channel. `base` is the server's relay_log (absolute, without number).
 
-    `is_set`: the option relay_log is set. Otherwise, the default in the data directory applies. In this case, the names
-    in the index must be relative to the data directory, because MariaDB compares names literally (sql/log.cc,
-    find_log_pos).
+    `is_set` says whether the option relay_log is set. If it is not set, the default in the data directory applies. In
+    this case, the names in the index must be relative to the data directory, because MariaDB compares names literally
+    (sql/log.cc, find_log_pos).
     """
 
     base: Path
@@ -357,8 +357,8 @@ class ReplayInput:
     """The input and the expected result of a replay.
 
     `sizes` are the sizes of the relay logs in bytes, in order. The replay starts at the offset `start` of the first
-    relay log, whose original binlog name is `file`. `gtids` are the server's GTIDs after the replay (None: unknown). At
-    each of the `stops`, the default engine changes and the applier is restarted, because its threads keep the engine
+    relay log, whose original binlog name is `file`. `gtids` are the server's GTIDs after the replay (None if unknown).
+    At each of the `stops`, the default engine changes and the applier is restarted, because its threads keep the engine
     with which they started.
     """
 
@@ -472,7 +472,7 @@ def _is_finished(session: Session, flavour: Flavour, source: ReplayInput, progre
 
 
 def check_executed(session: Session, flavour: Flavour, expected: Gtids | None) -> None:
-    """Raise ConsistencyError unless the server executed exactly the expected transactions (None: no check)."""
+    """Raise ConsistencyError unless the server executed exactly the expected transactions. None means no check."""
     if expected is None:
         return
     actual = executed(session, flavour)

@@ -129,7 +129,7 @@ def create_schema(session: Session, schema: str, like: SchemaContent) -> None:
 def drop(session: Session, name: TableName, *, unlogged: bool) -> None:
     """Drop the table, or the whole schema if `name` has no table.
 
-    `unlogged`: whether the binlog omits the statement.
+    `unlogged` says whether the binlog omits the statement.
     """
     if unlogged:
         stop_logging(session)
