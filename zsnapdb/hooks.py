@@ -56,7 +56,7 @@ class OnFailure(StrEnum):
 
 @dataclass(frozen=True)
 class BackupEnd:
-    """The end of a backup, for its `done` hooks: exit code, and class and message of the error ("": no error)."""
+    """The end of a backup, for its `done` hooks: the exit code, and the class and message of the error, if any."""
 
     status: int = 0
     error: str = ""

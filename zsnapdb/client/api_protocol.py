@@ -50,7 +50,7 @@ class ApiPause:
 
 @dataclass(frozen=True)
 class ApiAnswer:
-    """The answer to a request, and the host that sent it. `retry_after` is in seconds (None: not given)."""
+    """The answer to a request, and the host that sent it. `retry_after` is in seconds (None if not given)."""
 
     status: int
     body: bytes = field(repr=False)
@@ -108,8 +108,8 @@ def create(
 ) -> Exchange[models.ReachableClone]:
     """Return a new clone of the newest snapshot set, the point `at`, or the snapshot set or commit `source`.
 
-    `key` is the Idempotency-Key (None: a new key). A second call with the same key returns the clone of the first call.
-    If an answer is lost, the request is repeated with the same key, so no second clone is created.
+    `key` is the Idempotency-Key (None means a new key). A second call with the same key returns the clone of the first
+    call. If an answer is lost, the request is repeated with the same key, so no second clone is created.
     """
     answer = yield from _followed(_creation(key or new_key(), instance, name, options))
     return _reachable(parsed(models.MadeClone, answer.body, _WHO), answer.host)
@@ -147,8 +147,8 @@ def _request(
 
     The route determines whether `sent` is in the query or the body.
 
-    A change has this idempotency key (None: a new key), so it is executed only once. If a clone is given as an object,
-    the request contains its GUID, so that it never affects a later clone with that name.
+    A change has this idempotency key (None means a new key), so it is executed only once. If a clone is given as an
+    object, the request contains its GUID, so that it never affects a later clone with that name.
     """
     route = verb.route
     assert route is not None
@@ -208,7 +208,7 @@ def stop(clone: AnyClone) -> Exchange[models.KnownClone]:
 
 
 def extend(clone: AnyClone, ttl: str | None = None) -> Exchange[models.KnownClone]:
-    """Extend the lease to `ttl` from now (None: the lease of a new clone). A lease is never shortened."""
+    """Extend the lease to `ttl` from now (None means the lease of a new clone). A lease is never shortened."""
     sent = {"ttl": ttl} if ttl is not None else {}
     return (yield from _document(models.CloneChange, _request(verbs.ExtendCloneVerb, clone, sent))).clone
 
@@ -234,7 +234,7 @@ def branches(clone: AnyClone) -> Exchange[models.KnownBranches]:
 
 
 def create_branch(clone: AnyClone, branch: str, start: str | None = None) -> Exchange[models.KnownBranches]:
-    """Create a branch at a branch or commit (None: at the current state, which is committed first if necessary)."""
+    """Create a branch at a branch or commit. None means the current state, which is committed first if necessary."""
     sent = {"branch": branch, **({"from": start} if start is not None else {})}
     return (yield from _document(models.KnownBranches, _request(verbs.CreateBranchVerb, clone, sent)))
 
@@ -250,7 +250,7 @@ def delete_branch(clone: AnyClone, branch: str) -> Exchange[models.KnownBranches
 
 
 def commits(clone: AnyClone, state: str | None = None) -> Exchange[tuple[models.BranchCommit, ...]]:
-    """Return the commits that lead to a branch or a commit (None: the current branch), newest first."""
+    """Return the commits that lead to a branch or a commit (None means the current branch), newest first."""
     sent = {"of": state} if state is not None else {}
     return (yield from _document(models.BranchLog, _request(verbs.LogBranchVerb, clone, sent))).commits
 

@@ -35,7 +35,10 @@ def _words_of(clone: ReachableClone) -> Sequence[str]:
 
 @dataclass(frozen=True)
 class LocalClones:
-    """The clones of this host. `command` is the command to run (None: `ROOT` for root, `MEMBER` for others)."""
+    """The clones of this host.
+
+    `command` is the command to run. If it is None, root runs `ROOT`, and other accounts run `MEMBER`.
+    """
 
     command: Sequence[str] | None = None
     _holders: dict[str, CloneHolder] = field(init=False, repr=False, compare=False, default_factory=dict)

@@ -36,7 +36,7 @@ class MadeClone(Document):
 
 
 class CloneReset(Document):
-    """A clone after a reset. `undone`: number of undone row changes (None: the data was replaced)."""
+    """A clone after a reset. `undone` is the number of undone row changes, or None if the data was replaced."""
 
     undone: int | None
     reason: str | None
@@ -63,7 +63,7 @@ class CloneCommit(Document):
 
 
 class CloneBranch(Document):
-    """A branch of a clone. `head` is the branch's newest commit (None: no commit yet)."""
+    """A branch of a clone. `head` is the branch's newest commit (None if there is no commit yet)."""
 
     name: str
     head: str | None
@@ -73,7 +73,7 @@ class CloneBranch(Document):
 class KnownBranches(Document):
     """The branches of a clone.
 
-    `made`: the commit that was created to start the new branch (None: no commit was needed).
+    `made` is the commit that was created to start the new branch, or None if no commit was needed.
     """
 
     clone: str
@@ -83,7 +83,7 @@ class KnownBranches(Document):
 
 
 class SwitchedClone(Document):
-    """A clone after a switch. `committed`: whether the previous branch got the new commit `left_head`."""
+    """A clone after a switch. `committed` says whether the previous branch got the new commit `left_head`."""
 
     clone: KnownClone
     branch: str
@@ -126,7 +126,7 @@ class StateDifference(BranchDifferenceDocument):
 class KnownInstance(Document):
     """An instance that can be cloned.
 
-    `masked`: whether its clones are masked. `pool`: whether pool clones are available.
+    `masked` says whether its clones are masked. `pool` says whether pool clones are available.
     """
 
     name: str
@@ -165,11 +165,11 @@ class Problem(Document):
 
 @dataclass(frozen=True)
 class ReachableClone:
-    """A running clone with its address and login. `of_pool`: whether the clone came from the pool.
+    """A running clone with its address and login. `of_pool` says whether the clone came from the pool.
 
-    `expires` (UTC) is the end of the lease at the time of creation. `local_only`: whether only clients on the clone's
-    host can reach the clone. `guid` distinguishes the clone from a later clone with the same name ("": the host has an
-    earlier version, which does not report the GUID).
+    `expires` (UTC) is the end of the lease at the time of creation. `local_only` says whether only clients on the
+    clone's host can reach the clone. `guid` distinguishes the clone from a later clone with the same name ("" means the
+    host has an earlier version, which does not report the GUID).
     """
 
     name: str

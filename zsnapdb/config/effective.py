@@ -156,7 +156,7 @@ class SettingOrigin(StrEnum):
 
 @dataclass(frozen=True)
 class EffectiveSetting:
-    """A setting: its key, its value in TOML notation (None: not set), and its origin.
+    """A setting: its key, its value in TOML notation (None if not set), and its origin.
 
     `line` is the setting's line in the configuration file. If the value of a setting is a secret, it is omitted.
     """

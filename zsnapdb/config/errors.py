@@ -103,11 +103,11 @@ def explain_toml(text: str, message: str) -> TomlMistake:
 
 
 _Said = tuple[str, str] | None
-"""A problem and its repair (None: the function handles other kinds of mistakes)."""
+"""A problem and its repair. The result is None if the function handles other kinds of mistakes."""
 
 
 def _open_statement(lines: list[str]) -> int:
-    """Return the line of the statement that these lines leave incomplete (0: every statement is complete)."""
+    """Return the line of the statement that these lines leave incomplete; 0 if every statement is complete."""
     if _is_complete("\n".join(lines)):
         return 0
     statement, start = "", 1
@@ -238,7 +238,10 @@ def _unquoted(place: _Place) -> _Said:
 
 
 def _number(value: str) -> str | None:
-    """Return the number without leading zeros and with a digit before the point. None if the value is not a number."""
+    """Return the number without leading zeros and with a digit before the point.
+
+    The result is None if the value is not a number.
+    """
     if re.fullmatch(r"0+[0-9]+", value):
         return str(int(value))
     return f"0{value}" if re.fullmatch(r"\.[0-9]+", value) else None

@@ -92,10 +92,10 @@ class HostBootSettings(ConfigSection):
 class VmSourceSettings(ConfigSection):
     """A libvirt domain as the source of backups, and the minimum grade (consistency level) of its backups.
 
-    `freeze_deadline`: maximum time in seconds for which the guest's file systems stay frozen (0: they are never
-    frozen). `client`: command line of the database client that the guest agent runs in a drill (None: the client of the
-    server's family, as root through the socket). `drill_memory`: memory of the machine in a drill, in bytes (None: as
-    much as the original).
+    `freeze_deadline` is the maximum time in seconds for which the guest's file systems stay frozen; with 0, they are
+    never frozen. `client` is the command line of the database client that the guest agent runs in a drill; None means
+    the client of the server's family, as root through the socket. `drill_memory` is the memory of the machine in a
+    drill in bytes; None means as much as the original.
     """
 
     domain: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f]+$", max_length=200)]

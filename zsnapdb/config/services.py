@@ -126,7 +126,7 @@ class CopyScheduleSettings(ScheduleSettings):
 
 
 class InstanceAgentSettings(ConfigSection):
-    """Jobs of an instance that the agent runs. `archive`: whether the agent keeps the binlog archive running."""
+    """Jobs of an instance that the agent runs. `archive` says whether the agent keeps the binlog archive running."""
 
     archive: StrictBool = False
     snapshot: ScheduleSettings | None = None
@@ -149,7 +149,7 @@ _LOOPBACK = ("127.0.0.1", "::1")
 class HttpSettings(ConfigSection):
     """Address of the agent's endpoints /metrics, /healthz and /readyz.
 
-    An address other than loopback needs TLS and a token. `stale`: maximum age in seconds of the last check of the
+    An address other than loopback needs TLS and a token. `stale` is the maximum age in seconds of the last check of the
     objectives. If the check is older, /readyz reports an error.
     """
 
@@ -172,7 +172,7 @@ class HttpSettings(ConfigSection):
 class AgentSettings(ConfigSection):
     """The agent of this host, and the jobs that belong to no single instance.
 
-    `metrics`: the file that the status job writes for node_exporter. A job is stopped after `stall` seconds in which
+    `metrics` is the file that the status job writes for node_exporter. A job is stopped after `stall` seconds in which
     its processes use no processor time and print nothing.
     """
 
@@ -293,8 +293,8 @@ class FleetVerb(StrEnum):
 class EngineSettings(ConfigSection):
     """Address of the engine (Temporal). An address other than loopback needs TLS with a client certificate.
 
-    `ca` is the authority of the server's certificate (None: the authorities of this host). `server_name` is the name in
-    that certificate (None: the name in the address).
+    `ca` is the authority of the server's certificate; None means the authorities of this host. `server_name` is the
+    name in that certificate; None means the name in the address.
     """
 
     server: Annotated[str, Field(pattern=_ADDRESS)]
@@ -331,9 +331,10 @@ class WorkerSettings(EngineSettings):
 
     `host` is this host's name in the fleet. The host runs only the `verbs` and refuses all other requests. With
     `drills`, this host also runs drills of configured instances that any host may run, if `memory` (bytes) is
-    available. `at_once`: maximum number of concurrent jobs. `spacing`: minimum seconds between the starts of two runs
-    of the same job. With `fallback` agent, the agent starts a scheduled backup if the fleet has not started it within
-    `fallback_after` seconds. With `fallback` none, the agent follows its own schedules as if there were no fleet.
+    available. `at_once` is the maximum number of concurrent jobs. `spacing` is the minimum number of seconds between
+    the starts of two runs of the same job. With `fallback` agent, the agent starts a scheduled backup if the fleet has
+    not started it within `fallback_after` seconds. With `fallback` none, the agent follows its own schedules as if
+    there were no fleet.
     """
 
     host: FleetHostName

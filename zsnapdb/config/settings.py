@@ -115,8 +115,8 @@ class DrillSettings(ConfigSection):
 
     After the checks, the drill removes the server.
 
-    `sample`: approximately how many bytes of pages, and how many bytes of tables, are checked. `pages`: on a host
-    without innochecksum, a drill omits page checksums (`if-possible`) or is refused (`required`).
+    `sample` is the approximate number of bytes of pages, and of bytes of tables, that are checked. `pages` says whether
+    a drill on a host without innochecksum omits page checksums (`if-possible`) or is refused (`required`).
     """
 
     dataset: str | None = None
@@ -288,7 +288,7 @@ class CloneSettings(ConfigSection):
     bind_address: str = "127.0.0.1"
     accounts: Literal["lock", "keep"] = "lock"
     server_user: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,31}$")] | None = None
-    """Operating system account of the clones' servers. None: the account of the instance's server."""
+    """Operating system account of the clones' servers. None means the account of the instance's server."""
     ttl: Annotated[Seconds, Field(gt=0)] = 86400.0
     max_ttl: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
     max_protection: Annotated[Seconds, Field(gt=0, le=10 * 365 * 86400.0)] = 30 * 86400.0
@@ -355,10 +355,11 @@ class MachineSettings(ConfigSection):
 class RestoreSettings(ConfigSection):
     """Location of restored datasets and journals, and the replay of binlogs.
 
-    `batch_size`: bytes of binlog between two snapshots. `workers`: threads of the parallel applier (None: one per
-    processor). `replay`: whether the server's applier or a client replays binlogs. `auto` means the applier, except for
-    MySQL before 8.0.23, where the statements for the applier differ. `keep_replaced`: how long `zsnapdb reap` keeps the
-    datasets of a server that a restore replaced (None: forever).
+    `batch_size` is the number of binlog bytes between two snapshots. `workers` is the number of threads of the parallel
+    applier; None means one per processor. `replay` says whether the server's applier or a client replays binlogs.
+    `auto` means the applier, except for MySQL before 8.0.23, where the statements for the applier differ.
+    `keep_replaced` says how long `zsnapdb reap` keeps the datasets of a server that a restore replaced; None means
+    forever.
     """
 
     mount_root: AbsolutePath = Path("/var/lib/zsnapdb/restored")

@@ -135,7 +135,7 @@ class PublicDrills(Document):
 class EvidenceDocument(Document):
     """Records of an evidence log by number.
 
-    `next` is the value of `after` for the next request (null: no more records).
+    `next` is the value of `after` for the next request, or null if there are no more records.
     """
 
     instance: str

@@ -53,7 +53,7 @@ class DomainFields(Document):
 
 
 class VolumeFields(Document):
-    """A volume of a backup. `sent_from`: the scratch dataset from which a consolidated backup was sent."""
+    """A volume of a backup. `sent_from` is the scratch dataset from which a consolidated backup was sent."""
 
     role: str
     dataset: str
@@ -98,7 +98,7 @@ class ManifestFields(Document):
 class BackupDocument(Document):
     """A finished backup.
 
-    `repeat`: whether an earlier command had already started the run with this id, so that this command created no
+    `repeat` says whether an earlier command had already started the run with this id, so that this command created no
     backup.
     """
 

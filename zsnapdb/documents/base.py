@@ -237,7 +237,7 @@ def errors_fields(errors: Iterable[ZsnapdbError]) -> list[ErrorFields]:
 class ErrorDocument(Document):
     """The failure of a command. The document is printed instead of the result.
 
-    `retry`: whether the same command may be repeated: again, never, or twice (two attempts in total).
+    `retry` says whether the same command may be repeated: again, never, or twice (two attempts in total).
     """
 
     error: Annotated[ErrorFields, At("", error_fields)]

@@ -81,7 +81,7 @@ class BinlogArchiveDocument(Document):
 
 
 class PurgeDocument(Document):
-    """The binlogs that a purge removes or has removed. `read`: the archived copies that the purge reads first."""
+    """The binlogs that a purge removes or has removed. `read` lists the archived copies that the purge reads first."""
 
     names: tuple[str, ...]
     stays: str
@@ -101,7 +101,7 @@ class ChangedTableFields(Document):
 
 
 class StatementFields(Document):
-    """A statement in the binlog. `cut`: whether the text is truncated."""
+    """A statement in the binlog. `cut` says whether the text is truncated."""
 
     kind: str
     of_schema: Annotated[str | None, At("schema")] = Field(alias="schema")

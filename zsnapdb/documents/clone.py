@@ -121,7 +121,7 @@ class MaskingStepFields(Document):
 
 
 class MaskingFields(Document):
-    """The result of masking. `remains`: files and tables that may still contain old values."""
+    """The result of masking. `remains` lists files and tables that may still contain old values."""
 
     seconds: float
     steps: tuple[MaskingStepFields, ...]
@@ -216,9 +216,10 @@ class ChangedDocument(Document):
 
 
 class ResetDocument(ChangedDocument):
-    """A clone after a reset. `way`: `undo` (changed rows), `swap` (for a pool clone) or `replace` (all data).
+    """A clone after a reset. `way` is `undo` (changed rows), `swap` (for a pool clone) or `replace` (all data).
 
-    `undone`: number of undone row changes (null unless `way` is `undo`). `reason`: why a faster way was not possible.
+    `undone` is the number of undone row changes (null unless `way` is `undo`). `reason` says why a faster way was not
+    possible.
     """
 
     way: Annotated[str, At("result.way")]
@@ -333,7 +334,7 @@ class KeptPortFields(Document):
 
 
 class AddressesDocument(Document):
-    """The ports that clones keep. `error`: the error that prevented zsnapdb from asking HAProxy."""
+    """The ports that clones keep. `error` is the error that prevented zsnapdb from asking HAProxy."""
 
     ports: tuple[KeptPortFields, ...]
     error: Annotated[str | None, At("error.message")]
@@ -394,7 +395,7 @@ class MemberFields(Document):
 
 
 class CloneSetDocument(Document):
-    """A new set of clones. `arrival_seconds`: time until a row of the source reached every replica."""
+    """A new set of clones. `arrival_seconds` is the time until a row of the source reached every replica."""
 
     name: str
     topology: str

@@ -108,7 +108,7 @@ class BranchFields(Document):
 class BranchesDocument(Document):
     """The branches of a clone, and the current branch.
 
-    `made`: the commit that was created for a new branch (null: no commit was created).
+    `made` is the commit that was created for a new branch, or null if no commit was created.
     """
 
     clone: Annotated[str, At("seen.info.label")]
@@ -118,7 +118,7 @@ class BranchesDocument(Document):
 
 
 class SwitchedDocument(Document):
-    """A clone after a switch. `committed`: whether the previous branch got the new commit `left_head`."""
+    """A clone after a switch. `committed` says whether the previous branch got the new commit `left_head`."""
 
     clone: Annotated[CloneFields, At("info")]
     branch: Annotated[str, At("branches.current")]
@@ -139,7 +139,7 @@ class LoggedCommitFields(Document):
 
 
 class BranchLogDocument(Document):
-    """The commits that lead to a branch or a commit, newest first. `begins`: the state before the oldest commit."""
+    """The commits that lead to a branch or a commit, newest first. `begins` is the state before the oldest commit."""
 
     clone: Annotated[str, At("seen.info.label")]
     of: str
@@ -150,7 +150,7 @@ class BranchLogDocument(Document):
 class TableDifferenceFields(Document):
     """A table at two commits. A number of rows is null if the table does not exist at that commit.
 
-    `by`: `key` (rows are compared by primary key), `checksum` (with the `reason`), or `presence`. `added`, `removed`
+    `by` is `key` (rows are compared by primary key), `checksum` (with the `reason`), or `presence`. `added`, `removed`
     and `changed` are null unless `by` is `key`. `columns` are the columns of the values in `changes`.
     """
 
@@ -170,7 +170,7 @@ class TableDifferenceFields(Document):
 class BranchDifferenceDocument(Document):
     """Comparison of two commits of a clone. `schema_difference` covers all definitions, in the format of diff(1).
 
-    `left_out`: whether differing rows or definitions were omitted because there are too many.
+    `left_out` says whether differing rows or definitions were omitted because there are too many.
     """
 
     clone: Annotated[str, At("info.label")]

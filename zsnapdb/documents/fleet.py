@@ -8,7 +8,9 @@ from zsnapdb.documents.base import At, Document, ErrorFields, error_fields, iso
 
 
 class FleetRepositoryFields(Document):
-    """A repository. `read`: the time of the last read. `changed`: number of instances that this command read again.
+    """A repository.
+
+    `read` is the time of the last read. `changed` is the number of instances that this command read again.
 
     - `opaque`: whether the backups are encrypted and this host has no key that decrypts them.
     - `signed`: whether only objects with the signature of a known key are trusted.
@@ -58,9 +60,9 @@ class FleetDrillFields(Document):
 class FleetInstanceFields(Document):
     """An instance in a repository.
 
-    `objectives`: the source of the objectives, which is the instance's backups or the fleet's configuration.
+    `objectives` is the source of the objectives, which is the instance's backups or the fleet's configuration.
 
-    `problem`: the reason why the instance could not be read at this time ("": it was read).
+    `problem` is the reason why the instance could not be read at this time; "" if it was read.
     """
 
     instance: str
@@ -113,7 +115,7 @@ class FleetDocument(Document):
 
 
 class FleetChangeFields(Document):
-    """A change of a schedule or of a bucket's limit. `wave`: the change's wave in the rollout."""
+    """A change of a schedule or of a bucket's limit. `wave` is the change's wave in the rollout."""
 
     change: Annotated[str, At("kind")]
     name: str
@@ -122,9 +124,9 @@ class FleetChangeFields(Document):
 
 
 class FleetPlanDocument(Document):
-    """The planned changes. `unchanged`: number of schedules and limits that are already right.
+    """The planned changes. `unchanged` is the number of schedules and limits that are already right.
 
-    `left`: number of changes in later waves.
+    `left` is the number of changes in later waves.
     """
 
     changes: tuple[FleetChangeFields, ...]

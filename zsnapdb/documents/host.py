@@ -51,7 +51,7 @@ class HeldFields(Document):
 
 
 class AgentDocument(Document):
-    """The jobs of the agent. `difference`: how the running agent's configuration differs from the file."""
+    """The jobs of the agent. `difference` says how the running agent's configuration differs from the file."""
 
     is_running: bool
     difference: Annotated[str | None, At("difference", or_null)]
@@ -61,7 +61,7 @@ class AgentDocument(Document):
 
 
 class AgentPauseDocument(Document):
-    """The end of the pause of an instance's jobs (null: the pause has ended)."""
+    """The end of the pause of an instance's jobs; null if the pause has ended."""
 
     instance: str
     until: Annotated[str | None, At("until", iso)]
@@ -186,7 +186,7 @@ class SetupDocument(SetupPlanDocument):
 
 
 class RemovalDocument(Document):
-    """The instance and every step of its removal. After a removal: the remaining steps."""
+    """The instance and every step of its removal. After a removal, it contains only the remaining steps."""
 
     instance: Annotated[str, At("plan.facts.instance")]
     configuration: Annotated[str, At("plan.facts.configuration")]
@@ -204,9 +204,9 @@ class ConfigurationDocument(Document):
 
 
 class EffectiveSettingFields(Document):
-    """A setting: its value as TOML (null: not set, or `hidden`), its origin, and its line in the file.
+    """A setting: its value as TOML (null if not set or `hidden`), its origin, and its line in the file.
 
-    `origin`: file, environment, repository (an instance uses the table of its repository) or default.
+    `origin` is file, environment, repository (an instance uses the table of its repository) or default.
     """
 
     key: str
@@ -217,7 +217,7 @@ class EffectiveSettingFields(Document):
 
 
 class EffectiveConfigurationDocument(Document):
-    """The settings in effect. `chosen_by`: the source of the file name: option, environment or default."""
+    """The settings in effect. `chosen_by` is the source of the file name: option, environment or default."""
 
     file: Annotated[str, At("file")]
     chosen_by: str

@@ -286,7 +286,10 @@ def _believed(records: Any) -> list[dict[str, Any]]:
 
 
 class EvidencePageDocument(Document):
-    """Consecutive records of the evidence log. `next`: the number for the next request (null: no more records)."""
+    """Consecutive records of the evidence log.
+
+    `next` is the number for the next request, or null if there are no more records.
+    """
 
     instance: str
     repository: str

@@ -28,7 +28,8 @@ def _binlogs(files: Any) -> list[str]:
 
 
 class CandidateFields(Document):
-    """A foreign backup. `objection`: the reason why the backup can be adopted only by its id, or cannot be adopted."""
+    """A foreign backup. `objection` is the reason why the backup can be adopted only by its id, or cannot be adopted.
+    """
 
     backup_id: str
     adopted: bool
@@ -58,7 +59,7 @@ def _numbers(documents: Any) -> dict[str, int]:
 class AdoptDocument(Document):
     """The foreign backups and binlogs.
 
-    `planned`: whether the command would adopt them (otherwise, it has adopted them).
+    `planned` says whether the command would adopt them; otherwise, it has adopted them.
 
     `documents` contains the number of small documents by kind: drills, checks, pins, marks, and parts of the archive.
     """
@@ -72,7 +73,7 @@ class AdoptDocument(Document):
 
 
 class CopyPlanDocument(Document):
-    """The plan of a copy. `left_out`: the backups that are not copied, with the reasons."""
+    """The plan of a copy. `left_out` lists the backups that are not copied, with the reasons."""
 
     instance: str
     missing: Annotated[tuple[str, ...], At("missing", each("backup_id"))] = Field(alias="copy")
@@ -107,7 +108,7 @@ class CopyDocument(Document):
 class ForgetDocument(Document):
     """The acknowledged backups.
 
-    `planned`: whether the command would acknowledge them (otherwise, it has acknowledged them).
+    `planned` says whether the command would acknowledge them; otherwise, it has acknowledged them.
     """
 
     instance: Annotated[str, At("result.instance")]
@@ -166,9 +167,9 @@ class KeysPlanDocument(Document):
 
 
 class ListedBackupFields(ManifestFields):
-    """A backup in a list. `local`: whether its snapshots are on this host.
+    """A backup in a list. `local` says whether its snapshots are on this host.
 
-    `foreign`: the reason why the backup is foreign to this host.
+    `foreign` is the reason why the backup is foreign to this host.
     """
 
     local: bool
@@ -238,7 +239,7 @@ class StoredInstancesDocument(Document):
 
 
 class ShownBackupFields(ManifestFields):
-    """A backup. `local`: whether its snapshots are on this host."""
+    """A backup. `local` says whether its snapshots are on this host."""
 
     local: bool
 
@@ -248,7 +249,7 @@ def _backup_fields(entry: Any) -> dict[str, Any]:
 
 
 class BackupDetailDocument(Document):
-    """One backup. `chain`: the backups that a restore needs, with the full backup first."""
+    """One backup. `chain` lists the backups that a restore needs, with the full backup first."""
 
     backup: Annotated[ShownBackupFields, At("entry", _backup_fields)]
     chain: Annotated[tuple[str, ...], At("chain", each("backup_id"))]
@@ -439,9 +440,9 @@ def _damaged(result: Any) -> list[dict[str, object]]:
 
 
 class VerifyDocument(Document):
-    """The result of a verification. `unrecorded`: the reason why the findings were not stored.
+    """The result of a verification. `unrecorded` is the reason why the findings were not stored.
 
-    `raw`: the verified backups that ZFS itself encrypted. Only a drill proves that such backups can be decrypted.
+    `raw` lists the verified backups that ZFS itself encrypted. Only a drill proves that such backups can be decrypted.
     """
 
     instance: Annotated[str, At("plan.instance")]

@@ -76,7 +76,8 @@ def _step_seconds(done: Any) -> dict[str, Any]:
 class RestoreFields(Document):
     """Sources, targets and steps of a restore.
 
-    `buffer_pool` is the size in bytes for the server during recovery and replay (null: the server's configured size).
+    `buffer_pool` is the size in bytes for the server during recovery and replay; null means the server's configured
+    size.
     """
 
     restore_id: Annotated[str, At("plan.restore_id")]
@@ -225,7 +226,7 @@ def _replaced(parts: Any) -> dict[str, str | None]:
 class RewindDocument(Document):
     """A rewound server, or a prepared server that waits for the exchange of the datasets.
 
-    `replaced`: the old dataset of each volume.
+    `replaced` contains the old dataset of each volume.
     """
 
     restore_id: Annotated[str, At("plan.restore_id")]
@@ -295,7 +296,7 @@ class RunbookDocument(Document):
 
 
 class ConsolidatePlanDocument(Document):
-    """The plan of a consolidation. `chain`: the backups to receive, with the full backup first.
+    """The plan of a consolidation. `chain` lists the backups to receive, with the full backup first.
 
     Bytes are the sizes of the streams in the chain.
     """
@@ -311,7 +312,7 @@ class ConsolidatePlanDocument(Document):
 
 
 class ConsolidateDocument(Document):
-    """A finished consolidation. `original`: the backup with the same snapshots, which is the last in `chain`."""
+    """A finished consolidation. `original` is the backup with the same snapshots, which is the last in `chain`."""
 
     backup: Annotated[ManifestFields, At("manifest")]
     original: Annotated[str, At("plan.original.backup_id")]
@@ -396,7 +397,7 @@ class RescueFields(Document):
 
 
 class RescueDocument(RescueFields):
-    """A finished rescue. `rows`: number of rows of each table."""
+    """A finished rescue. `rows` contains the number of rows of each table."""
 
     delivered: Annotated[str, At("delivered.where")]
     transport: Annotated[str, At("delivered.choice.transport")]

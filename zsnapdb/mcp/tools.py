@@ -42,8 +42,8 @@ class CloneLogin:
 class ToolRights:
     """The rights that the person gave the AI agent: to change data, and to see logins.
 
-    `ttl` is the lease of the agent's clones. `host` is the host of the clones' servers (None: the host that the service
-    reports). `tls` contains the TLS settings of connections to these servers.
+    `ttl` is the lease of the agent's clones. `host` is the host of the clones' servers (None means the host that the
+    service reports). `tls` contains the TLS settings of connections to these servers.
     """
 
     writes: bool = False
@@ -63,7 +63,7 @@ class Toolbox:
     ask: Callable[..., LimitedRows] = limited_rows
     _logins: dict[str, CloneLogin] = field(init=False, default_factory=dict)
     _made: dict[str, ReachableClone | None] = field(init=False, default_factory=dict)
-    """The clones of this session by name, in the order of the requests (None: no answer yet)."""
+    """The clones of this session by name, in the order of the requests (None if there is no answer yet)."""
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def instances(self) -> Mapping[str, Any]:
@@ -183,9 +183,9 @@ def client_of(authority: Path | None) -> Client:
 
 
 def tls_of(mode: str | None, authority: Any) -> Tls:
-    """Return the encryption of connections to clones' servers. None:
+    """Return the encryption of connections to clones' servers.
 
-    TLS with a verified certificate, except on this host.
+    If `mode` is None, TLS with a verified certificate is used, except on this host.
     """
     return Tls(mode=TlsMode(mode) if mode is not None else None, ca=authority)
 

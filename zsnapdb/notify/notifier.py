@@ -35,7 +35,7 @@ from zsnapdb.planning.health.notification_events import Occasion, TargetMemory, 
 
 
 class DeliveryFailure(Exception):
-    """An error: a notification did not arrive. `may_work_later`: whether another attempt may succeed."""
+    """An error: a notification did not arrive. `may_work_later` says whether another attempt may succeed."""
 
     def __init__(self, reason: str, *, may_work_later: bool) -> None:
         super().__init__(reason)
@@ -292,7 +292,7 @@ class Notifier:
         self._rounds[name].add(occasion)
 
     def close(self, seconds: float | None = None) -> tuple[str, ...]:
-        """Wait at most `seconds` (None: the configured budget) for deliveries.
+        """Wait at most `seconds` (None means the configured budget) for deliveries.
 
         Return the targets that did not get all notifications.
 

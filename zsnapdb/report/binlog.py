@@ -58,7 +58,7 @@ class ArchivingView(View, kind="binlog-archive", document=documents.ArchivingDoc
 
 
 class PlacedBinlog(NamedTuple):
-    """An archived binlog, and the gap directly before it (None: no gap)."""
+    """An archived binlog, and the gap directly before it; None if there is no gap."""
 
     file: ArchivedFile
     gap: str | None

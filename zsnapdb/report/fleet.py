@@ -136,7 +136,7 @@ def _reason_text(reason: FleetReason) -> str:
 
 @dataclass(frozen=True)
 class FleetSnapshot:
-    """Answers about the fleet in the configuration file (None: the default file). No repository is read."""
+    """Answers about the fleet in the configuration file (None means the default file). No repository is read."""
 
     host: Host
     config: Path | None = None

@@ -68,8 +68,8 @@ Fields = Mapping[str, Any]
 class View(ABC):
     """A result that can be printed as text for a person or as one JSON document for a program.
 
-    A class with a kind becomes a frozen dataclass. The fields of its document are read from the attribute `read_from`
-    of the view (empty: from the view itself).
+    A class with a kind becomes a frozen dataclass. The fields of its document are read from the view's attribute
+    `read_from`, or from the view itself if the name is empty.
     """
 
     kind: ClassVar[str]
@@ -102,7 +102,7 @@ class View(ABC):
 class Table:
     """Columns below their headings. Each row has a cell for each heading; `empty` is shown if the table has no rows.
 
-    `lines` is the table as other plain text (empty: the columns are used).
+    `lines` is the table as other plain text; if it is empty, the columns are used.
     """
 
     headings: tuple[str, ...]

@@ -69,7 +69,7 @@ class StartedBackup(Part):
     """A backup with verified snapshots.
 
     `draft` is the manifest of the backup without keys and volumes. `volumes` are the streams to send. `base` is the id
-    of an increment's base (None: a full backup).
+    of an increment's base (None means a full backup).
     """
 
     format: Literal[1] = 1

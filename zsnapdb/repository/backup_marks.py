@@ -100,7 +100,7 @@ def unpin(repository: Repository, instance: str, backup_id: str) -> Pin:
 
 
 class SnapshotMark(Part):
-    """A snapshot that is being stored. `from_guid` is the GUID of the increment's base (None: a full stream)."""
+    """A snapshot that is being stored. `from_guid` is the GUID of the increment's base (None means a full stream)."""
 
     name: FullSnapshotName
     guid: Guid
@@ -122,8 +122,8 @@ class Unfinished:
     """A backup that was started on a host and has no manifest yet. `started` is UTC, ISO 8601.
 
     `snapshots` maps each role to its snapshot, and is empty if the mark is unreadable. `modified` is the time at which
-    the mark was written, by the store's clock; None if the store does not report it. `is_foreign`: an unknown host
-    wrote the mark.
+    the mark was written, by the store's clock; None if the store does not report it. `is_foreign` says that an unknown
+    host wrote the mark.
     """
 
     backup_id: str

@@ -151,7 +151,10 @@ class BinlogArchive:
     repository: Repository
     instance: str
     cache: DescriptionCache | None = field(default=None, kw_only=True)
-    """The descriptions that this host has already read (None: no cache; every description is read)."""
+    """The descriptions that this host has already read.
+
+    None means that there is no cache, so every description is read.
+    """
 
     def load(self) -> Archive:
         """Return the contents of the archive.

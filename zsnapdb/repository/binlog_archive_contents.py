@@ -265,8 +265,9 @@ def _files(
 class _Active:
     """The readable part of an active binlog, from its start, and the damage after it, if any.
 
-    `is_changed`: a segment was removed after it was listed. `is_cut`: a segment is missing before another segment.
-    `is_own`: this host stored the first segment. `is_displacing`: foreign segments exist but are not used.
+    `is_changed` says that a segment was removed after it was listed. `is_cut` says that a segment is missing before
+    another segment. `is_own` says that this host stored the first segment. `is_displacing` says that foreign segments
+    exist but are not used.
     """
 
     file: ArchivedFile | None = None
@@ -408,7 +409,7 @@ def _read_all(
 def active_file(instance: str, incarnation: Incarnation, name: str, segments: Sequence[Segment]) -> ArchivedFile | None:
     """Return the active binlog that consists of these segments, in order.
 
-    None if the first segment of the binlog is missing.
+    The result is None if the first segment of the binlog is missing.
     """
     if not segments or segments[0].head is None or segments[0].start != 0:
         return None

@@ -91,7 +91,8 @@ class HeadPart(Part):
 class UndatedPart(Part):
     """Transactions of a binlog, from byte `start` to `end`, whose events do not contain their commit times.
 
-    The archiver observed that they were committed between `earliest` (None: unknown) and `latest`, in microseconds UTC.
+    The archiver observed that they were committed between `earliest` (None if unknown) and `latest`, in microseconds
+    UTC.
     """
 
     start: Count

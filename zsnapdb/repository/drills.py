@@ -70,8 +70,8 @@ class CheckPart(Part):
 class Evidence(Part):
     """A drill: the backup, the host and the versions, the duration of each step, and the finding of each check.
 
-    `requested` is the requested target, such as `latest`. `has_read_all_pages`: the drill has read every page of every
-    file, so a file without a check is not in the backup. `sequence` is the drill's number in the order of the
+    `requested` is the requested target, such as `latest`. `has_read_all_pages` says that the drill has read every page
+    of every file, so a file without a check is not in the backup. `sequence` is the drill's number in the order of the
     instance's drills; drills that earlier versions stored have no number.
     """
 

@@ -32,7 +32,7 @@ class AuthorPart(BaseModel):
     """The account that ran a command, its login account, and the account before sudo, if known.
 
     `subject` is the user of a service that ran the command, such as `zsnapdb serve`. `issuer` is the issuer of the
-    user's id token ("": the user had a zsnapdb token).
+    user's id token; "" if the user had a zsnapdb token.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -48,7 +48,7 @@ class AuthorPart(BaseModel):
 class EvidenceRecord(BaseModel):
     """The actions of a run. `command` contains the arguments as typed, `exit_code` is the result.
 
-    `about` is the object of the command, a clone ("": the whole instance). An automatic removal adds its reason to
+    `about` is the object of the command, a clone; "" means the whole instance. An automatic removal adds its reason to
     `about`. `changes` are the changed keys. For the job POLICY, `changes` are the changes in the policy of the host.
     """
 

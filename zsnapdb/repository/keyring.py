@@ -50,7 +50,7 @@ class KnownDocuments(Protocol):
         """
 
     def note_damage(self, document: bytes | None) -> None:
-        """Record the damage that is known in the repository (None: no damage is known)."""
+        """Record the damage that is known in the repository; None means that no damage is known."""
 
     def known_damage(self) -> bytes | None:
         """Return the recorded damage; None if no damage is recorded."""
@@ -211,7 +211,7 @@ class Keyring:
         return stored_document.with_signature(line, self._signing_key.sign(line))
 
     def signer(self, body: bytes) -> str | None:
-        """Return the public key of a stored object's valid signature (None: no valid signature).
+        """Return the public key of a stored object's valid signature (None if there is no valid signature).
 
         The key may be untrusted.
         """

@@ -253,8 +253,8 @@ class SitePart(Part):
 class FilesystemType(Part):
     """The facts about a volume that is a filesystem: its mount point, and the ZFS properties that a restore sets.
 
-    `encryption` is the ZFS cipher at the time of the backup (None: not encrypted). `site` is None if the backup did not
-    record the administrators' settings.
+    `encryption` is the ZFS cipher at the time of the backup (None if not encrypted). `site` is None if the backup did
+    not record the administrators' settings.
     """
 
     kind: Literal["filesystem"] = "filesystem"

@@ -71,7 +71,7 @@ class PositionPart(Part):
 class LockPart(Part):
     """The lock of the server: its strategy, the reason for it, and its duration in milliseconds.
 
-    `waited` are the sessions that waited for the lock (None: not recorded).
+    `waited` are the sessions that waited for the lock (None if not recorded).
     """
 
     strategy: ShortLine
@@ -83,7 +83,8 @@ class LockPart(Part):
 class ChannelPart(Part):
     """The position of a replica in the binlogs of its source.
 
-    `exact`: the replica's applier was stopped for the snapshot. Otherwise, the channel's position is approximate.
+    `exact` says that the replica's applier was stopped for the snapshot. If it was not stopped, the channel's position
+    is approximate.
     """
 
     name: Words
@@ -195,7 +196,10 @@ class FreezePart(Part):
 
 
 class BoundPart(Part):
-    """A server's published position at one moment: binlog file and offset, and GTIDs. None: not published."""
+    """A server's published position at one moment: binlog file and offset, and GTIDs.
+
+    A value is None if the server did not publish it.
+    """
 
     binlog_file: FileName | None
     binlog_offset: Count | None

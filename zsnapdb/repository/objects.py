@@ -22,7 +22,8 @@ from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, Version
 class ListedObject(Generic[K]):
     """An object in a listing: its key, its size in bytes, and the time of its last write by the store's clock.
 
-    `modified` is None if the store does not report it. `tag` changes with every version of the object ("": unknown).
+    `modified` is None if the store does not report it. `tag` changes with every version of the object, or is "" if
+    unknown.
     """
 
     key: K
@@ -100,7 +101,7 @@ class RepositoryObjects:
     def put_same(self, key: Key, body: bytes, *, is_alone: bool = False) -> bool:
         """Store the object unless it exists. Return whether the object now has exactly these bytes.
 
-        `is_alone`: whether no other process can write the object at the same time.
+        `is_alone` says that no other process can write the object at the same time.
         """
         # If the answer to a request was lost, the repeated request finds the object of the first request. The
         # comparison below detects this.

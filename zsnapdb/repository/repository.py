@@ -141,7 +141,7 @@ class Repository(RepositoryObjects):
     def _recorded_manifest(unknown: Repository, instances: tuple[str, ...], marker_id: str) -> Manifest | None:
         """Return the manifest of a backup that this host recorded at this address under another id than the marker's.
 
-        None if no such backup exists, which means that the repository was replaced on purpose.
+        The result is None if no such backup exists, which means that the repository was replaced on purpose.
         """
         own = unknown.keyring.own
         recorded = own.stored_elsewhere(marker_id) if own is not None else {}

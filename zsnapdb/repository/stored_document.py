@@ -24,7 +24,7 @@ _ALTERED = "the object was altered; look for it in older versions or in a copy o
 class StoredDocument:
     """A stored document. `view` is the document's line, which is not copied, because a manifest can have 128 MiB.
 
-    `has_digest`: a second line shows whether the first line is unchanged.
+    `has_digest` says that a second line shows whether the first line is unchanged.
     """
 
     view: memoryview

@@ -139,7 +139,8 @@ def finding(
 ) -> VerificationRecord:
     """Return the record of a check. Known damage keeps the time of its first finding.
 
-    `by` is the name of the check (empty: verify). `digest` is the digest of the checked object, if known.
+    `by` is the name of the check; if it is empty, the check is verify. `digest` is the digest of the checked object, if
+    known.
     """
     known = _damaging(before)
     since = (known.since or known.when) if damage and known is not None else None

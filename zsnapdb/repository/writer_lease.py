@@ -147,7 +147,7 @@ def _check(holder: Holder) -> None:
 def _kernel() -> str:
     """Return the identity of this kernel boot and process namespace. Process ids are valid only in both.
 
-    "" if unknown.
+    The result is "" if it is unknown.
     """
     with contextlib.suppress(OSError):
         return f"{Path('/proc/sys/kernel/random/boot_id').read_text().strip()} {os.readlink('/proc/self/ns/pid')}"
@@ -157,7 +157,7 @@ def _kernel() -> str:
 def _started(pid: int) -> str:
     """Return the start time of the process in ticks since boot (proc(5), stat, field 22).
 
-    "" if the process does not exist.
+    The result is "" if the process does not exist.
     """
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -167,7 +167,7 @@ def _started(pid: int) -> str:
 def has_ended(holder: Holder) -> bool:
     """Whether the holder was a process under this host's running kernel and has ended.
 
-    Always False for a process under another kernel.
+    The result is always False for a process under another kernel.
     """
     kernel = _kernel()
     return (
@@ -256,7 +256,8 @@ def _text(moment: datetime) -> str:
 
 @dataclass(frozen=True)
 class _LeaseTags:
-    """The tag of a lease that this process took, and the tag of the replaced version ("": no lease before)."""
+    """The tag of a lease that this process took, and the tag of the replaced version ("" if no lease existed before).
+    """
 
     tag: str
     replaced: str

@@ -45,7 +45,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class PlotPoint:
-    """A value in a plot; y grows downwards. `is_good`: the measured run succeeded."""
+    """A value in a plot; y grows downwards. `is_good` says that the measured run succeeded."""
 
     x: float
     y: float

@@ -221,7 +221,7 @@ def _operation_id(request: PageRequest) -> str:
 
 
 class BranchRow(Facts):
-    """A branch with its newest commit (None: no commit yet)."""
+    """A branch with its newest commit (None if there is no commit yet)."""
 
     name: str
     head: str | None = None
@@ -257,7 +257,7 @@ class BranchCard:
 
 
 def branches_of(branches: Document, log: Document | None) -> BranchCard:
-    """Return the branches in the answer `branches`, and the commits in the answer `log` (None: no commits exist)."""
+    """Return the branches in the answer `branches`, and the commits in the answer `log` (None without commits)."""
     told = read(_Branches, branches)
     commits = read(_Commits, log).commits if log is not None else ()
     return BranchCard(told.current, told.branches, commits)

@@ -102,12 +102,12 @@ class FleetCard:
 
     @property
     def before(self) -> str | None:
-        """The address of the page with the previous rows (None: this is the first page)."""
+        """The address of the page with the previous rows; None for the first page."""
         return self.path(after=max(0, self.asked.after - self.asked.most)) if self.asked.after else None
 
     @property
     def following(self) -> str | None:
-        """The address of the page with the next rows (None: this is the last page)."""
+        """The address of the page with the next rows; None for the last page."""
         end = self.asked.after + len(self.rows)
         return self.path(after=end) if self.rows and end < self.chosen else None
 

@@ -214,7 +214,7 @@ class RefusedRequest(Exception):
 
     @classmethod
     def because(cls, error: errors.ZsnapdbError, code: str = "") -> RefusedRequest:
-        """Return the refusal for an error, with this code ("": the error's own code)."""
+        """Return the refusal for an error, with this code ("" means the error's own code)."""
         failure = failure_of(error)
         return cls(failure.model_copy(update={"code": code}) if code else failure)
 

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 class CloneTerms:
     """The helper's decisions about a new clone: its name, its lease in seconds, and whether it must be masked.
 
-    `most_bytes` is the clone's quota (None: the usual quota).
+    `most_bytes` is the clone's quota (None means the usual quota).
     """
 
     name: str

@@ -41,7 +41,7 @@ class OperationRecord(BaseModel):
     """An operation, and the role with which its subject started it (older releases recorded no role).
 
     `most_bytes` is the number of bytes that a new clone may write (0: no limit). `ending` is the result, which can
-    contain the login of a clone (None: the operation is running).
+    contain the login of a clone (None means the operation is running).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)

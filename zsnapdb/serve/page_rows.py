@@ -121,7 +121,7 @@ class CloneRow:
 
     @property
     def asked_for(self) -> str:
-        """The requested point in time ("": no point was requested)."""
+        """The requested point in time; "" if no point was requested."""
         return "" if self.facts.requested in (*_NEWEST, self.facts.backup_id) else self.facts.requested
 
     @property
@@ -131,7 +131,7 @@ class CloneRow:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds until the clone's lease ends (None: unknown)."""
+        """Seconds until the clone's lease ends (None if unknown)."""
         ends = moment(self.facts.expires)
         return (ends - self.now).total_seconds() if ends is not None else None
 

@@ -91,7 +91,7 @@ class LimitRefusal:
 
 @dataclass(frozen=True)
 class AdmittedClone:
-    """The permission for one more clone, and how many bytes it may write (None: the usual quota)."""
+    """The permission for one more clone, and how many bytes it may write; None means the usual quota."""
 
     most_bytes: int | None
 

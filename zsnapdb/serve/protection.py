@@ -207,8 +207,8 @@ class ProtectionReader:
     ) -> ResultAnswer:
         """Return the document of a command, even if its exit code is a verdict.
 
-        Raises RefusedRequest if the exit code reports an error. `meant` is the clone that the command uses (None: the
-        command uses no clone). `audience` is the owner whose clones an error may mention.
+        Raises RefusedRequest if the exit code reports an error. `meant` is the clone that the command uses (None means
+        the command uses no clone). `audience` is the owner whose clones an error may mention.
         """
         call = CommandCall(
             (*words, "--json"), subject, run_context.new_run_id(), _SECONDS, judges=True, meant=meant, audience=audience

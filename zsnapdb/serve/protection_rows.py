@@ -36,7 +36,7 @@ class ObjectiveRow:
 
     @property
     def broken_since(self) -> datetime | None:
-        """The time since which the objective is missed: its reference time plus its limit (None: unknown)."""
+        """The time since which the objective is missed: its reference time plus its limit (None if unknown)."""
         judged = moment(self.told.since or "")
         if self.told.verdict != _BROKEN or judged is None or self.told.limit_seconds is None:
             return None
@@ -153,7 +153,7 @@ class StepPlot:
 
 @dataclass(frozen=True)
 class DrillRow:
-    """A drill, and the seconds that each kind of step took (None: no such step)."""
+    """A drill, and the seconds that each kind of step took (None if there is no such step)."""
 
     told: api.PublicDrill
     steps: tuple[float | None, ...]

@@ -30,7 +30,7 @@ class RoleVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class RoleDecision:
-    """A verdict, and its reason ("": the request is allowed)."""
+    """A verdict, and its reason; "" if the request is allowed."""
 
     verdict: RoleVerdict
     reason: str = ""

@@ -89,7 +89,7 @@ class TokenBook:
 
     folder: Path
     removal_time: Callable[[], datetime] | None = None
-    """Returns the time by which expired sessions are removed (None: the time of the request is used)."""
+    """Returns the time by which expired sessions are removed (None means the time of the request is used)."""
 
     @property
     def file(self) -> Path:

@@ -239,7 +239,7 @@ class CloudFailure:
 def zsnapdb_error(error: Exception, failed: str, bucket: str, *, is_condition: bool) -> ZsnapdbError:
     """Return the error to raise for a failed request. `failed` names the request and the bucket.
 
-    `is_condition`: whether the request had a condition on the object's version or existence.
+    `is_condition` says whether the request had a condition on the object's version or existence.
     """
     if isinstance(error, TimeoutError):
         return UnreachableError(

@@ -226,7 +226,7 @@ class S3Options:
     """Options of a bucket: storage class, the provider's encryption and its key, checksum, prefix and lock.
 
     `prefix` is the prefix of the keys that this account may list ("": every key). `lock_mode` is the mode of the lock
-    that new objects get for `lock_period` seconds (None: no lock).
+    that new objects get for `lock_period` seconds (None if there is no lock).
     """
 
     storage_class: str | None = None
@@ -303,8 +303,8 @@ def zsnapdb_error(
 ) -> ZsnapdbError:
     """Return the error to raise for a failed request. `failed` names the request and the bucket.
 
-    `renewed_in`: the file or service in which temporary credentials are renewed. `is_conditional`: whether the request
-    was a conditional write. `denied_hint`: the hint for an account that lacks the permission.
+    `renewed_in`: the file or service in which temporary credentials are renewed. `is_conditional` says whether the
+    request was a conditional write. `denied_hint`: the hint for an account that lacks the permission.
     """
     if isinstance(error, ClientError):
         return _refusal(error, failed, renewed_in, is_conditional=is_conditional, denied_hint=denied_hint)

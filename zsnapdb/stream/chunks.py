@@ -181,7 +181,7 @@ def unseal(
 ) -> Body:
     """Return the plain slice, verified by its hash and, if the chunk is encrypted, by its tag.
 
-    `cipher` is the cipher for the chunk's key id (None: the chunk has no key id). The slice may be written to `into`.
+    `cipher` is the cipher for the chunk's key id; None if the chunk has no key id. The slice may be written to `into`.
     `memory` is the pool for temporary memory. If a check fails, raises DamagedError with `what` and the failed check.
     """
     if len(body) != chunk.stored_size:

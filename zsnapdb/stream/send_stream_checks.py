@@ -65,7 +65,7 @@ class BeginRecord:
     def check_ours(self, *, is_raw: bool) -> None:
         """Raise DamagedError if zsnapdb's `zfs send` never creates such a stream.
 
-        `is_raw`: whether the stream was sent with -w.
+        `is_raw` says whether the stream was sent with -w.
         """
         if is_raw and (not self.features >> _RAW & 1 or not 0 < self.payload_size <= MOST_KEY_BYTES):
             raise DamagedError(
@@ -93,8 +93,8 @@ class BeginRecord:
 class ExpectedStream:
     """The required content of a stream's BEGIN record. `from_guid` is 0 for a full stream.
 
-    `name` is the full name of the snapshot. `features` is None if the stream was not sent yet. `is_raw`: whether the
-    stream's blocks are encrypted as in the pool.
+    `name` is the full name of the snapshot. `features` is None if the stream was not sent yet. `is_raw` says whether
+    the stream's blocks are encrypted as in the pool.
     """
 
     name: str

@@ -312,7 +312,7 @@ class CloneAction(AboutClone):
 
     @property
     def time(self) -> str | None:
-        """The requested time (None: the default for a new clone)."""
+        """The requested time (None means the default for a new clone)."""
         return None
 
 

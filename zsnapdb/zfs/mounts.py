@@ -107,8 +107,8 @@ def working_dataset(process: Path) -> str | None:
 class ForeignMount:
     """A mount of a dataset in another mount namespace, with the id of a process in that namespace.
 
-    `follows`: whether an unmount in this process's namespace also ends this mount. `device` has the same meaning as in
-    `MountEntry`.
+    `follows` says whether an unmount in this process's namespace also ends this mount. `device` has the same meaning as
+    in `MountEntry`.
     """
 
     source: str

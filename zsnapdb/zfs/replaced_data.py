@@ -28,7 +28,7 @@ _EVENT = re.compile(r"\S+ \[txg:([0-9]{1,20})\] (?:clone swap (.+)/%\S+ \([0-9]+
 class Replacements:
     """The replacements of data in a pool, according to its history: transaction groups by the dataset's present name.
 
-    `first` is the first transaction group that the history contains (None: the history has no events).
+    `first` is the first transaction group that the history contains (None means the history has no events).
     """
 
     first: int | None
@@ -55,7 +55,7 @@ class Replacements:
 def abandoned_bookmarks(places: Collection[str], *, if_unknown: bool) -> dict[str, int]:
     """Return the GUIDs, by full name, of the bookmarks that are not an earlier state of their dataset.
 
-    The datasets are in one pool. Bookmarks of existing snapshots are omitted. `if_unknown`: whether to return a
+    The datasets are in one pool. Bookmarks of existing snapshots are omitted. `if_unknown` says whether to return a
     bookmark that is older than the readable history of the pool.
     """
     made: dict[str, dict[str, int]] = {place: {} for place in places}

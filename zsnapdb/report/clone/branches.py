@@ -92,7 +92,7 @@ class BranchLogView(View, kind="clone-branch-log", document=documents.BranchLogD
 
     @property
     def begins(self) -> str | None:
-        """The parent of the oldest commit (None: unknown)."""
+        """The parent of the oldest commit (None if unknown)."""
         return (self.seen.commits[self.line[-1]].parent if self.line else self.seen.info.backup_id) or None
 
 

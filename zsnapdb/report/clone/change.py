@@ -84,7 +84,7 @@ class ResetPlanView(View, kind="clone-reset-plan", document=documents.ResetPlanD
 
     @property
     def backup_id(self) -> str | None:
-        """The snapshot set of the data after the reset (None: the set is created by the reset)."""
+        """The snapshot set of the data after the reset; None if the reset creates the set."""
         intention, plan = self.intention, self.intention.replaces
         return (plan.set_id or None) if plan is not None else (intention.slot or intention.info).backup_id
 

@@ -32,14 +32,14 @@ _WAYS = {
 
 
 class CreatedView(View, kind="clone", document=documents.CreatedDocument):
-    """A new clone. `is_secret`: the password is not shown, for example in the record of the run."""
+    """A new clone. If `is_secret` is set, the password is not shown, for example in the record of the run."""
 
     result: Created
     is_secret: bool = False
 
     @property
     def password(self) -> str | None:
-        """The password of the clone's user (None: not shown)."""
+        """The password of the clone's user (None if not shown)."""
         password = self.result.password
         return password.get_secret_value() if password and not self.is_secret else None
 

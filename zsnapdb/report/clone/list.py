@@ -72,7 +72,7 @@ class CloneDetailView(View, kind="clone-detail", document=documents.CloneDetailD
 
     @property
     def branch(self) -> str | None:
-        """The current branch of the clone (None: unknown)."""
+        """The current branch of the clone (None if unknown)."""
         return current_of(self.info.branches)
 
     def text(self) -> str:

@@ -44,7 +44,7 @@ def window_lines(window: Window) -> list[str]:
 def _machine_lines(backups: Sequence[str]) -> list[str]:
     """Return lines about a machine's restorable backups, because a machine has no points between backups.
 
-    A server has none.
+    A server has no such lines.
     """
     if not backups:
         return []
