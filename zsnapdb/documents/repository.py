@@ -28,8 +28,7 @@ def _binlogs(files: Any) -> list[str]:
 
 
 class CandidateFields(Document):
-    """A foreign backup. `objection` is the reason why the backup can be adopted only by its id, or cannot be adopted.
-    """
+    """A foreign backup. `objection` is the reason why the backup can be adopted only by its id, or not at all."""
 
     backup_id: str
     adopted: bool

@@ -256,8 +256,7 @@ def _text(moment: datetime) -> str:
 
 @dataclass(frozen=True)
 class _LeaseTags:
-    """The tag of a lease that this process took, and the tag of the replaced version ("" if no lease existed before).
-    """
+    """The tag of a lease that this process took, and the tag of the version that it replaced ("" if none existed)."""
 
     tag: str
     replaced: str

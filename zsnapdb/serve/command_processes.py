@@ -144,7 +144,7 @@ class ChildRunner:
     def _wait(self, process: Process, call: CommandCall) -> tuple[FailureAnswer | None, int]:
         """Wait until the process ends.
 
-        Return the reason why the process was stopped (None: it ended by itself), and its exit code.
+        Return the reason why the process was stopped (None if it ended by itself), and its exit code.
         """
         deadline = time.monotonic() + call.seconds
         while (code := process.poll()) is None:

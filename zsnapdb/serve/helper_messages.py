@@ -188,7 +188,7 @@ class FailureAnswer(_Message):
 
 
 class WatchedOperation(_Message):
-    """An operation of the subject, and its result (None: it is still running)."""
+    """An operation of the subject, and its result; None if it is still running."""
 
     operation: str
     subject: str

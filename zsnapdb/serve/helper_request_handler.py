@@ -461,7 +461,7 @@ class RequestHandler:
         return before
 
     def _objection(self, asks: CredentialHolder, verb: VerbKind, clone: PublicClone) -> FailureAnswer | None:
-        """Return why the clone can no longer be changed (None: it can).
+        """Return why the clone can no longer be changed; None if it can be changed.
 
         The clone may have been destroyed while the command waited.
 

@@ -46,7 +46,7 @@ class LoginPlaces(BaseModel):
 class FetchedKeys(BaseModel):
     """The keys of an issuer, and the address from which the keys were fetched.
 
-    `login`: the issuer's login addresses, if people log in through the issuer.
+    `login` contains the issuer's login addresses, if people log in through the issuer.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)

@@ -40,7 +40,7 @@ _MOST_RUNNING_OF_ALL = 200
 class OperationRecord(BaseModel):
     """An operation, and the role with which its subject started it (older releases recorded no role).
 
-    `most_bytes` is the number of bytes that a new clone may write (0: no limit). `ending` is the result, which can
+    `most_bytes` is the number of bytes that a new clone may write; 0 means no limit. `ending` is the result, which can
     contain the login of a clone (None means the operation is running).
     """
 
@@ -68,8 +68,8 @@ class OperationRecord(BaseModel):
 class Operations:
     """The operations of this host. Only one helper uses these at a time.
 
-    `removal_time` returns the time by which old operations are forgotten (None: `now`). If a request has the key of a
-    forgotten operation, it starts the operation a second time.
+    `removal_time` returns the time by which old operations are forgotten; if it is None, `now` does. If a request has
+    the key of a forgotten operation, it starts the operation a second time.
     """
 
     folder: Path

@@ -112,7 +112,7 @@ def create_site(helper: HelperClient, pages: BrowserPages | None = None) -> Asgi
 
 
 def create_pages(pages: BrowserPages, pre_logins: PreLogins | None = None) -> AsgiApp:
-    """Return the application of the pages. `pre_logins`: the logins that browsers have started.
+    """Return the application of the pages. `pre_logins` contains the logins that browsers have started.
 
     Every answer has `_HEADERS`, even after an unexpected error.
     """

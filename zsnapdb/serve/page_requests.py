@@ -54,7 +54,7 @@ class PageRequest:
 
     @property
     def session_id(self) -> str:
-        """The session id in the browser's cookie ("": none). The id may be invalid."""
+        """The session id in the browser's cookie; "" if there is none. The id may be invalid."""
         return self.cookie(COOKIE, is_https=self.is_https)
 
     def cookie(self, base: str, *, is_https: bool) -> str:
@@ -78,7 +78,7 @@ def cookie_name(base: str, is_https: bool) -> str:
 
 
 def set_cookie(value: str, seconds: int, *, is_https: bool, base: str = COOKIE, same_site: str = "Strict") -> str:
-    """Return the header that stores an id, such as a session id, in the browser for these seconds (0: delete it)."""
+    """Return the header that stores an id in the browser, such as a session id, for these seconds; 0 deletes it."""
     secure = "; Secure" if is_https else ""
     name = cookie_name(base, is_https)
     return f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"

@@ -42,7 +42,7 @@ class CloneLimits(Facts):
 
 
 class Person(Facts):
-    """The person who is logged in, and when the token expires (None: not known yet)."""
+    """The person who is logged in, and when the token expires (None if not known yet)."""
 
     subject: str
     role: Role
@@ -148,7 +148,7 @@ class CloneRow:
 
     @property
     def most_bytes(self) -> str:
-        """The clone's quota ("": none)."""
+        """The clone's quota; "" if there is none."""
         return size(self.facts.quota) if self.facts.quota else ""
 
     @property
@@ -231,7 +231,7 @@ def clones_page(clones: Sequence[CloneRow], asked: ClonesQuery) -> ClonesCard:
 
 @dataclass(frozen=True)
 class LoginCard:
-    """The address and the login of a clone. `tunnel`: the command for other hosts ("": none needed)."""
+    """The address and the login of a clone. `tunnel` is the command for other hosts; "" if none is needed."""
 
     host: str
     port: int
@@ -261,7 +261,7 @@ class LoginCard:
 class ResultCard:
     """The result of an operation. `clone` is None if it was destroyed; `login` is None if the result has no login.
 
-    `commit` is the id of the committed state ("": none).
+    `commit` is the id of the committed state; "" if there is none.
     """
 
     clone: CloneRow | None

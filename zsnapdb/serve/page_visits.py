@@ -158,7 +158,7 @@ class BrowserSessions:
 
 @dataclass(frozen=True)
 class PageAnswer:
-    """A page: its template, its values, its HTTP status, and a cookie to set ("": none)."""
+    """A page: its template, its values, its HTTP status, and a cookie to set ("" if there is none)."""
 
     template: str
     values: Mapping[str, object]
@@ -177,7 +177,7 @@ class FileAnswer:
 
 @dataclass(frozen=True)
 class Redirect:
-    """The address to which the browser is sent, and a cookie to set ("": none)."""
+    """The address to which the browser is sent, and a cookie to set ("" if there is none)."""
 
     path: str
     cookie: str = ""

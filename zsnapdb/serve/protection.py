@@ -29,7 +29,7 @@ Read = Callable[[], ResultAnswer]
 
 @dataclass
 class _Recent:
-    """An answer (None: not read yet), the time when its reading started, and the time of the last request.
+    """An answer (None if not read yet), the time when its reading started, and the time of the last request.
 
     Times are monotonic.
     """
@@ -42,7 +42,7 @@ class _Recent:
     """The time when the newest reading started, even if the reading failed."""
     readings: int = 0
     failure: RefusedRequest | ZsnapdbError | OSError | None = None
-    """The error of the newest reading (None: it succeeded)."""
+    """The error of the newest reading; None if it succeeded."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
@@ -165,8 +165,8 @@ _M = TypeVar("_M", bound=Document)
 class ProtectionReader:
     """Runs commands that change nothing, with `run`.
 
-    `recent` keeps objectives and points for some seconds (None: each request reads them). Objectives and points are the
-    same for all subjects that may see them.
+    `recent` keeps objectives and points for some seconds; if it is None, each request reads them. Objectives and points
+    are the same for all subjects that may see them.
     """
 
     run: RunCommand

@@ -251,7 +251,7 @@ class DoubtfulRecord(Facts):
 class EvidenceCard:
     """Records in the order of their numbers.
 
-    `next` is the number of the last shown record if more records follow (None: there are no more).
+    `next` is the number of the last shown record if more records follow; otherwise None.
     """
 
     records: tuple[RecordRow, ...]

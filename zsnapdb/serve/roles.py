@@ -13,7 +13,7 @@ from zsnapdb.verbs.requests import VerbKind as VerbKind
 
 
 class CloneOwnership(StrEnum):
-    """The owner of a verb's clone or operation. NOBODY: the verb has no clone, or a new one."""
+    """The owner of a verb's clone or operation. NOBODY means that the verb has no clone, or a new one."""
 
     NOBODY = "nobody"
     OWN = "own"

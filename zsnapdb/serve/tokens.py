@@ -45,7 +45,7 @@ class TokenKind(StrEnum):
 class StoredToken(BaseModel):
     """A stored token. It is valid until it expires or is revoked.
 
-    `issuer` is the issuer that authenticated the subject of a session (empty: this host did).
+    `issuer` is the issuer that authenticated the subject of a session; it is empty if this host did.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -216,7 +216,7 @@ def _digest(text: str) -> str:
 
 
 class CredentialHolder(Protocol):
-    """The subject that sends a request, its role, its issuer ("": zsnapdb itself), and when its credential expires."""
+    """The subject of a request, its role, its issuer ("" for zsnapdb itself), and when its credential expires."""
 
     @property
     def subject(self) -> str: ...

@@ -212,7 +212,7 @@ class Store(Protocol):
     def hold(self, key: str) -> ObjectHold | None:
         """Return the lock or legal hold that protects the object from removal.
 
-        None if the object is unprotected or does not exist.
+        The result is None if the object is unprotected or does not exist.
         """
 
     def extend_lock(self, key: str, until: datetime) -> None:

@@ -213,7 +213,10 @@ def _first_line(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class CloudFailure:
-    """The parts of a failure's text: HTTP status (0: none), the provider's code ("": none), and a message."""
+    """The parts of a failure's text.
+
+    These are the HTTP status (0 if there is none), the provider's code ("" if there is none), and a message.
+    """
 
     status: int
     code: str

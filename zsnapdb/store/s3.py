@@ -112,7 +112,10 @@ class S3Store:
         self._removal = ObjectRemoval(bucket, self._delete)
 
     def _session(self) -> tuple[Session, RenewedCredentials | None]:
-        """Return a session and its signing credentials (None: botocore found no credentials, or renews them itself)."""
+        """Return a session and its signing credentials.
+
+        These are None if botocore found no credentials, or renews them itself.
+        """
         core = client_core()
         first = credentials_of(self._file) if self._file else credentials_of_session(core)
         if first is None:
@@ -282,7 +285,7 @@ class S3Store:
     def _is_missing(self, key: str) -> bool:
         """Return whether a listing shows that the object does not exist.
 
-        False for an account that may not list the bucket.
+        The result is False for an account that may not list the bucket.
         """
         try:
             page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)

@@ -52,7 +52,10 @@ class ObjectRemoval:
     bucket: str
     one: Callable[[str], None]
     in_batches: bool = True
-    """False after the provider refused a batch request but removed a single object."""
+    """Whether the provider accepts batch requests.
+
+    It is False after the provider refused a batch request but removed a single object.
+    """
 
     def remove(self, client: S3Client, keys: Sequence[str]) -> None:
         """Remove at most BATCH objects. Raises ClientError if the provider is busy.
@@ -208,7 +211,7 @@ class Pace:
 
     @property
     def is_fast(self) -> bool:
-        """Return whether one connection was fast. False if no request was recorded yet."""
+        """Return whether one connection was fast. The result is False if no request was recorded yet."""
         return self._rate > 0 and not is_slow(self._rate)
 
 

@@ -225,8 +225,8 @@ CHECKSUM_REFUSED = {
 class S3Options:
     """Options of a bucket: storage class, the provider's encryption and its key, checksum, prefix and lock.
 
-    `prefix` is the prefix of the keys that this account may list ("": every key). `lock_mode` is the mode of the lock
-    that new objects get for `lock_period` seconds (None if there is no lock).
+    `prefix` is the prefix of the keys that this account may list; "" means every key. `lock_mode` is the mode of the
+    lock that new objects get for `lock_period` seconds (None if there is no lock).
     """
 
     storage_class: str | None = None
@@ -303,8 +303,8 @@ def zsnapdb_error(
 ) -> ZsnapdbError:
     """Return the error to raise for a failed request. `failed` names the request and the bucket.
 
-    `renewed_in`: the file or service in which temporary credentials are renewed. `is_conditional` says whether the
-    request was a conditional write. `denied_hint`: the hint for an account that lacks the permission.
+    `renewed_in` is the file or service in which temporary credentials are renewed. `is_conditional` says whether the
+    request was a conditional write. `denied_hint` is the hint for an account that lacks the permission.
     """
     if isinstance(error, ClientError):
         return _refusal(error, failed, renewed_in, is_conditional=is_conditional, denied_hint=denied_hint)
@@ -413,7 +413,10 @@ class RenewedCredentials(Credentials):
 
 
 def credentials_of_session(core: botocore.session.Session) -> S3Credentials | None:
-    """Return the credentials that botocore finds on this host. None: there are none, or botocore renews them itself."""
+    """Return the credentials that botocore finds on this host.
+
+    The result is None if there are none, or if botocore renews them itself.
+    """
     found = core.get_credentials()
     if found is None or isinstance(found, RefreshableCredentials):
         return None

@@ -214,10 +214,10 @@ class ResumedStream:
     """A filter that yields a new BEGIN record and the rest of a stored stream, slice by slice."""
 
     def __init__(self, begin: bytes, point: ResumePoint, expected: ExpectedStream) -> None:
-        """`begin`: the stored stream's BEGIN record with its payload. `expected`: the required content of this record.
+        """`begin` is the stored stream's BEGIN record with its payload.
 
-        Raises DamagedError if the record's content differs, and NotResumableError in the same cases as
-        `resuming_begin`.
+        `expected` is the required content of this record. Raises DamagedError if the record's content differs, and
+        NotResumableError in the same cases as `resuming_begin`.
         """
         self.begin = resuming_begin(begin, point)
         self._walker = Walker(expected)

@@ -235,7 +235,7 @@ class Walker:
     """
 
     def __init__(self, expected: ExpectedStream | None = None, senders: Senders = Senders.OURS) -> None:
-        """`expected`: the required content of the BEGIN record (None: any content)."""
+        """`expected` is the required content of the BEGIN record; None means any content."""
         self._expected, self._senders = expected, senders
         self._is_raw = expected is not None and expected.is_raw
         self._accepts = _OUR_RECORDS | {OBJECT_RANGE} if self._is_raw else _OUR_RECORDS

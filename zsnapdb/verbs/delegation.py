@@ -19,7 +19,7 @@ from zsnapdb.verbs.requests import COMMANDS, FORMER_NAMES, DelegatedCommand
 
 @dataclass(frozen=True)
 class DelegatedRequest:
-    """An accepted command line: its command, its clone ("": none), and the arguments for zsnapdb."""
+    """An accepted command line: its command, its clone ("" if there is none), and the arguments for zsnapdb."""
 
     command: str
     clone: str

@@ -23,7 +23,8 @@ from zsnapdb.verbs.argument_patterns import ALL, CHANGES, SEES_ALL, Role
 class VerbRoute:
     """API route of a verb. `answers` is the type of the answer: a document kind of the command line, or a model.
 
-    GET and DELETE have parameters in the query, other methods in the body. `can_be_empty`: the body may be missing.
+    GET and DELETE have parameters in the query, other methods in the body. `can_be_empty` says that the body may be
+    missing.
     """
 
     name: str
@@ -123,7 +124,7 @@ class ChosenBranch(_Strict):
 
 
 class TwoStates(_Strict):
-    """Two branches or commits of a clone. `limit`: maximum number of differing rows shown per table."""
+    """Two branches or commits of a clone. `limit` is the maximum number of differing rows shown per table."""
 
     before: patterns.BranchWord
     after: patterns.BranchWord
@@ -139,7 +140,7 @@ class NewLease(_Strict):
 class FleetQuery(_Strict):
     """Selection of a fleet's instances by name patterns, such as db-*, with the order and the maximum number of rows.
 
-    `red`: only instances with unmet objectives. `after`: number of skipped instances.
+    With `red`, only instances with unmet objectives are selected. `after` is the number of skipped instances.
     """
 
     red: bool = False

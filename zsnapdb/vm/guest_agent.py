@@ -24,7 +24,7 @@ class Agent(Protocol):
 
 @dataclass(frozen=True)
 class Thawed:
-    """A thawed guest: the number of file systems that its agent thawed, and the problem that occurred ("": none).
+    """A thawed guest: the number of file systems that its agent thawed, and the problem, if any.
 
     The number does not include file systems that another program had thawed before. The agent's status does not show
     such a thaw, because it reflects the last request to the agent and not the state in the kernel

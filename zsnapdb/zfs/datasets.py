@@ -138,7 +138,7 @@ def _number(dataset: str, key: str) -> int:
 def children(dataset: str, names: Sequence[str], depth: int | None = None) -> dict[str, dict[str, Property]]:
     """Return the named properties of the dataset and of every filesystem and volume below it, by dataset name.
 
-    `depth`: the number of levels below the dataset (None: all).
+    `depth` is the number of levels below the dataset; None means all levels.
     """
     by_name: dict[str, dict[str, Property]] = {}
     argv = [

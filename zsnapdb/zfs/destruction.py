@@ -91,9 +91,10 @@ def _refusal(name: str, property_name: str, expected: str, seen: Property) -> No
 
 
 def members(anchor: str, *marks: Mark) -> list[str]:
-    """Return the dataset `anchor` and every dataset below it, parents first. Empty if `anchor` does not exist.
+    """Return the dataset `anchor` and every dataset below it, parents first.
 
-    Raises NotOursError if one of these datasets carries none of the marks.
+    The result is empty if `anchor` does not exist. Raises NotOursError if one of these datasets carries none of the
+    marks.
     """
     return list(members_with(anchor, (), *marks))
 
@@ -109,11 +110,11 @@ def members_with(anchor: str, keys: Sequence[str], *marks: Mark) -> dict[str, di
 
 
 def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = False) -> None:
-    """Unmount and destroy exactly these datasets, children first. `with_snapshots`: destroy all their snapshots first.
+    """Unmount and destroy exactly these datasets, children first.
 
-    The state of an interrupted receive is removed first. A dataset in use keeps all its snapshots. The call fails if a
-    snapshot has clones or holds, or if snapshots exist and `with_snapshots` is not set. Raises NotOursError, before any
-    change, if a dataset carries no mark.
+    With `with_snapshots`, all their snapshots are destroyed first. The state of an interrupted receive is removed
+    first. A dataset in use keeps all its snapshots. The call fails if a snapshot has clones or holds, or if snapshots
+    exist and `with_snapshots` is not set. Raises NotOursError, before any change, if a dataset carries no mark.
     """
     order = sorted(names, key=len, reverse=True)
     for name in order:

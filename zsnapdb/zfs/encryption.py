@@ -71,6 +71,6 @@ def unlock(places: Iterable[str]) -> None:
 def load_key(root: str) -> None:
     """Load the key of an encryption root from its `keylocation` (zfs-load-key(8)).
 
-    CommandError if the key is missing or would have to be typed.
+    Raises CommandError if the key is missing or would have to be typed.
     """
     run([ZFS, "load-key", root])

@@ -97,9 +97,9 @@ _WHO = {"user": ["-u"], "group": ["-g"], "everyone": ["-e"]}
 
 @dataclass(frozen=True, order=True)
 class Right:
-    """One delegated permission. `scope`: set, create (for the creator of a dataset), local, descendants, or both.
+    """One delegated permission. `scope` is set, create (for the creator of a dataset), local, descendants, or both.
 
-    `who`: user, group, everyone, or "". `name`: the account (its number if this host does not know it), or the
+    `who` is user, group, everyone, or "". `name` is the account (its number if this host does not know it), or the
     permission set.
     """
 

@@ -22,7 +22,7 @@ PARAMETERS = ("zfs_nocacheflush", "zfs_send_corrupt_data")
 def read_memory(parameters: Sequence[str] = PARAMETERS, root: Path = Path("/")) -> MemoryFacts:
     """Return the host's memory, the maximum size of the ARC and the parameters of the ZFS module.
 
-    Values that the kernel does not show are None or absent. `root`: the folder that contains /proc and /sys.
+    Values that the kernel does not show are None or absent. `root` is the folder that contains /proc and /sys.
     """
     # This import is needed only by `doctor`. Other callers use `free_memory`.
     from zsnapdb.planning.advice.facts import MemoryFacts
@@ -155,7 +155,10 @@ def processor_ticks(root: Path = Path("/")) -> tuple[int, int]:
 
 
 def disk_requests(pool: str) -> DiskRequests:
-    """Return the requests to a pool's disks since its import (zpool-iostat(8)). Empty if `zpool` fails."""
+    """Return the requests to a pool's disks since its import (zpool-iostat(8)).
+
+    The result is empty if `zpool` fails to report them.
+    """
     try:
         latencies = run(["zpool", "iostat", "-H", "-p", "-w", pool], timeout=_TIMEOUT)
         sizes = run(["zpool", "iostat", "-H", "-p", "-r", pool], timeout=_TIMEOUT)

@@ -208,8 +208,8 @@ class Core:
     def facts(self, names: Sequence[str]) -> dict[str, SnapshotFacts] | None:
         """Return the facts of each snapshot, by full name. All snapshots are in one pool.
 
-        None if a fact is missing, because a snapshot is missing or the caller is not root (zfs-program(8)). The `zfs`
-        commands then report the reason.
+        The result is None if a fact is missing, because a snapshot is missing or the caller is not root
+        (zfs-program(8)). The `zfs` commands then report the reason.
         """
         said = self._numbers(_FACTS, names, ("guid", "createtxg"))
         return None if said is None else {name: SnapshotFacts(*numbers) for name, numbers in said.items()}
@@ -249,9 +249,9 @@ class Core:
     def exists(self, name: str) -> bool | None:
         """Whether a dataset or snapshot exists. The name must be valid and have at most 255 bytes.
 
-        None if the kernel does not answer, for example if the pool's I/O is suspended. lzc_exists() asks the kernel
-        without starting a program (libzfs_core.c). It returns success or failure, with the reason in errno. It
-        truncates longer names and does not support bookmarks.
+        The result is None if the kernel does not answer, for example if the pool's I/O is suspended. lzc_exists() asks
+        the kernel without starting a program (libzfs_core.c). It returns success or failure, with the reason in errno.
+        It truncates longer names and does not support bookmarks.
         """
         ctypes.set_errno(0)
         if self._core.lzc_exists(os.fsencode(name)):

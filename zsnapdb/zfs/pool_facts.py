@@ -32,7 +32,7 @@ class PoolStatus:
 def read_pool(pool: str, created: datetime | None) -> PoolFacts:
     """Return the facts about an imported pool. Raises CommandError if `zpool` does not answer within 20 seconds.
 
-    `created`: creation time of the pool's root dataset.
+    `created` is the creation time of the pool's root dataset.
     """
     exact = _properties(pool)
     status = parse_status(run(["zpool", "status", "-P", "-p", "-t", pool], timeout=_TIMEOUT), pool)

@@ -137,7 +137,7 @@ def check_one_group(snapshots: Sequence[Snapshot]) -> None:
 class SnapshotUse:
     """The number of holds on a snapshot, and the snapshot's clones.
 
-    `used`: the number of bytes that only this snapshot references.
+    `used` is the number of bytes that only this snapshot references.
     """
 
     holds: int
@@ -351,7 +351,7 @@ def _send_points(kinds: str, places: Collection[str]) -> dict[str, SendPoints]:
 def known_states(places: Collection[str]) -> tuple[frozenset[int], int | None]:
     """Return the GUIDs of the datasets' snapshots, bookmarks and origins, and the lowest transaction group.
 
-    That is the lowest transaction group of the datasets' own snapshots and bookmarks (None: there are none). Raises
+    That is the lowest transaction group of the datasets' own snapshots and bookmarks; None if there are none. Raises
     NotFound if a dataset does not exist.
     """
     points = created_points(places)

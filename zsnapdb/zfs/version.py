@@ -29,7 +29,10 @@ def pool_guid(pool: str) -> int:
 
 
 def kernel_release() -> tuple[int, ...]:
-    """Return the release of the loaded module as numbers, for example (2, 3, 9). Empty if unknown."""
+    """Return the release of the loaded module as numbers, for example (2, 3, 9).
+
+    The result is empty if the release is unknown.
+    """
     text = kernel_facts.version()
     return release_in(_printed() if text is None else f"zfs-kmod-{text}")
 

@@ -315,7 +315,7 @@ def complete_sets(instance: Instance, *, opener: SourceOpener = open_source) -> 
 
 
 def _decided(instance: Instance, local: Sequence[LocalSet], events: Events) -> tuple[Decision, ...]:
-    """For each set, return whether retention keeps or removes it, with the reason.
+    """Return, for each set, whether retention keeps or removes it, with the reason.
 
     Warn if sets are kept because the clock may be wrong.
     """

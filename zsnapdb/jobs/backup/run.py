@@ -425,7 +425,7 @@ def _store(
     bases: Mapping[str, str] | None = None,
     give_back: Callable[[], None] | None = None,
 ) -> Manifest:
-    """Store a new snapshot set. `bases` maps roles to the held bases of the volumes.
+    """Store a new snapshot set. `bases` maps each role to the base of its volume, which this run holds.
 
     If storing fails, the set is kept only if a later run can continue from the journal. Otherwise `give_back` is
     called, or the snapshots are removed.

@@ -392,10 +392,10 @@ def _announce(instance: str, repository: Repository, journal: BackupJournal) -> 
 
 
 def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]) -> str | None:
-    """Return the name of the base: its snapshot or, if that no longer exists, its bookmark. None for a full stream.
+    """Return the name of the base: its snapshot or, if that no longer exists, its bookmark.
 
-    ZFS sends the same stream from the bookmark as from the snapshot. A continued run would notice a difference, because
-    it compares every chunk.
+    The result is None for a full stream. ZFS sends the same stream from the bookmark as from the snapshot. A continued
+    run would notice a difference, because it compares every chunk.
     """
     if volume.from_guid is None:
         return None

@@ -352,7 +352,7 @@ def _taken_back(
 
 
 def _rolled_back(instance: Instance, checked: StoredCheck, there: Sequence[PlacedBackup]) -> Mapping[str, str]:
-    """Return the newest trusted backups whose state production no longer has: for each backup id, the reason."""
+    """Return the newest trusted backups whose state production no longer has, with the reason by backup id."""
     believed = [backup for backup in checked.ordered(there) if backup.backup_id not in checked.unbelieved]
     local = {guid for backup in checked.local for guid in backup.guids.values()}
     places = _volumes(instance, believed).values()
@@ -561,7 +561,7 @@ def _local_backups(
 def _volumes(instance: Instance, backups: Sequence[PlacedBackup]) -> Mapping[str, str]:
     """Return the configured datasets of the instance by role.
 
-    If none are configured, return those of the newest backup.
+    If none are configured, return the datasets of the newest backup.
     """
     if instance.settings.volumes is not None:
         return instance.settings.volumes

@@ -440,7 +440,7 @@ class RepositoryReader:
         return _Result(name, seen, None if seen.future else store.trace, is_new=True)
 
     def _seen(self, repository: Repository, name: str, written: _Written) -> ReadInstance | None:
-        """Return the instance's state in the repository; None if the repository has no object of it."""
+        """Return the instance's state in the repository; None if the repository has no object of this instance."""
         unjudged = self._instance(name, ObjectiveSettings())
         known = unjudged.summaries(repository).backups
         future = from_future((backup.backup_id for backup in known), self.host.latest(), ())

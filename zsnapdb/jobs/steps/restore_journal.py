@@ -145,7 +145,7 @@ def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
 def _is_served(datadir: Path) -> bool:
     """Return whether a server is running on the data directory.
 
-    A user, or a run that was killed later, may have started it.
+    A user, or a run that was killed later, may have started the server.
     """
     try:
         return serving(datadir) is not None

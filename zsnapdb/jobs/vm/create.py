@@ -285,7 +285,11 @@ def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
 
 
 def _chosen_network(settings: Settings, name: str | None) -> CloneNetwork:
-    """Return the network: NAME of libvirt, or bridge:NAME of the host. The default is the isolated network."""
+    """Return the network of the clones.
+
+    This is the libvirt network NAME, or the bridge NAME of the host for `bridge:NAME`. The default is the isolated
+    network.
+    """
     chosen = name or settings.vms.network or ISOLATED_NETWORK
     kind, separator, bridge = chosen.partition(":")
     if separator and (kind != "bridge" or not bridge):

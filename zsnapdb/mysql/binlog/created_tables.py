@@ -177,8 +177,7 @@ class CreatedTables:
         self._changed: set[tuple[str, str]] = set()
 
     def see(self, event: Event, walk: TransactionTracker, number: int, *, is_end: bool) -> None:
-        """Process the next event, which `walk` has already processed. `is_end` says that the event ended a transaction.
-        """
+        """Process the next event, which `walk` has already processed. `is_end` says that it ended a transaction."""
         if event.kind == FORMAT:
             version = bytes(event.body[2:52]).rstrip(b"\0").decode(errors="replace")
             since = family(flavour_in(version)).ddl_xids_from

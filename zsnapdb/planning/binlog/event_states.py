@@ -90,7 +90,7 @@ class _Reader:
                 self.at += 1
 
     def take_name(self, schema: str) -> EventKey:
-        """Skip a name, and return the name with its schema (`schema` if the statement contains none)."""
+        """Skip a name, and return it with its schema, which is `schema` if the statement contains none."""
         first = self.ahead().identifier
         self.at += 1
         if self.ahead().text != ".":

@@ -135,8 +135,8 @@ def _is_before(
     """Return whether a file certainly contains no transaction after the backup. No clock is used.
 
     `begun` is the latest file in which the route of an earlier backup begins, or None. So the history of that file, and
-    all earlier histories, began before the backup. In these histories, the binlog numbers or the GTIDs decide. In a
-    later history, neither proves anything, because the server may have been reset or set back after the backup.
+    all earlier histories, began before the backup. In these histories, the binlog numbers or the GTIDs decide this. In
+    a later history, neither proves anything, because the server may have been reset or set back after the backup.
     """
     if begun is not None and history.high <= begun:
         return True

@@ -153,7 +153,10 @@ class _Tail:
 
 @dataclass(frozen=True)
 class _Fork:
-    """A file after which the route can continue in several ways. The GTIDs that the route has reached decide."""
+    """A file after which the route can continue in several ways.
+
+    The GTIDs that a route has reached decide how the route continues.
+    """
 
     newer: _NewerHistory
     gap: RouteEnd | None
@@ -280,10 +283,11 @@ def _way(
     state: ArchiveState,
     names: Mapping[str, Collection[str]],
 ) -> int | _Fork:
-    """Return the index of the file that follows this file in every route. Return a fork if the GTIDs of a route decide.
+    """Return the index of the file that follows this file in every route.
 
-    If the server was set back to the end of this file and then wrote another history, the route continues in the newer
-    history. `names` are the identities of the server in each incarnation.
+    Return a fork if the GTIDs that a route has reached decide which file follows. If the server was set back to the end
+    of this file and then wrote another history, the route continues in the newer history. `names` are the identities of
+    the server in each incarnation.
     """
     here = files[at]
     newer = _newer_history(files, at, [history for history in histories if history.low > at], names[here.incarnation])

@@ -391,7 +391,7 @@ def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
 
 
 class _Reasons:
-    """A builder of the reasons why no rule keeps an expired backup."""
+    """Builds the reasons why no rule keeps an expired backup."""
 
     def __init__(self, good: Sequence[str], times: _Times, rules: KeepRules) -> None:
         self._rules, self._times = rules, times

@@ -440,7 +440,7 @@ def _joined_parts(parts: Sequence[LogPart]) -> list[LogPart]:
 
 
 def _is_same(done: LogPart, wanted: LogPart) -> bool:
-    """Return whether both are the same range of the same file.
+    """Return whether both parts are the same range of the same file.
 
     Ranges from restores of an older version have no fingerprints.
     """

@@ -71,7 +71,7 @@ PROOF = (SetupAction.DOCTOR, SetupAction.BACKUP, SetupAction.DRILL)
 
 @dataclass(frozen=True)
 class SetupStep:
-    """A step of setup: its title, and either shell or SQL lines or a file."""
+    """A step of setup: its title, and its shell lines, its SQL lines or its file."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -329,7 +329,7 @@ _ONE_AT_A_TIME = "the files of another server were moved before: setup notes tha
 def _server(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None) -> tuple[FoundServer | None, str]:
     """Return the selected server; None, with the reason, if none is selected.
 
-    After an interrupted move, it may be down.
+    After an interrupted move, the server may be down.
     """
     if started is None:
         return choose_server(facts.servers, answers.socket)
