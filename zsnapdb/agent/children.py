@@ -314,7 +314,7 @@ def command_line(words: Sequence[str]) -> list[str]:
 def own_environment(run_id: str, environment: Mapping[str, str] | None) -> dict[str, str]:
     """Return the environment of the run.
 
-    It consists of the run id and of `environment`, or of this process's environment if `environment` is None.
+    It contains the run id and `environment`. If `environment` is None, it contains this process's environment instead.
     """
     return {**(os.environ if environment is None else environment), run_ids.VARIABLE: run_id}
 

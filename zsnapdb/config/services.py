@@ -332,9 +332,9 @@ class WorkerSettings(EngineSettings):
     `host` is this host's name in the fleet. The host runs only the `verbs` and refuses all other requests. With
     `drills`, this host also runs drills of configured instances that any host may run, if `memory` (bytes) is
     available. `at_once` is the maximum number of concurrent jobs. `spacing` is the minimum number of seconds between
-    the starts of two runs of the same job. With `fallback` agent, the agent starts a scheduled backup if the fleet has
-    not started it within `fallback_after` seconds. With `fallback` none, the agent follows its own schedules as if
-    there were no fleet.
+    the starts of two runs for one job. With `fallback` agent, the agent starts a scheduled backup if the fleet has not
+    started it within `fallback_after` seconds. With `fallback` none, the agent follows its own schedules as if there
+    were no fleet.
     """
 
     host: FleetHostName

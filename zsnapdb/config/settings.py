@@ -115,8 +115,8 @@ class DrillSettings(ConfigSection):
 
     After the checks, the drill removes the server.
 
-    `sample` is the approximate number of bytes of pages, and of bytes of tables, that are checked. `pages` says whether
-    a drill on a host without innochecksum omits page checksums (`if-possible`) or is refused (`required`).
+    `sample` is the approximate number of bytes that are checked in pages, and also the number in tables. `pages` says
+    whether a drill on a host without innochecksum omits page checksums (`if-possible`) or is refused (`required`).
     """
 
     dataset: str | None = None

@@ -109,7 +109,7 @@ def contradicted(times: Sequence[datetime], slack: timedelta = timedelta()) -> l
 
 
 def earliest(*times: datetime) -> datetime:
-    """Return the earliest of several times, each of which is an upper bound for the time of creation."""
+    """Return the earliest of several times. Each of them is an upper bound for the creation time."""
     return min(times)
 
 

@@ -84,7 +84,7 @@ _DATA_FILE_SIZE = re.compile(r"[0-9]+[KMGkmg]?(:[A-Za-z0-9]+)*|")
 
 
 class LoginAccess(Enum):
-    """Who may log in: the accounts in the data or, at the first start, anyone who can open the private socket."""
+    """The accounts that may log in: those in the data or, at the first start, anyone who can open the socket."""
 
     ACCOUNTS = "accounts"
     PRIVATE_SOCKET = "private socket"
