@@ -338,8 +338,8 @@ def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: flo
     """Return for how many seconds the agent waits for the fleet to start a job before the agent starts the job itself.
 
     `record` is the last run by the agent or the fleet. `given` is the time when the fleet last gave this host the job.
-    If `given` is before the last run, or in the future because the clock was ahead, the fleet counts as unreachable,
-    and the agent itself starts the job on time.
+    If `given` is before the last run, or in the future because the clock was ahead, the fleet counts as unreachable. In
+    this case the agent itself starts the job on time.
     """
     is_away = record is not None and not (given is not None and record.started <= given <= now)
     return 0.0 if is_away else longest

@@ -155,7 +155,7 @@ def _run_all(chosen: Iterable[Hook], run: Callable[[Hook], None]) -> list[BaseEx
 
 
 def _run_or_warn(hook: Hook, variables: Mapping[str, str], events: Events, limit: float | None = None) -> None:
-    """Run the hook. If the hook has on_failure = "warn" and fails, only report a warning.
+    """Run the hook. If a hook with on_failure = "warn" fails, this function only warns.
 
     Raises:
         HookError: the hook failed and has on_failure = "abort".

@@ -205,7 +205,7 @@ def _release_bases(volumes: Sequence[StartedVolume]) -> None:
 
 @contextlib.contextmanager
 def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
-    """If the block fails, only warn that leftovers stay."""
+    """Run the block. If it fails, only warn that leftovers stay."""
     try:
         yield
     except ZsnapdbError as error:

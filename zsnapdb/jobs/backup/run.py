@@ -149,9 +149,9 @@ def backup(
     and the next run continues the backup. At the end the `done` hooks run, whether or not the backup succeeded. No lock
     is held while they run.
 
-    If the store is unreachable and this host stored a backup of the instance earlier, the snapshots are created anyway,
-    and stored when the store is reachable again. With `once`, no backup is made if the run with this id already began a
-    backup that is stored by now. That stored backup is returned.
+    If the store is unreachable and this host stored a backup of the instance earlier, the snapshots are created anyway.
+    They are stored when the store is reachable again. With `once`, no backup is made if the run with this id already
+    began a backup that is stored by now. That stored backup is returned.
 
     Raises:
         UnreachableError: the store is unreachable for the repository's `patience`; the snapshots stay.

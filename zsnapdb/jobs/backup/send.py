@@ -86,8 +86,8 @@ def release_base_holds(instance: Instance, places: Collection[str]) -> None:
 
     Call this only while no backup of the instance is in progress.
 
-    If the file with the names does not exist, all snapshots of the datasets are searched, because an older version may
-    have left holds on any of them.
+    If the file with the names does not exist, all snapshots of the datasets are searched. An older version may have
+    left holds on any of them.
     """
     try:
         noted = _file(instance).read_text().splitlines()

@@ -294,7 +294,7 @@ def apply(instance: Instance, undone: Undo, before: StateBefore) -> Undo:
     """Undo the transaction on the server, in a single new transaction, which changes all rows or none.
 
     The account must be able to change these rows. Before the commit, every table must have the same definition as in
-    the clone, and every row must equal the row that the clone had directly before the transaction.
+    the clone. Every row must equal the row that the clone had directly before the transaction.
 
     Raises:
         PreflightError: the definitions or rows are not as expected; nothing was undone.

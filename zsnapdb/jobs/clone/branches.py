@@ -58,7 +58,7 @@ class CloneBranches:
 class SwitchedBranch:
     """A clone after a switch to another branch.
 
-    Also the old branch, its newest commit, and whether the switch created that commit.
+    It also contains the old branch, its newest commit, and whether the switch created that commit.
     """
 
     info: CloneInfo

@@ -56,8 +56,8 @@ def route_of(info: CloneInfo) -> KeptRoute:
 def route_port(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
     """Forward the kept port of the clone to its server, and end all earlier sessions of the port.
 
-    The caller holds the lock of names and ports. If HAProxy does not accept the route, only warn. Return the clone with
-    the new value of `is_led_to`.
+    The caller holds the lock of names and ports. If HAProxy does not accept the route, this function only warns. Return
+    the clone with the new value of `is_led_to`.
     """
     configured = settings.clones.address
     if configured is None or info.kept_port is None:

@@ -436,7 +436,7 @@ def judge_keys(plan: RestorePlan) -> list[FitnessFinding]:
 def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
     """Load the keys that ZFS unloaded when clones became their own encryption roots.
 
-    If a key is unavailable, only warn. If all keys are loaded, change nothing.
+    If a key is unavailable, this function only warns. If all keys are loaded, change nothing.
     """
     seen = encryption.at_rest(places)
     for root in sorted({one.root for one in seen.values() if one.root is not None and not one.is_unlocked}):

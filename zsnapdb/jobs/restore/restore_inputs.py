@@ -426,8 +426,8 @@ def is_local_set(manifest: Backup) -> bool:
 def find_set_standing(instance: Instance, backup_id: str) -> SetStanding:
     """Return whether the backup of a set is stored, according to this host's records. No store is read.
 
-    The manifest of the set on this host does not show this, because this host also keeps manifests of stored backups,
-    for use while the store is unreachable.
+    The manifest of the set on this host does not show this. This host also keeps manifests of stored backups, for use
+    while the store is unreachable.
     """
     folder = instance.host.records / instance.name
     try:

@@ -390,8 +390,8 @@ def repairs_torn_pages(facts: ServerFacts) -> bool:
 def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[int, ...]) -> list[FitnessFinding]:
     """Compare the real block sizes of the files with the server's page size, and return findings about differences.
 
-    A snapshot can tear a page that spans several records if ZFS splits the write of the page (before 2.2) and recovery
-    does not repair it (doublewrite off).
+    ZFS before 2.2 may split the write of a page that spans several records, so a snapshot can tear the page. Without
+    doublewrite, recovery does not repair such a page.
     """
     total = sum(blocks.counts.values())
     if not total:

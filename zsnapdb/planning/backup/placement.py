@@ -63,8 +63,9 @@ def mount_points(
 def place(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], volumes: Mapping[str, str]) -> Placement:
     """Return the placement of the paths on the volumes (role to dataset).
 
-    There is an objection if a path is on no volume, or if a mount that is not a volume is below a directory to which
-    the server writes. There is also an objection if a volume is not mounted, or if the volumes are in several pools.
+    There is an objection if a path is on no volume. A mount below a directory to which the server writes is also an
+    objection, unless the mount is a volume. There is also an objection if a volume is not mounted, or if the volumes
+    are in several pools.
     """
     roles = {dataset: role for role, dataset in volumes.items()}
     objections: list[str] = []

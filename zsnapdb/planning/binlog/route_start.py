@@ -213,8 +213,8 @@ def _only_history(
 ) -> Sequence[int]:
     """Return the indexes of the files of the backup's server, newest first; none if that server has several histories.
 
-    Also return none if the history starts with file number 1 after the snapshot, because the server was probably reset
-    at that time.
+    The result is also empty if the history starts with file number 1 after the snapshot, because the server was
+    probably reset at that time.
     """
     own = [history for history in histories if files[history.low].server == point.server]
     if len(own) != 1 or point.gtids is None or state.has_lost_history:

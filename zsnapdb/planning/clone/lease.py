@@ -187,8 +187,8 @@ def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) 
 def changed(before: CloneLease, after: CloneLease, time: RemovalTime) -> CloneLease:
     """Return the lease after a change, with the time of the change and the former ends.
 
-    If the clock may have been wrong at the previous change, the ends that were recorded before that change are kept,
-    and the extension of that change is applied again.
+    The clock may have been wrong at the previous change. In this case the ends that were recorded before that change
+    are kept, and its extension is applied again.
     """
     known, asked = before.changed, [math.ceil(after.asked)] if after.asked is not None else []
     if known is None or not (known.at > time.at or time.is_unsure(known.at)):

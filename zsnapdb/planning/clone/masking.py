@@ -296,8 +296,9 @@ def longest(all_canaries: tuple[Canary, ...]) -> int:
 
 
 _IN_USE = timedelta(hours=1)
-"""The minimum time that a set stays after its last use, because a command that has just created or used a set may be
-about to clone it.
+"""The minimum time that a set stays after its last use.
+
+It is needed because a command that has just created or used a set may be about to clone it.
 """
 
 
