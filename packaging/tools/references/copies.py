@@ -14,7 +14,7 @@ _HEAD = """# Copies
 A copy is a server that zsnapdb starts on a clone, a restored backup or a rewound state. In a drill, a rescue or a
 query, a copy runs only for a short time. A copy has the rows, definitions and database accounts of its source, which is
 the server that was backed up or cloned. This page lists the settings, plugins and dataset properties that a copy takes
-from its source, and gives the reason for each exception. This page is generated from the lists that zsnapdb itself uses.
+from its source, and gives the reason for each exception. This page is generated from zsnapdb's own lists.
 
 If you add `--plan` to a command that starts a copy, the plan lists the settings of the source that the copy will not
 have. To set the same value on every copy, use `server.options` in the
