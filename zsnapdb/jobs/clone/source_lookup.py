@@ -59,7 +59,7 @@ def locate(
             return cached_sets.prepared_form(home(settings, local.pool), local, rules)
         requested = newest or requested
     if requested not in known:
-        point = cached_sets.find_point(settings, instance.name, requested)
+        point = cached_sets.find_point(settings, instance, requested)
         if point is not None:
             return cached_sets.prepared_form(home(settings, point.pool), point, rules)
         raise NotFound(
