@@ -178,6 +178,12 @@ def _info(
 ) -> CloneInfo:
     top, members = found.anchor, found.members
     known = CloneRecord(name=found.name, top=top, **property_fields.read(CloneRecord, found))
+    if known.is_of_nobody and known.owner != clone_info.POOL_OWNER:
+        # A handout or a removal would take the clone away from its user.
+        raise ValueError(
+            f"its {clone_info.POOL_PROPERTY} is {known.pool}, but it has a user: another program set the property;"
+            f" `zfs inherit {clone_info.POOL_PROPERTY} {top}` corrects it"
+        )
     current = f"{top}/r{known.revision}"
     now = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")}
     volumes = {
