@@ -340,13 +340,21 @@ def drop_live(source: CloneSource) -> None:
 def unused_live(instance: Instance, only: str | None = None) -> list[SnapshotSet]:
     """Return the instance's live sets (snapshot sets created for clones) that have no clones.
 
-    If `only` is not None, only the set with this id is checked.
+    If `only` is not None, only the set with this id is checked. A set with zsnapdb's bookmarks is a backup: another
+    program changed its state.
     """
-    return [
+    unused = [
         live.set
         for live in described_sets(instance, LIVE, only=only)
         if not any(snapshots.has_clones(snapshot.full_name) for snapshot in live.set.snapshots.values())
     ]
+    points = snapshots.bookmarks(instance.volumes.values()) if unused else {}
+    stored = {(guid, name) for known in points.values() for guid, name in known.items()}
+    return [one for one in unused if stored.isdisjoint(_bookmarks_of(one))]
+
+
+def _bookmarks_of(live: SnapshotSet) -> set[tuple[int, str]]:
+    return {(one.guid, f"{one.dataset}#{one.name}") for one in live.snapshots.values()}
 
 
 def drop_unused_live(instance: Instance, backup_id: str) -> None:
