@@ -267,8 +267,10 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
         everything = known_clones(settings, host)
         called = [info for info in everything.copies if info.is_called(name)]
     if not called:
-        # Another program may have renamed its dataset.
-        copies.find_or_none(everything, name)
+        # Another program may have renamed its dataset, or changed properties of a clone with another label.
+        claimed = [one.name for one in claims(settings).copies if one.is_called(name)] if everything.unreadable else []
+        for one_name in (name, *claimed):
+            copies.find_or_none(everything, one_name)
         raise no_such_clone(name)
     if len(called) > 1:
         raise ConsistencyError(

@@ -117,11 +117,14 @@ def test_a_copy_whose_phase_says_nothing_is_named_with_what_to_do_and_is_not_use
 def test_clone_with_a_user_is_no_clone_of_the_pool(pool: MachinePool, mark: PoolMark, owner: str) -> None:
     """A pool gives its clones to other users, or removes them."""
     listing, home, (one, two) = KINDS["clone"]
-    pool.things[f"{home}/{one}"].properties |= {"zsnapdb:pool": mark, "zsnapdb:owner": owner}
+    changed = {"zsnapdb:pool": mark, "zsnapdb:owner": owner, "zsnapdb:label": "handed-out"}
+    pool.things[f"{home}/{one}"].properties |= changed
     known = listing(settings())
     is_taken = mark.is_of_nobody and owner != clone_info.POOL_OWNER
     assert [copy.name for copy in known.copies] == ([two] if is_taken else [one, two])
     for item in known.unreadable:
+        with pytest.raises(DamagedError):
+            clones.find(settings(), THIS_HOST, "handed-out")
         assert f"its zsnapdb:pool is {mark}, but it has a user" in item.reason
         assert f"`zfs inherit zsnapdb:pool {home}/{one}`" in item.reason
 
