@@ -1,4 +1,4 @@
-"""The site's scripts that run before, during and after the lock of a backup, and at its end.
+"""Hooks: the user's scripts that run before, during and after the lock of a backup, and at the end of the backup.
 
 A script runs without a shell, with a documented environment, and with a timeout that also applies to its children.
 """
@@ -23,15 +23,18 @@ from zsnapdb.base.errors import CommandError, HookError, error_class, exit_code
 from zsnapdb.base.program_start import for_site
 
 GRACE_SECONDS = 1.0
-"""Time between SIGTERM and SIGKILL for a process group."""
+"""Seconds between SIGTERM and SIGKILL for a process group."""
 KILLED_SECONDS = 10.0
-"""Time to wait for killed processes. The kernel cannot end a process that waits for a device or a network mount."""
+"""Seconds to wait for the end of killed processes.
+
+The kernel cannot end a process that waits for a device or a network mount.
+"""
 _OUTPUT_BYTES = 4000
 _MESSAGE_LENGTH = 1000
 
 
 class When(StrEnum):
-    """Time of a hook: before, under or after the lock; at the end of the backup; or to mask or change a clone.
+    """The time when a hook runs: before, under or after the lock, at the backup's end, or to mask or change a clone.
 
     `after` and `done` hooks run even if the lock or the backup failed.
     """
@@ -45,7 +48,7 @@ class When(StrEnum):
 
 
 class OnFailure(StrEnum):
-    """Effect of a hook's failure: the backup ends, or continues with a warning."""
+    """The effect of a hook's failure: the backup ends, or it continues with a warning."""
 
     ABORT = "abort"
     WARN = "warn"
@@ -53,7 +56,7 @@ class OnFailure(StrEnum):
 
 @dataclass(frozen=True)
 class BackupEnd:
-    """End of a backup, for its `done` hooks: exit code, and class and message of the error ("" if there is none)."""
+    """The end of a backup, for its `done` hooks: exit code, and class and message of the error ("": no error)."""
 
     status: int = 0
     error: str = ""
@@ -108,12 +111,12 @@ def check(hook: Hook) -> None:
 def run(hook: Hook, environment: Mapping[str, str], *, limit: float | None = None) -> str:
     """Run the hook to its end and return its output.
 
-    The hook gets `environment` and the environment of this process without secrets. `limit` (seconds) shortens the
-    hook's own timeout, for example to the remaining time of the lock. The hook gets its own process group. At the limit
-    the group gets SIGTERM, then SIGKILL. `run` waits for every process of the group.
+    The hook gets `environment` and the environment of this process without secrets. `limit` (seconds) can shorten the
+    hook's own timeout, for example to the remaining time of the lock. The hook gets its own process group. When the
+    time is over, the group gets SIGTERM, and later SIGKILL. `run` waits for every process of the group.
 
-    Raise HookError if it fails, cannot be started or takes too long. The error names processes that SIGKILL does not
-    end.
+    Raise HookError if the hook fails, cannot be started or takes too long. The error names processes that SIGKILL does
+    not end.
     """
     seconds = hook.timeout if limit is None else max(0.0, min(hook.timeout, limit))
     process: subprocess.Popen[bytes] | None = None
@@ -172,7 +175,10 @@ def _start(hook: Hook, environment: Mapping[str, str], output: IO[bytes]) -> sub
 
 @contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Delay signal handlers to the end of the block. Otherwise their exceptions could hide a new process."""
+    """Delay signal handlers until the end of the block.
+
+    Otherwise, an exception from a handler could lose track of a new process.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -23,7 +23,7 @@ _PROC = Path("/proc")
 
 @dataclass(frozen=True)
 class ProcessWork:
-    """Facts that change while a job works: its processes, their processor time, and the bytes that they printed."""
+    """Facts that change while a job works: the job's processes, their processor time, and the bytes they printed."""
 
     processes: frozenset[int]
     ticks: int
@@ -38,9 +38,9 @@ class _Process:
 
 
 def work_of(pid: int, printed: int) -> ProcessWork:
-    """Return the work of the process and all its descendants. For a process that has ended, the work is empty.
+    """Return the work of the process and all its descendants. If the process has ended, the result is empty.
 
-    Two equal results mean that the job did nothing in between. A process that polls uses processor time. Source:
+    If two results are equal, the job did no work in between. A process that polls uses processor time. Source:
     proc_pid_stat(5).
     """
     known = _processes()
@@ -65,7 +65,8 @@ def _process(pid: int) -> _Process | None:
     try:
         # The name of the program is in parentheses, and may contain any character.
         fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-        # Three fields: the parent; the processor time of the process and of its reaped descendants; the start time.
+        # The pattern has three fields: the parent, the processor time of the process and its reaped descendants, and
+        # the start time.
         return _Process(int(fields[1]), sum(int(field) for field in fields[11:15]), int(fields[19]))
     except (OSError, IndexError, ValueError):
         return None
@@ -107,7 +108,7 @@ class AdoptedProcess:
 
 
 def is_child(pid: int) -> bool:
-    """Return whether the kernel knows the process as a child of this one."""
+    """Return whether the process is a child of this process, according to the kernel."""
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -119,8 +120,8 @@ def is_child(pid: int) -> bool:
 class Adoption:
     """Adopts orphaned descendants for short times, and reaps adopted processes that are not jobs.
 
-    Such an orphan is, for example, a MySQL server whose job ended at that moment. If it were not reaped, it would stay
-    a zombie.
+    An adopted process that is not a job can be, for example, a MySQL server whose job ended at that moment. If it were
+    not reaped, it would stay a zombie.
     """
 
     _unmeant: list[AdoptedProcess] = field(init=False, default_factory=list)
@@ -129,7 +130,7 @@ class Adoption:
     def orphans(self) -> Iterator[None]:
         """Adopt orphans during the block. Raises OSError if the kernel does not support this."""
         own = os.getpid()
-        # In seconds since the boot, as in /proc.
+        # This time is in seconds since the boot, like the times in /proc.
         began = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
         before = set(children_of(own))
         _ask(True)
@@ -137,7 +138,8 @@ class Adoption:
             yield
         finally:
             _ask(False)
-            # A process that another thread starts meanwhile is our own child, but it started later than this moment.
+            # A process that another thread starts meanwhile is also a child of this process, but it started after this
+            # moment.
             new = ((pid, start) for pid, start in children_of(own).items() if pid not in before)
             self._unmeant.extend(AdoptedProcess(pid) for pid, start in new if start < began)
 
@@ -189,10 +191,10 @@ class Child(Running, Protocol):
     """A running job."""
 
     def stop(self) -> None:
-        """Ask the job to end. Before it ends, it releases its locks and removes incomplete objects."""
+        """Request that the job ends. Before it ends, it releases its locks and removes incomplete objects."""
 
     def kill(self) -> None:
-        """Kill the job at once."""
+        """Kill the job immediately."""
 
     def tail(self) -> str:
         """Return the last lines that the job printed."""
@@ -200,7 +202,7 @@ class Child(Running, Protocol):
     def work(self) -> object:
         """Return a value that changes while the job works.
 
-        Two equal values mean that the job did nothing in between.
+        If two values are equal, the job did no work in between.
         """
 
 
@@ -220,7 +222,7 @@ class Starter(Protocol):
         """Start the run `run_id` of `zsnapdb` with these arguments, like StartChild."""
 
     def tidy(self) -> None:
-        """Release unneeded resources. The caller repeats this regularly, and each time a child ends."""
+        """Release unneeded resources. The caller calls this method regularly, and each time a child ends."""
 
     def close(self) -> None:
         """Release all resources. Running jobs continue."""
@@ -260,7 +262,7 @@ class ProcessChild:
 
 
 def start(words: Sequence[str], log: Path, run_id: str, environment: Mapping[str, str] | None = None) -> ProcessChild:
-    """Start the run of `zsnapdb` with these arguments as a process. Raises OSError if that is impossible.
+    """Start the run of `zsnapdb` with these arguments as a process. Raises OSError if the job cannot be started.
 
     The process has the agent's environment, including the variables with passwords that the configuration refers to.
     """
@@ -270,7 +272,7 @@ def start(words: Sequence[str], log: Path, run_id: str, environment: Mapping[str
 def logged(start_process: Callable[[StartRequest, Streams], Process], request: StartRequest, log: Path) -> ProcessChild:
     """Start a job with an empty stdin and its output in the log, which is emptied first.
 
-    Raises OSError if that is impossible.
+    Raises OSError if the job cannot be started.
     """
     with emptied(log) as out, open(os.devnull, "rb") as nothing:
         streams = nothing.fileno(), out.fileno(), out.fileno()
@@ -280,7 +282,7 @@ def logged(start_process: Callable[[StartRequest, Streams], Process], request: S
 def from_nothing(request: StartRequest, streams: Streams, program: Sequence[str] = ZSNAPDB) -> Process:
     """Start the program with the arguments of the request, without a fork server.
 
-    Raises OSError if that is impossible.
+    Raises OSError if the job cannot be started.
     """
     given, out, errors = streams
     return subprocess.Popen(
@@ -310,7 +312,7 @@ def command_line(words: Sequence[str]) -> list[str]:
 
 
 def own_environment(run_id: str, environment: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the environment of the run: `environment` (None: that of this process) with the run id added."""
+    """Return the environment of the run: `environment` (None: this process's environment) and the run id."""
     return {**(os.environ if environment is None else environment), run_ids.VARIABLE: run_id}
 
 

@@ -40,14 +40,14 @@ def notify(state: str) -> None:
 
 
 _PATIENCE = 50.0
-"""Seconds that jobs get to end. The unit gives the agent a minute."""
+"""Seconds within which jobs must end when the agent stops. The systemd unit gives the agent a minute."""
 
 
 class Reload(Protocol):
     """A request to read the configuration again."""
 
     def take(self) -> bool:
-        """Return whether a request came since the last call."""
+        """Return whether a request arrived since the last call."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ def serve(
 ) -> None:
     """Run the jobs of the configuration until the stop is requested.
 
-    A turn of the loop notifies systemd's watchdog if every job works, ends, or is being stopped. So systemd restarts
-    the service if the agent hangs, or if an idle job cannot be ended.
+    Each turn of the loop notifies systemd's watchdog, unless a job neither works nor ends although it was stopped. So
+    systemd restarts the service if the agent hangs, or if an idle job cannot be ended.
 
     Raises:
         ConfigError: the configuration has no job for the agent
@@ -98,7 +98,7 @@ def serve(
             stop.wait(seconds)
         notify("STOPPING=1")
         tell("the agent ends")
-        # The stop is already set, so `stop.wait` would return at once.
+        # The stop is already set, so `stop.wait` would return immediately.
         supervisor.end(time.sleep, _PATIENCE)
 
 
@@ -120,7 +120,7 @@ def _note(settings: Settings, file: ConfigurationFile, host: Host, tell: Callabl
 def _reload(supervisor: Supervisor, file: ConfigurationFile, tell: Callable[[str], None]) -> bool:
     """Read the configuration again. Return whether the new configuration is used.
 
-    A configuration with errors changes nothing.
+    If the new configuration has errors, the agent keeps the previous configuration.
     """
     try:
         supervisor.use(file.load())
@@ -138,7 +138,8 @@ _MOST = 400
 def check_schedules(settings: Settings, now: datetime) -> None:
     """Check that every schedule is valid, and that every limit of an objective can be met.
 
-    Raises ConfigError otherwise. The error lists every limit that is too short, with the shortest possible limit.
+    Raises ConfigError if a schedule is invalid or a limit is too short. The error lists every limit that is too short,
+    with the shortest possible limit.
     """
     schedules = {
         job.name: (Schedule.of(job.schedule, job.timezone), job.schedule.jitter)
@@ -164,7 +165,7 @@ def _short_limits(
         ("drill_age", objectives.drill_age, (JobKind.DRILL,)),
         ("verify_age", objectives.verify_age, (JobKind.VERIFY, JobKind.DEEP_VERIFY)),
     ):
-        # Cron or timers may run the jobs that the agent does not run.
+        # Cron or timers may run jobs that the agent does not run.
         known = {kind: schedules[JobName(name, kind)] for kind in kinds if JobName(name, kind) in schedules}
         if known and limit is not None:
             pauses = {kind: _longest_pause(schedule, now) + jitter for kind, (schedule, jitter) in known.items()}
@@ -173,7 +174,10 @@ def _short_limits(
 
 
 def _longest_pause(schedule: Schedule, now: datetime) -> float:
-    """Return the longest time in seconds between two consecutive times of the schedule; 0 if it has fewer than two."""
+    """Return the longest time in seconds between two consecutive times of the schedule.
+
+    The result is 0 if the schedule has fewer than two.
+    """
     times, at = list[datetime](), now
     while len(times) <= _MOST and (following := schedule.after(at)) is not None:
         times.append(following)

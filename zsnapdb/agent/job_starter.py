@@ -1,7 +1,7 @@
 """Starts jobs for the agent and for the helper of `zsnapdb serve`. If jobs are frequent, a fork server is used.
 
-The server has already imported the modules that jobs need. That saves half a second of processor time for each job. The
-server process runs `zsnapdb/cli/fork_server.py`.
+The fork server has already imported the modules that jobs need, which saves half a second of processor time per job.
+Its process runs `zsnapdb/cli/fork_server.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ GO = b"go"
 """The message in the pipe of an adopted job. If the pipe closes without this message, the job does nothing."""
 
 PATIENCE = 10.0
-"""Seconds that the server gets to fork a job. Then it is killed, and the job is started without it."""
+"""Seconds within which the fork server must fork a job.
+
+If it takes longer, it is killed, and the job is started without it.
+"""
 _MODULE = "zsnapdb.cli.fork_server"
 _ROOM = " " * 256
 """The last argument of the server's command line. It reserves space for the command lines of jobs."""
@@ -51,7 +54,7 @@ class ForkServer:
     """A fork server that is running or has ended."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        """Start the server. Raises OSError if that is impossible."""
+        """Start the server. Raises OSError if the job cannot be started."""
         self._line, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._is_ready = False
         try:
@@ -92,7 +95,8 @@ class ForkServer:
         with contextlib.ExitStack() as ending:
             reading, writing = os.pipe()
             ending.callback(os.close, reading)
-            # If a job's pipe closes before the job has read GO, the job does nothing. So no unknown job runs.
+            # If a job's pipe closes before the job has read GO, the job does nothing. So no job runs that this process
+            # does not know.
             ending.callback(os.close, writing)
             try:
                 with adoption.orphans():
@@ -105,21 +109,21 @@ class ForkServer:
                 return None
             job = AdoptedProcess(int(answer))
             if request.is_apart:
-                # Set here too, so that the group exists before the job runs any code.
+                # The group is set here too, so that it exists before the job runs any code.
                 os.setpgid(job.pid, job.pid)
             os.write(writing, GO)
             return job
 
     def close(self) -> None:
-        """End the server. Its jobs continue."""
+        """End the fork server. Jobs that it forked continue."""
         self._line.close()
         self._process.kill()
-        # If the server hangs in the kernel, it ends later.
+        # If the fork server hangs in the kernel, it ends later.
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(PATIENCE)
 
     def gives_what_this_process_would(self) -> bool:
-        """Return whether the server's jobs inherit the same limits, niceness, groups and folder as our own children."""
+        """Return whether the server's jobs inherit the limits, niceness, groups and folder of this process."""
         try:
             return _inherited(self.pid) == _inherited(os.getpid())
         except OSError:
@@ -152,13 +156,15 @@ def _text(file: Path) -> str:
 
 
 FREQUENT = 150.0
-"""Seconds that a server waits for the next job. Rarer jobs are started without a server.
+"""Seconds that a fork server waits for the next job. If jobs are rarer, they are started without a fork server.
 
 A start without a server every two and a half minutes costs less than half a percent of a processor. A server costs
 about 80 MiB of memory.
 """
 SPARED = 600.0
-"""Seconds until the next server is started after one that forked no job, for example because an import failed."""
+"""Seconds until the next fork server is started after a server that forked no job, for example because an import
+failed.
+"""
 
 
 @dataclass
@@ -166,8 +172,8 @@ class JobStarter:
     """Starts jobs with this environment. Each job is a child of this process.
 
     A job is started without the server if the server is not ready, has ended, does not answer, or has other resource
-    limits than this process. `steady` is a monotonic clock in seconds. A server waits `frequent` seconds for the next
-    job. Several threads may start jobs at once.
+    limits than this process. `steady` is a monotonic clock in seconds. A fork server waits `frequent` seconds for the
+    next job. Several threads may start jobs at the same time.
     """
 
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -183,7 +189,7 @@ class JobStarter:
     def start(self, words: Sequence[str], log: Path, run_id: str) -> ProcessChild:
         """Start the run of `zsnapdb` with these arguments. The log is emptied first.
 
-        Raises OSError if that is impossible.
+        Raises OSError if the job cannot be started.
         """
         return logged(self._started, StartRequest(tuple(words), own_environment(run_id, self.environment)), log)
 
@@ -200,7 +206,7 @@ class JobStarter:
     def tidy(self) -> None:
         """End the server if it has forked no job recently, and reap adopted processes.
 
-        While another thread starts a job, this method returns at once, because that thread does the same.
+        While another thread starts a job, this method returns immediately, because that thread does the same work.
         """
         if not self._alone.acquire(blocking=False):
             return
@@ -247,7 +253,7 @@ class JobStarter:
         self._began = at
         if self.server is not None or before is None or at - before > self.frequent or at < self._not_before:
             return
-        # If this fails, the next job is also started without a server, and tries again.
+        # If this fails, the next job is also started without a fork server, and tries again to start one.
         with contextlib.suppress(OSError):
             self.server, self._is_useful = ForkServer(self.environment), False
 

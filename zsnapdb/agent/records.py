@@ -1,6 +1,6 @@
-"""The files with the results of the agent's jobs: one file per job, replaced atomically and durable on return.
+"""The files with the results of the agent's jobs. Each job has one file, which is replaced atomically and durably.
 
-An unreadable file is treated as missing: the job runs again, and a new file is written.
+An unreadable file is treated as missing, so the job runs again and writes a new file.
 """
 
 from __future__ import annotations
@@ -40,43 +40,46 @@ class Records:
     folder: Path
 
     def run(self, name: JobName) -> RunRecord | None:
-        """Return the recorded last run of the job; None if there is no record."""
+        """Return the recorded last run of the job; None if no run is recorded."""
         return _read(self._file(name, ".json"), RunRecord)
 
     def set_run(self, name: JobName, record: RunRecord) -> None:
-        """Store the last run of the job. Raises OSError if it cannot be written."""
+        """Store the last run of the job. Raises OSError if the file cannot be written."""
         _write(self._file(name, ".json"), record)
 
     def log(self, name: JobName) -> Path:
-        """Return the path of the file for the job's output. Its folder exists on return."""
+        """Return the path of the file for the job's output. The file's folder is created if it is missing."""
         return self._made(self._file(name, ".log"))
 
     def fleet_log(self, name: JobName) -> Path:
-        """Return the path of the file for the output of a fleet job. Its folder exists on return."""
+        """Return the path of the file for a fleet job's output. The file's folder is created if it is missing."""
         return self._made(self._file(name, ".fleet.log"))
 
     def given(self, name: JobName) -> datetime | None:
-        """Return when the fleet last gave the job to this host (UTC); None if that is unknown."""
+        """Return the time (UTC) when the fleet last gave the job to this host; None if unknown."""
         record = _read(self._file(name, ".fleet.json"), FleetContact)
         return record.given if record is not None else None
 
     def set_given(self, name: JobName, at: datetime) -> None:
-        """Store when the fleet last gave the job to this host. Raises OSError if it cannot be written."""
+        """Store the time when the fleet last gave the job to this host.
+
+        Raises OSError if the file cannot be written.
+        """
         _write(self._file(name, ".fleet.json"), FleetContact(given=at))
 
     def pause(self, instance: str) -> PauseRecord | None:
-        """Return the pause of the instance, even if it has ended; None if there is none."""
+        """Return the pause of the instance, even if it has ended; None if no pause is stored."""
         return _read(self._pause(instance), PauseRecord)
 
     def set_pause(self, instance: str, pause: PauseRecord | None) -> None:
-        """Store the pause of the instance (None: end the pause). Raises OSError if it cannot be written."""
+        """Store the pause of the instance (None: end the pause). Raises OSError if the file cannot be written."""
         if pause is None:
             self._pause(instance).unlink(missing_ok=True)
         else:
             _write(self._pause(instance), pause)
 
     def pause_at(self, instance: str, now: datetime) -> PauseRecord | None:
-        """Return the pause of the instance at `now`; None if none of its jobs waits for the end of a pause."""
+        """Return the pause of the instance at `now`; None if no job of the instance waits for the end of a pause."""
         recorded = self.pause(instance)
         if recorded is None:
             return None
@@ -123,7 +126,7 @@ _JOBS = {
 
 
 def notify_of_killed(settings: Settings, name: JobName, why: str, at: datetime, tell: Tell) -> None:
-    """Send a notification of the failed job, if this kind of job has notifications. Return at once."""
+    """Send a notification of the failed job, if this kind of job has notifications. Return immediately."""
     job = _JOBS.get(name.kind)
     if job is None or not settings.notifications.to or name.instance not in settings.instance:
         return
@@ -143,7 +146,9 @@ _LONGEST = 31 * 86400.0
 
 
 def pause(settings: Settings, instance: str, seconds: float, reason: str, host: Host) -> datetime | None:
-    """Prevent starts of the instance's jobs for that many seconds (0: end the pause). Return the pause's end, or None.
+    """Prevent starts of the instance's jobs for that many seconds (0: end the pause).
+
+    Return the end of the pause, if any.
 
     A running agent applies the pause within ten seconds. Raises UsageError if the pause is too long, or the reason is
     empty or too long.
@@ -210,7 +215,7 @@ def last_configuration(host: Host) -> RunningConfiguration | None:
 
 
 def difference(running: RunningConfiguration, settings: Settings, file: Path) -> str:
-    """Return how the agent's configuration differs from this file; "" if it does not differ."""
+    """Return a text about how the agent's configuration differs from this file; "" if it does not differ."""
     if running.digest == _digest(settings):
         return ""
     known, wanted = set(running.jobs), list(_jobs(settings))

@@ -47,7 +47,7 @@ class Schedule:
         assert settings.cron is not None
         times = cron_times(settings.cron)
         try:
-            # The triggers get wall-clock times as if they were UTC.
+            # The triggers get wall-clock times that are marked as UTC.
             cron = OrTrigger(
                 [
                     CronTrigger(
@@ -71,7 +71,7 @@ class Schedule:
         return schedule
 
     def after(self, moment: datetime) -> datetime | None:
-        """Return the first time after the moment (both UTC); None if there is none.
+        """Return the first time of the schedule after the moment (both UTC); None if the schedule has no later time.
 
         If a wall-clock time is skipped when clocks are set forward, the job runs right after the skip. If a wall-clock
         time occurs twice when clocks are set back, the job runs once, unless it runs at least every hour.
@@ -91,7 +91,7 @@ class Schedule:
         return best
 
     def until(self, moment: datetime) -> datetime | None:
-        """Return the last time at or before the moment (both UTC); None if there was none for a year."""
+        """Return the last time of the schedule at or before the moment (both UTC); None if the year before has none."""
         for back in _LOOKED_BACK:
             at, last = moment - back, None
             while (following := self.after(at)) is not None and following <= moment:
@@ -128,8 +128,8 @@ def run_now(settings: Settings, kind: str, instance: str | None, start: StartChi
     """Run the configured job of that kind to its end, store its result, and return it.
 
     Raises ConfigError if no such job is configured, or if several instances have one. The job's own locks prevent two
-    runs at once: while another run is active, the job ends with 75. An interrupt ends the job, and its next scheduled
-    run makes up for it.
+    runs at once: while another run is active, the job ends with 75. An interrupt ends the job. The next scheduled run
+    then does its work.
     """
     job, records = run_one_job(settings, kind, instance), Records(settings.agent.state)
     now = host.now()

@@ -1,4 +1,4 @@
-"""The supervisor of the agent: it starts due jobs, waits for their end, and stores their results."""
+"""The supervisor of the agent, which starts due jobs, waits until they end, and stores their results."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ from zsnapdb.planning.health.facts import ExchangedServer
 
 
 def suspended_instances(settings: Settings) -> Mapping[str, str]:
-    """Return the instances whose jobs must wait, each with the reason and both ways to end the wait.
+    """Return the instances whose jobs must wait, each with the reason and the two ways to end the wait.
 
     While a restore in place of the server is still being prepared, production and its jobs continue. If the state of an
-    instance is unreadable, its jobs do not wait, because a failing job is reported and a waiting job is not.
+    instance is unreadable, its jobs do not wait. A failing job is reported, but a waiting job would not be.
     """
     reasons = {}
     for name in settings.instance:
@@ -72,11 +72,11 @@ def _reason(instance: Instance) -> str:
 _KEPT_AGAIN = 1.0
 """Seconds after which a failed write of a record is repeated."""
 LONGEST_WAIT = 10.0
-"""Maximum seconds between two turns: each turn detects ended jobs, pauses, and changes of the clock."""
+"""Maximum seconds between two turns. Each turn detects ended jobs, pauses, and changes of the clock."""
 _CANNOT_START = 127
 _POLL = 0.2
 UNWIND = 300.0
-"""Seconds that a stopped job gets to release its locks, remove incomplete objects and end."""
+"""Seconds within which a stopped job must release its locks, remove incomplete objects and end."""
 _JUDGING = (JobKind.STATUS, JobKind.DOCTOR)
 
 
@@ -87,19 +87,19 @@ class _Running:
     stop_at: float | None
     """The time at which the job is stopped, by the monotonic clock (None: never)."""
     work: object
-    """The work of the job at the agent's last look."""
+    """The work of the job when the agent last checked it."""
     worked_at: float
     """The time of the last change of `work`, by the monotonic clock."""
     stopped_at: float | None = None
     is_replaced: bool = False
-    """Whether the job was stopped in order to restart it with another configuration."""
+    """Whether the job was stopped to be restarted with another configuration."""
 
 
 @dataclass
 class Supervisor:
     """Runs the jobs of a configuration. `tell` gets a line for each start and end of a job.
 
-    `now` is the time of day (UTC), which may be set; `steady` is a monotonic clock in seconds.
+    `now` is the time of day (UTC), which a clock change may move; `steady` is a monotonic clock in seconds.
     """
 
     settings: Settings
@@ -113,7 +113,7 @@ class Supervisor:
     """Returns the instances whose jobs must not start, each with the reason."""
     _known: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
     _seen: dict[JobName, RunRecord] = field(init=False, default_factory=dict)
-    """The records last read from the files or written to them."""
+    """The records as they were last read from the files or written to them."""
     _unkept: set[JobName] = field(init=False, default_factory=set)
     """The jobs whose record could not be written yet, so that readers of the files see an older record."""
     _following: dict[JobName, tuple[datetime, datetime | None]] = field(init=False, default_factory=dict)
@@ -141,7 +141,7 @@ class Supervisor:
         self.settings, self._jobs, self._schedules = settings, jobs, schedules
         self._following.clear()
         now = self.now()
-        # For a new schedule, times in the past do not count as missed.
+        # If a schedule is new, its times in the past do not count as missed.
         same = {name for name, job in jobs.items() if before.get(name) == job}
         self._begun = {name: self._begun[name] if name in same else now for name in jobs}
         for name, running in self._running.items():
@@ -157,12 +157,12 @@ class Supervisor:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether a job neither works nor ends, although it was stopped and then killed some time ago."""
+        """Whether any job neither works nor ends, although it was stopped and then killed some time ago."""
         limit = self.steady() - 2 * UNWIND
         return any(run.stopped_at is not None and run.stopped_at <= limit for run in self._running.values())
 
     def turn(self) -> float:
-        """Store the results of ended jobs and start due ones. Return the seconds until the next turn."""
+        """Store the results of ended jobs, and start due jobs. Return the seconds until the next turn."""
         now = self.now()
         for name in sorted(self._unkept):
             self._keep(name, self._known[name])
@@ -181,7 +181,7 @@ class Supervisor:
                 again = find_retry_time(self._record(name), is_continuous=True)
                 if (again is None or again <= now) and name.instance not in pauses:
                     self._run(name, now, None)
-        # A due job that does not start waits for the end of another job or of a pause.
+        # A due job that is not started waits until another job or a pause ends.
         waits = [(job.begins - now).total_seconds() for job in self._due(now) if job.begins > now]
         return min([_KEPT_AGAIN if self._unkept else LONGEST_WAIT, *waits])
 
@@ -222,7 +222,7 @@ class Supervisor:
             if again is not None:
                 due.append(DueJob(name, again, again))
                 continue
-            # One run makes up for all times that have passed meanwhile.
+            # One run suffices for all times that have passed in the meantime.
             scheduled = self._next(name, record.scheduled if record is not None else self._begun[name])
             settings = self._jobs[name].schedule
             if scheduled is not None and settings is not None:
@@ -267,12 +267,18 @@ class Supervisor:
         self._keep(name, record)
 
     def _words(self, name: JobName, run: str) -> tuple[str, ...]:
-        """Return the arguments of the command. `--once` prevents a second run if the fleet may have done the job."""
+        """Return the arguments of the command.
+
+        `--once` prevents a second run if the fleet may already have run the job.
+        """
         fleet, own = self.settings.fleet, self._jobs[name].words
         return (*own, "--once", run) if fleet is not None and is_shared(name, fleet) else own
 
     def _record(self, name: JobName) -> RunRecord | None:
-        """Return the last run: the one that this agent knows, or a later run by `zsnapdb agent run` or the fleet."""
+        """Return the last run of the job.
+
+        A run by `zsnapdb agent run` or the fleet may be later than the run that this agent knows.
+        """
         kept, known = self.records.run(name), self._known.get(name)
         if kept is not None and kept != self._seen.get(name):
             self._seen[name] = kept
@@ -293,7 +299,8 @@ class Supervisor:
             self.tell(f"{name} ended with {code}")
             if code < 0:
                 self.notify(self.settings, name, f"was ended by signal {-code}", now, self.tell)
-            # If the agent ended a run, the job starts again at once. A continuous job does so even after a success.
+            # If the agent ended a run, the job starts again immediately. A continuous job starts again even after a
+            # success.
             is_cut = (self._is_ending or running.is_replaced) and (not good or name.kind is JobKind.ARCHIVE)
             known = None if is_cut else code
             self._keep(name, running.record.ended(now, known, running.child.tail(), is_good=good))
@@ -308,7 +315,7 @@ class Supervisor:
                 running.child.kill()
             elif name.kind is JobKind.ARCHIVE:
                 # Python sometimes loses a signal during an import, so the signal is repeated. A second signal would
-                # break the clean-up of other jobs, but is harmless for the archive.
+                # interrupt the clean-up of other jobs, but is harmless for the archive job.
                 running.child.stop()
         elif running.stop_at is not None and at >= running.stop_at:
             self._stop(name, running, "it takes longer than its timeout")
@@ -335,7 +342,7 @@ class Supervisor:
 
 
 def _differs(instance: str, before: Settings, after: Settings) -> bool:
-    """Return whether the settings of the instance or its repository differ, apart from schedules."""
+    """Return whether the settings of the instance or its repository differ. Schedules are ignored."""
     if instance not in before.instance or instance not in after.instance:
         return True
     old, new = before.instance[instance], after.instance[instance]

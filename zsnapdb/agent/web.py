@@ -1,8 +1,8 @@
 """HTTP server for /metrics, /healthz and /readyz, in threads next to the agent's loop.
 
-A client gets a fixed time for its whole request, and for reading the answer. If there are too many clients, the oldest
-one is disconnected, unless its answer is being prepared. So a client that sends a byte now and then does not keep other
-clients out.
+A client has a fixed time for its whole request, and the same time for reading the answer. If too many clients are
+connected, the oldest client is disconnected, unless its answer is being prepared. So a client that sends a byte now and
+then does not keep other clients out.
 """
 
 from __future__ import annotations
@@ -33,11 +33,14 @@ from zsnapdb.jobs.record import record_file
 from zsnapdb.planning.agent_jobs import HOST, KnownRun, PauseRecord, PlannedJob, RunRecord, jobs_of, not_ready
 
 _SECONDS = 10.0
-"""Seconds that a client gets for its request with the TLS handshake, and again for reading the answer."""
+"""Seconds within which a client must send its request, including the TLS handshake.
+
+The client has the same time to read the answer.
+"""
 _MOST = 16
 """Maximum number of connected clients."""
 _POLL_SECONDS = 0.2
-"""Seconds between two searches for clients whose time is over."""
+"""Seconds between two searches for clients whose time is up."""
 _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -55,7 +58,7 @@ class WebServer:
     """A listening server. It answers from `start` to `close`."""
 
     def __init__(self, settings: HttpSettings, answers: Answers, seconds: float = _SECONDS) -> None:
-        """Listen. A client gets `seconds` for its request, and again for reading the answer.
+        """Listen. A client has `seconds` for its request, and the same time for reading the answer.
 
         Raises ConfigError if the server cannot listen, or if the token or the certificate cannot be read.
         """
@@ -81,7 +84,7 @@ class WebServer:
         return int(self._server.server_address[1])
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Start to answer requests."""
         self._thread.start()
 
     def close(self) -> None:
@@ -94,7 +97,7 @@ class WebServer:
 class _Client:
     """A client, and the monotonic time since which the server has waited for it.
 
-    `is_served`: the client is waiting for the server now.
+    `is_served`: whether the client is waiting for the server.
     """
 
     since: float
@@ -110,10 +113,10 @@ class _Clients:
         self._lock = threading.Lock()
 
     def admit(self, connection: socket.socket) -> bool:
-        """Admit a client; if necessary, it replaces the oldest client for which the server waits.
+        """Admit a client. If necessary, disconnect the oldest client for which the server waits.
 
-        Return whether the client was admitted. It is not admitted while answers are being prepared for all connected
-        clients.
+        Return whether the client was admitted. If answers are being prepared for all connected clients, it is not
+        admitted.
         """
         with self._lock:
             if len(self._known) >= _MOST:
@@ -125,7 +128,7 @@ class _Clients:
             return True
 
     def send_away_the_late(self) -> None:
-        """Disconnect the clients whose time is over."""
+        """Disconnect the clients whose time is up."""
         over = time.monotonic() - self._seconds
         with self._lock:
             for late in [each for each, client in self._known.items() if client.since <= over and not client.is_served]:
@@ -135,7 +138,8 @@ class _Clients:
         """Disconnect the client, which ends every blocked call of its thread."""
         del self._known[connection]
         with contextlib.suppress(OSError):
-            # Also for a TLS connection: its own method would change state that the client's thread is using.
+            # This also ends a TLS connection. The TLS socket's own method would change state that the client's thread
+            # is using.
             socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def take_out(self, connection: socket.socket) -> None:
@@ -154,7 +158,7 @@ class _Clients:
 
     @contextlib.contextmanager
     def serving(self, connection: socket.socket) -> Iterator[None]:
-        """Reserve the client's place while the block prepares its answer, so that threads never outnumber places."""
+        """Keep the client connected while the block prepares its answer, so that threads never outnumber clients."""
         with self._lock:
             client = self._known.get(connection)
             if client is None:
@@ -278,14 +282,14 @@ class Listener:
 
     @property
     def port(self) -> int | None:
-        """The port on which it listens (None: it does not listen)."""
+        """The port on which the server listens (None: it does not listen)."""
         return self._server.port if self._server is not None else None
 
     def use(self, settings: HttpSettings | None) -> None:
         """Listen only at the address of these settings. Certificates and tokens are read again.
 
-        Raises ConfigError if that is impossible. In that case, a different previous address stays in use, but the same
-        address is closed.
+        Raises ConfigError if the server cannot listen. After this error, a different previous address stays in use, but
+        the same address is closed.
         """
         has_files = settings is not None and (settings.certificate is not None or settings.token_file is not None)
         if self._server is not None and settings == self._settings and not has_files:
@@ -319,7 +323,7 @@ _HANGS = 120.0
 
 @dataclass
 class Pages:
-    """The pages. `settings` are those in use. `turned` is called after each turn that notifies the watchdog."""
+    """The pages. `settings` are the settings in use. `turned` is called after each turn that notifies the watchdog."""
 
     settings: Settings
     host: Host
@@ -339,16 +343,16 @@ class Pages:
         return (f"the agent has done nothing for {silence:.0f} s",) if silence > _HANGS else ()
 
     def ready(self) -> tuple[str, ...]:
-        """Return the problems; empty if there are none."""
+        """Return the problems; empty if the agent is ready."""
         records, http = Records(self.settings.agent.state), self.settings.agent.http
         known = [KnownRun(job.name, records.run(job.name)) for job in jobs_of(self.settings)]
         stale = http.stale if http is not None else 0.0
-        # On a full disk, the stored results of the jobs are out of date.
+        # If the disk is full, the stored results of the jobs are outdated.
         room = record_file.objections(self.settings.agent.state)
         return (*self.alive(), *room, *not_ready(known, stale, self.host.now()))
 
     def metrics(self) -> str:
-        """Return the metrics that the status job wrote, with their age. Raises OSError if there are none."""
+        """Return the metrics that the status job wrote, with their age. Raises OSError if no metrics are stored."""
         file = self.settings.agent.metrics_file
         if file is None:
             raise FileNotFoundError(2, "no metrics file is configured for the agent")
@@ -378,8 +382,8 @@ class AgentOverview:
     """The jobs of the agent, the current pauses, and whether an agent is running on this host.
 
     A pause without an instance is a pause of the host. `held` contains the instances whose jobs must not start, each
-    with the reason. `difference` is a text about how the running agent's configuration differs from the given file ("":
-    it does not differ).
+    with the reason. `difference` describes how the running agent's configuration differs from the configuration file
+    ("": it does not differ).
     """
 
     is_running: bool
@@ -390,7 +394,7 @@ class AgentOverview:
 
 
 def overview(settings: Settings, file: Path, host: Host) -> AgentOverview:
-    """Return the current state in the agent's files. `settings` are those of the configuration file."""
+    """Return the current state from the agent's files. `settings` are the settings in the configuration file."""
     records, now = Records(settings.agent.state), host.now()
     jobs = []
     for job in jobs_of(settings):

@@ -1,1 +1,1 @@
-"""Code that all packages share: errors, names, quantities, patterns, atomically written files."""
+"""Code that all packages share: errors, names, quantities, patterns, and files that are written atomically."""

@@ -1,4 +1,4 @@
-"""Limits of an exchange with a peer: a deadline, a minimum rate and a maximum size; and a test for slow connections."""
+"""Limits of an exchange with a peer (deadline, minimum rate, maximum size), and a test for slow connections."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _PIECE = 256 << 10
 class ExchangeLimit:
     """One exchange with a peer. The exchange fails after `seconds`.
 
-    With a rate, it fails when it is `seconds` behind that rate.
+    If a minimum rate is set, the exchange fails when it is `seconds` behind that rate.
 
     `rate` is the minimum in bytes per second; with 0, bytes do not extend the deadline. A fast phase does not allow a
-    longer pause later. An exchange of N bytes lasts at most `seconds + N / rate`, and no pause in it is longer than
-    `seconds`.
+    longer pause later. An exchange of N bytes lasts at most `seconds + N / rate` seconds, and no pause in the exchange
+    is longer than `seconds`.
     """
 
     def __init__(self, seconds: float, rate: float = 0.0, most_bytes: int | None = None) -> None:
@@ -31,14 +31,14 @@ class ExchangeLimit:
         self._above: ExchangeLimit | None = None
 
     def left(self) -> float:
-        """Return the remaining seconds. TimeoutError if none remain."""
+        """Return the remaining seconds. Raises TimeoutError if no time remains."""
         left = self._ends - time.monotonic()
         if left <= 0:
             raise TimeoutError(errno.ETIMEDOUT, "the answer takes too long")
         return min(left, self._above.left()) if self._above is not None else left
 
     def add(self, count: int, *, is_answer: bool = True) -> None:
-        """Count bytes that were read or written. OSError if more bytes were read than allowed."""
+        """Count bytes that were read or written. Raises OSError if more bytes were read than allowed."""
         if self._rate:
             self._ends = min(time.monotonic() + self._seconds, self._ends + count / self._rate)
         self._moved += count if is_answer else 0
@@ -76,7 +76,7 @@ def within(seconds: float, *, rate: float = 0.0, most_bytes: int | None = None) 
 def remaining(seconds: float) -> float:
     """Return `seconds`, or the remaining time of this thread's exchange if it is shorter.
 
-    TimeoutError if no time remains.
+    Raises TimeoutError if no time remains.
     """
     return seconds if _thread.exchange is None else min(seconds, _thread.exchange.left())
 
@@ -152,9 +152,15 @@ def timed(plain: socket.socket) -> TimedSocket:
 
 
 _SLOW = 60e6
-"""Bytes per second. With a higher value, fast stores would be treated as slow on a host under CPU load."""
+"""Rate in bytes per second below which a connection is slow.
+
+With a higher value, fast stores would be treated as slow on a host under CPU load.
+"""
 _TELLING_BYTES = 1 << 20
-"""A shorter answer is not suitable to measure the bandwidth, because its time is mostly the latency of the request."""
+"""Minimum size in bytes of an answer for a measurement.
+
+The time of a smaller answer is mostly the latency of the request.
+"""
 
 
 def rate_of(size: int, seconds: float) -> float | None:
@@ -163,5 +169,8 @@ def rate_of(size: int, seconds: float) -> float | None:
 
 
 def is_slow(rate: float) -> bool:
-    """Return whether more connections would increase the total rate. `rate`: bytes per second of one connection."""
+    """Return whether more connections would increase the total rate.
+
+    `rate` is the rate of one connection in bytes per second.
+    """
     return rate < _SLOW

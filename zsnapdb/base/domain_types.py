@@ -1,4 +1,4 @@
-"""The basic terms as frozen dataclasses. Pure: no clock, no I/O."""
+"""The basic types as frozen dataclasses. This module is pure: it uses no clock and no I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BACKUP_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}")
 
 
 class Flavour(StrEnum):
-    """The two server families. All other server capabilities are probed."""
+    """The two server families. All other capabilities of a server are probed."""
 
     MYSQL = "mysql"
     MARIADB = "mariadb"
@@ -43,8 +43,8 @@ def is_backup_id(text: str) -> bool:
 
 
 def backup_time(backup_id: str) -> datetime:
-    """Return the time (UTC) in a backup id. ValueError if the text is not a backup id."""
-    # Slices are ten times as fast as strptime, and there may be tens of thousands of ids.
+    """Return the time (UTC) in a backup id. Raises ValueError if the text is not a backup id."""
+    # Slices are ten times as fast as strptime, which matters for tens of thousands of ids.
     day, at = backup_id[:8], backup_id[9:15]
     return datetime(int(day[:4]), int(day[4:6]), int(day[6:]), int(at[:2]), int(at[2:4]), int(at[4:]), tzinfo=UTC)
 
@@ -90,10 +90,10 @@ class BinlogCoordinates:
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a state in the server's history. `source` is the place where the position was read.
+    """The position of a state in the server's history. `source` states where the position was read.
 
     - `gtids` is None if the server assigns no GTIDs.
-    - `coordinates` is None without a binlog.
+    - `coordinates` is None if the server writes no binlog.
     - `fingerprint` identifies the binlog of the coordinates. It is None if that file was not read.
     - `last_gtid` is the last GTID in that file before the coordinates. It is None if the file was not read or contains
       no GTID.
@@ -127,7 +127,7 @@ class Position:
 
 
 def parse_gtids(flavour: Flavour, text: str) -> Gtids:
-    """Return the GTIDs from a text in this flavour's notation. ValueError if they are malformed."""
+    """Return the GTIDs from a text in this flavour's notation. Raises ValueError if the text is malformed."""
     return GtidPosition.parse(text) if flavour is Flavour.MARIADB else GtidSet.parse(text)
 
 

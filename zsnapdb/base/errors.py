@@ -52,9 +52,10 @@ CLOSED_PIPE = 141
 class ZsnapdbError(Exception):
     """An error. The message states the operation, its object and the problem. `hint` tells the user what to do.
 
-    Control characters in both, for example from a server or store, are escaped. `about` lists the owners of the clones
-    and commits that appear in the text. It is empty if the text only repeats the request. If it is None, any object may
-    appear in the text, so only administrators may read it (`base/run_context.py`).
+    Control characters in the message and the hint, for example from a server or store, are escaped. `about` lists the
+    owners of the clones and commits that appear in the text. It is empty if the text only repeats the request. If
+    `about` is None, any object may appear in the text, so only administrators may read the text
+    (`base/run_context.py`).
     """
 
     code = "internal"
@@ -102,8 +103,8 @@ class PreflightError(ZsnapdbError):
 class NotOursError(PreflightError):
     """A dataset, snapshot or bookmark does not carry our mark, so it was not destroyed.
 
-    `name` is its full name. `property_name` is the ZFS property that was checked; `value` and `source` are as `zfs get`
-    prints them.
+    `name` is the object's full name. `property_name` is the ZFS property that was checked; `value` and `source` are as
+    `zfs get` prints them.
     """
 
     code = "not-ours"
@@ -131,7 +132,7 @@ class ClockDoubtError(PreflightError):
 class ForeignInsideError(PreflightError):
     """A server's datasets contain something that is not one of its volumes, or another mount namespace uses them.
 
-    Exchanging the datasets would remove it. Nothing was changed.
+    The exchange of the datasets would remove this object. Nothing was changed.
     """
 
     code = "foreign-inside"
@@ -328,7 +329,7 @@ def missing_library(extra: str, error: ImportError) -> ConfigError:
 def libraries_of(extra: str, error: ImportError) -> list[str]:
     """Return the extra's requirements as the installed package declares them; else the library in `error`.
 
-    zsnapdb itself is left out: it is in no package index, so anybody could register its name in one.
+    zsnapdb itself is omitted. It is in no package index, so anybody could register its name in an index.
     """
     from importlib import metadata  # every command imports this module, but few need this one
 
@@ -362,11 +363,11 @@ class RetryClass(StrEnum):
     """Whether and how often to repeat a failed command."""
 
     AGAIN = "again"
-    """The cause is temporary: repeat after a pause, as long as the result is wanted."""
+    """The cause is temporary. Repeat the command after a pause, as long as the result is wanted."""
     NEVER = "never"
     """The same command fails the same way until a person has changed something."""
     TWICE = "twice"
-    """Whether the cause is temporary is unknown: make two attempts in total, then ask a person."""
+    """It is unknown whether the cause is temporary. Make two attempts in total, then ask a person."""
 
 
 _CLASSES: dict[int, RetryClass] = {
@@ -390,15 +391,16 @@ _CLASSES: dict[int, RetryClass] = {
 assert _CLASSES.keys() == EXIT_CODES.keys()
 
 _PASSING = {CommandTimeout.code}
-"""Codes of temporary errors whose exit code is also used for other errors: a pool or a guest did not answer in time."""
+"""Codes of temporary errors (a pool or a guest did not answer in time) whose exit code is also used for other errors.
+"""
 
 
 def retry_class(exit_code: int, error_code: str | None = None) -> RetryClass:
     """Return whether to repeat a command that ended with `exit_code`.
 
-    `error_code` is `error.code` of its JSON document, if there is one; it is more specific than the exit code. For an
-    unknown code, two attempts are made, for example for the code of a signal (-9, 137) or of a newer release. Code 0 is
-    a success, which is never repeated.
+    `error_code` is `error.code` in the command's JSON document, if the command printed one. It is more specific than
+    the exit code. If the code is unknown, for example the code of a signal (-9, 137) or of a newer release, two
+    attempts are made. Code 0 is a success, which is never repeated.
     """
     if exit_code == CommandError.exit_code and error_code in _PASSING:
         return RetryClass.AGAIN

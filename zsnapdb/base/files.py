@@ -1,4 +1,4 @@
-"""Files of this host: atomic replacement, the site's files and secrets, and locks that only this account can open."""
+"""Files of this host: atomic replacement, files and secrets from users, and locks that only this account can open."""
 
 from __future__ import annotations
 
@@ -23,9 +23,11 @@ _UNFINISHED = ".new-"
 
 
 def replace(file: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replace or create the file with this content in an existing folder. The file is durable on return.
+    """Replace or create the file with this content in an existing folder.
 
-    A link at this path is replaced, not followed. OSError if the write fails; then the old file stays.
+    When this function returns, the file is durable.
+
+    A link at this path is replaced, not followed. Raises OSError if the write fails; the old file then stays.
     """
     _replace(file, (content,), mode, is_durable=True)
     sync_folder(file.parent)
@@ -44,7 +46,7 @@ def remove_unfinished(folder: Path) -> None:
 def replace_disposable(file: Path, body: bytes | bytearray | Iterator[bytes]) -> None:
     """Replace the file like `replace`, but do not wait for the disk.
 
-    `body` may be an iterator over parts, which need not be in memory together.
+    `body` may be an iterator over parts, so that the whole content need not be in memory.
 
     After a power failure the file may have any content. Use this only for files that may be lost and whose readers
     detect a partial file.
@@ -69,7 +71,7 @@ def _replace(file: Path, parts: Iterable[bytes | bytearray], mode: int, *, is_du
 
 
 def sync_folder(folder: Path) -> None:
-    """Make created, renamed and removed entries of the folder durable. OSError if the disk reports an error."""
+    """Make created, renamed and removed entries of the folder durable. Raises OSError if the disk reports an error."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -83,14 +85,14 @@ _LOCK_LINE = re.compile(
     r"[0-9]+: FLOCK +\S+ +(?:READ|WRITE) +(?P<pid>[0-9]+) "
     r"(?P<major>[0-9a-f]+):(?P<minor>[0-9a-f]+):(?P<inode>[0-9]+) "
 )
-"""A granted lock in /proc/locks (proc_locks(5))."""
+"""The pattern of a granted lock in /proc/locks (proc_locks(5))."""
 
 
 def open_private(path: Path) -> int:
     """Open the lock file for reading and appending; create it if it is missing. No other account can open it.
 
-    OSError if that is impossible, ELOOP if it is a link. On a file system with one fixed mode for all files, the mode
-    is not changed.
+    Raises OSError if the file cannot be opened, with ELOOP if it is a link. On a file system with one fixed mode for
+    all files, the mode is not changed.
     """
     opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     if os.fstat(opened).st_mode & _OTHERS:
@@ -146,7 +148,10 @@ def _account(pid: str) -> str:
 
 
 def read_text(file: Path, what: str, hint: str) -> str:
-    """Return the text of a file of the site. ConfigError with `hint` if it cannot be read or is not UTF-8."""
+    """Return the text of a file that a user provides.
+
+    Raises ConfigError with `hint` if the file cannot be read or is not UTF-8.
+    """
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
@@ -158,7 +163,7 @@ def read_text(file: Path, what: str, hint: str) -> str:
 
 
 def open_regular(file: Path) -> BufferedReader:
-    """Open the file and follow links. OSError immediately if it is a folder, a pipe, a socket or a device."""
+    """Open the file and follow links. Immediately raises OSError if it is a folder, a pipe, a socket or a device."""
     opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
@@ -167,11 +172,11 @@ def open_regular(file: Path) -> BufferedReader:
 
 
 def secret_in(file: Path, what: str, hint: str) -> bytes:
-    """Return the content of a file with a secret. ConfigError with `hint` if the file cannot be read.
+    """Return the content of a file with a secret. Raises ConfigError with `hint` if the file cannot be read.
 
-    ConfigError also if another account may read or change the file. Only root and this account may own the file, and
-    only the owner may access it. If root is the owner, a group may also read the file. A link that another account owns
-    is not followed.
+    ConfigError is also raised if another account may read or change the file. Only root or this account may own the
+    file, and only the owner may access it. If root is the owner, a group may also read the file. A link that another
+    account owns is not followed.
     """
     try:
         if file.is_symlink() and not _is_trusted(os.lstat(file).st_uid):
@@ -180,7 +185,7 @@ def secret_in(file: Path, what: str, hint: str) -> bytes:
             )
         with open(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as opened:
             _refuse_public(os.fstat(opened.fileno()), file, what)
-            # Wait for the content of this account's pipe, as in `--password-file <(command)`.
+            # If the file is this account's pipe, wait for its content, as in `--password-file <(command)`.
             os.set_blocking(opened.fileno(), True)
             content = opened.read()
             if not content and stat.S_ISFIFO(os.fstat(opened.fileno()).st_mode):
@@ -214,7 +219,7 @@ def _refuse_public(status: os.stat_result, file: Path, what: str) -> None:
 def password_in(file: Path, what: str) -> SecretStr:
     """Return the password in a file that contains only the password.
 
-    ConfigError if the file cannot be read, or if another account can read or change it.
+    Raises ConfigError if the file cannot be read, or if another account can read or change it.
     """
     body = secret_in(
         file, what, "the file must contain only the password, and be readable by the user that runs zsnapdb"
@@ -243,7 +248,7 @@ def make_passable(folder: Path) -> None:
 
     They cannot list the folder.
 
-    QEMU opens its NVRAM file under its own account.
+    For example, QEMU opens its NVRAM file under its own account.
     """
     _make(folder, 0o711)
 
@@ -277,7 +282,7 @@ def lock_file(folder: Path, name: str) -> Path:
 
 
 def open_lock(folder: Path, name: str) -> TextIO:
-    """Return the open lock file of that name in a private folder; create both if they are missing.
+    """Return the open lock file of that name in a private folder. Create the folder and the file if they are missing.
 
     Raises PreflightError in the same cases as `make_private`, or if the lock file is a link.
     """

@@ -76,13 +76,13 @@ class Ability(Enum):
 REPOSITORY = frozenset(Ability)
 """Abilities that the folder of a repository needs."""
 NEW_FILE = frozenset({Ability.PRIVATE, Ability.LINK})
-"""Abilities that are needed in a folder so that new files appear complete and never replace other files."""
+"""Abilities that a folder needs so that new files appear complete and never replace other files."""
 
 
 def lacking(folder: Path, needed: Collection[Ability]) -> dict[Ability, str]:
     """Test the needed abilities. Return the missing abilities, each with the system's error.
 
-    The test leaves nothing in the folder. OSError if no file can be created in the folder.
+    The test removes its files. Raises OSError if no file can be created in the folder.
     """
     trial = tempfile.mkdtemp(prefix=_UNFINISHED, dir=folder)
     lacks: dict[Ability, str] = {}

@@ -1,4 +1,4 @@
-"""GTID sets of both server families, with exact set operations. Pure.
+"""GTID sets of both server families, with exact set operations. All functions are pure.
 
 MySQL: a set of UUID[:TAG] with intervals of transaction numbers (refman 8.4, "GTID Format and Storage"; tags since
 8.3). MariaDB: one head (server, sequence) for each domain. A position contains all transactions up to its heads
@@ -34,7 +34,7 @@ def _normal(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
 class GtidSet:
     """A MySQL GTID set.
 
-    Keys are `uuid` or `uuid:tag`, lower case; values are normal (sorted, disjoint, not adjacent).
+    Keys are `uuid` or `uuid:tag` in lower case. Values are normalized intervals (sorted, disjoint, not adjacent).
     """
 
     intervals: Mapping[str, tuple[Interval, ...]] = field(default_factory=dict)
@@ -49,7 +49,10 @@ class GtidSet:
 
     @classmethod
     def parse(cls, text: str) -> GtidSet:
-        """Return the set in a server's notation, e.g. `UUID:1-5:7,UUID:tag:3`. ValueError names the malformed part."""
+        """Return the set in a server's notation, such as `UUID:1-5:7,UUID:tag:3`.
+
+        Raises ValueError with the malformed part.
+        """
         pairs: list[tuple[str, Interval]] = []
         for part in text.replace("\n", "").replace(" ", "").lower().split(","):
             if not part:
@@ -134,7 +137,10 @@ class GtidPosition:
 
     @classmethod
     def parse(cls, text: str) -> GtidPosition:
-        """Return the position in a server's notation, e.g. `0-1-270,5-2-9`. ValueError names the malformed part."""
+        """Return the position in a server's notation, such as `0-1-270,5-2-9`.
+
+        Raises ValueError with the malformed part.
+        """
         heads: dict[int, tuple[int, int]] = {}
         for part in text.replace(" ", "").split(","):
             if not part:
@@ -159,7 +165,7 @@ Gtids = GtidSet | GtidPosition
 
 
 def contains(outer: Gtids, inner: Gtids) -> bool:
-    """Whether `outer` contains `inner`. False for sets of different families."""
+    """Whether `outer` contains `inner`. The result is False for sets of different families."""
     if isinstance(outer, GtidSet) and isinstance(inner, GtidSet):
         return outer.contains(inner)
     if isinstance(outer, GtidPosition) and isinstance(inner, GtidPosition):
@@ -170,7 +176,7 @@ def contains(outer: Gtids, inner: Gtids) -> bool:
 def joined(previous: Gtids | None, more: Gtids | None) -> Gtids | None:
     """Return `previous` with the transactions of `more` added.
 
-    None means unknown GTIDs. ValueError if the two belong to different server families.
+    None means unknown GTIDs. Raises ValueError if the two sets belong to different server families.
     """
     if previous is None or more is None:
         return previous if more is None else more

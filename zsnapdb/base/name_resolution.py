@@ -1,7 +1,8 @@
 """The addresses of a host name, within a time limit. Only this module asks the resolver of the C library.
 
-getaddrinfo(3) has no limit: an unreachable name server, or a module of nsswitch.conf(5), may hang. So another thread
-asks it. Libraries that connect ask the resolver a second time, right after this module got its answer.
+getaddrinfo(3) has no time limit, and an unreachable name server or a module of nsswitch.conf(5) may hang. So another
+thread calls getaddrinfo(3). Libraries that connect ask the resolver a second time, directly after this module got its
+answer.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ SECONDS = 30.0
 
 
 def addresses_of(host: str, seconds: float | None = None) -> frozenset[str]:
-    """Return the addresses of a host name. An address is its own result.
+    """Return the addresses of a host name. For an IP address, the result is the same address.
 
     The limit is `seconds` (None: `SECONDS`), or the remaining time of the thread's exchange, whichever is shorter.
 

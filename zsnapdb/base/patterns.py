@@ -1,4 +1,4 @@
-"""Patterns for all untrusted names: from a repository, a data directory, a clone, a process list or a caller."""
+"""Patterns for untrusted names, which come from repositories, data directories, clones, process lists and callers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LONGEST_PATH = 4095
 
 
 def is_line(text: str) -> bool:
-    """Whether the text is one line: no control character, no line or paragraph separator, no surrogate."""
+    """Whether the text is one line, without control characters, line or paragraph separators, and surrogates."""
     return _CONTROL.search(text) is None
 
 
@@ -56,7 +56,7 @@ def is_dataset_or_snapshot(text: str) -> bool:
 
 
 def is_mount_point(text: str) -> bool:
-    """Whether the text is an absolute, normalized path: no empty part, no `.`, no `..`, one line."""
+    """Whether the text is one line with an absolute, normalized path, which has no empty part, no `.` and no `..`."""
     if not text.startswith("/") or len(text.encode("utf-8", "replace")) > _LONGEST_PATH or not is_line(text):
         return False
     return text == "/" or all(part not in ("", ".", "..") for part in text[1:].split("/"))
@@ -124,10 +124,10 @@ Text = Annotated[str, StringConstraints(max_length=1 << 20), AfterValidator(_pri
 """Several lines for people. Control characters are replaced."""
 
 GREATEST_SEQUENCE = 2**53 - 1
-"""Largest sequence number that every JSON parser represents exactly."""
+"""The largest sequence number that every JSON parser represents exactly."""
 
 SequenceNumber = Annotated[int, Field(ge=1, le=GREATEST_SEQUENCE)]
-"""The place of a document among the documents of its kind in a repository (`planning/creation_order.py`)."""
+"""The number of a document in the order of its kind's documents in a repository (`planning/creation_order.py`)."""
 
 RoleName = Annotated[str, Field(pattern=rf"^{ROLE}$")]
 InstanceName = Annotated[str, Field(pattern=rf"^{INSTANCE}$")]
@@ -196,8 +196,8 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 def below(root: PurePath | str, *names: str) -> str:
     """Return the path of `names` below the absolute folder `root`. Each name is one or more path components.
 
-    DamagedError if a name is absolute, empty, or has a component `.` or `..`, because such a path could leave the
-    folder.
+    Raises DamagedError if a name is absolute, empty, or has a component `.` or `..`, because such a path could lead out
+    of the folder.
     """
     path = PurePosixPath(root)
     if not path.is_absolute():
@@ -213,7 +213,7 @@ def below(root: PurePath | str, *names: str) -> str:
 
 
 def first_problem(error: ValidationError) -> str:
-    """Return the first validation problem of a document: its location and message."""
+    """Return the location and message of a document's first validation problem."""
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"])[:200] or "(document)"
     return f"{where}: {first['msg']}"
@@ -222,7 +222,7 @@ def first_problem(error: ValidationError) -> str:
 SUBJECT_VARIABLE = "ZSNAPDB_SUBJECT"
 """Environment variable with the subject for whom a service runs the command."""
 ISSUER_VARIABLE = "ZSNAPDB_SUBJECT_ISSUER"
-"""Environment variable with the issuer of the id token that authenticated the subject, if there was one."""
+"""Environment variable with the issuer of the id token that authenticated the subject, if an id token did."""
 FORMS = "unix:ACCOUNT, user:MAIL-ADDRESS or ci:PROJECT/PATH"
 _PATTERN = re.compile(
     r"unix:[A-Za-z_][A-Za-z0-9_.-]{0,31}"
@@ -257,7 +257,7 @@ def is_same(one: str, other: str) -> bool:
 
 
 def current_subject() -> str:
-    """Return the subject of this process from its environment; "" if there is none.
+    """Return the subject of this process from its environment; "" if the process has no subject.
 
     Only root can set this variable for a command that root runs: `zsnapdb-clone` and the sudo rule remove it.
     """
@@ -266,6 +266,6 @@ def current_subject() -> str:
 
 
 def current_issuer() -> str:
-    """Return the issuer of the id token that authenticated this process's subject; "" if there is none."""
+    """Return the issuer of the id token that authenticated this process's subject; "" if no id token did."""
     given = os.environ.get(ISSUER_VARIABLE, "")
     return given if current_subject() and _ISSUER.fullmatch(given) is not None else ""

@@ -1,4 +1,4 @@
-"""Start of external programs: short programs, child processes for long work, and requests to stop."""
+"""Functions that start external programs, either short programs or child processes for long work; requests to stop."""
 
 from __future__ import annotations
 
@@ -53,18 +53,18 @@ def for_terminal() -> dict[str, str]:
 
 
 def for_site(**more: str) -> dict[str, str]:
-    """Return the whole environment of the site's own program: zsnapdb's environment without secrets, plus `more`."""
+    """Return the whole environment of a user's own program: zsnapdb's environment without secrets, plus `more`."""
     return {name: value for name, value in os.environ.items() if not is_secret_name(name)} | more
 
 
 MOST_BYTES = 1 << 30
-"""Maximum bytes of a program's output to a pipe. A list of millions of snapshots is shorter."""
+"""Maximum size in bytes of a program's output to a pipe. A list of millions of snapshots is shorter."""
 MOST_IN_FILE = 256 << 20
-"""Maximum bytes that a site's program may write to a temporary file."""
+"""Maximum number of bytes that a user's program may write to a temporary file."""
 _LOOK_SECONDS = 0.2
 """Seconds between two checks whether a program ended while its child process holds the output open."""
 _LONGEST_POLL = 2**31 - 1
-"""Milliseconds: poll(2) takes a C int."""
+"""Maximum timeout in milliseconds, because poll(2) takes a C int."""
 _KILLED_SECONDS = 10.0
 
 Output = IO[Any] | int
@@ -80,14 +80,13 @@ def run(
     own_group: bool = False,
     most_bytes: int = MOST_BYTES,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a program to its end. `own_group`: Ctrl-C on the terminal does not reach the program.
+    """Run a program to its end. With `own_group`, Ctrl-C on the terminal does not reach the program.
 
     If a child process outlives the program and holds the output open, `run` does not wait for the child.
 
     Raises:
-        OSError: the program cannot be started
-        subprocess.TimeoutExpired: it did not end within `timeout` seconds, and was killed
-        CommandError: it wrote more than `most_bytes` to a pipe, and was killed
+        OSError: the program cannot be started subprocess.TimeoutExpired: the program did not end within `timeout`
+        seconds, and was killed CommandError: the program wrote more than `most_bytes` to a pipe, and was killed
     """
     process = subprocess.Popen(
         list(argv),
@@ -112,12 +111,18 @@ def run(
 
 
 def poll_timeout(seconds: float) -> int:
-    """Return the milliseconds for poll(2) and epoll(7). They accept 24 days; a longer wait ends after 24 days."""
+    """Return the milliseconds for poll(2) and epoll(7).
+
+    These accept at most 24 days, so a longer wait ends after 24 days.
+    """
     return max(0, min(math.ceil(seconds * 1000), _LONGEST_POLL))
 
 
 def _outputs(process: subprocess.Popen[bytes], ends: float, most: int) -> tuple[bytes, bytes]:
-    """Return the program's output until its end. TimeoutError, or CommandError if it writes too much."""
+    """Return the program's output until the program ends.
+
+    Raises TimeoutError, or CommandError if the program writes too much.
+    """
     output, errors = bytearray(), bytearray()
     with selectors.DefaultSelector() as selector:
         for pipe, written in ((process.stdout, output), (process.stderr, errors)):
@@ -149,8 +154,8 @@ def wait(process: subprocess.Popen[bytes], seconds: float, output: IO[bytes]) ->
     """Return the exit status of a program that writes to this file.
 
     Raises:
-        subprocess.TimeoutExpired: it did not end within `seconds`
-        CommandError: it wrote more than `MOST_IN_FILE`
+        subprocess.TimeoutExpired: the program did not end within `seconds` CommandError: the program wrote more than
+        `MOST_IN_FILE` bytes
     """
     ends = time.monotonic() + seconds
     while True:
@@ -171,7 +176,10 @@ def _too_much(process: subprocess.Popen[bytes], most: int) -> CommandError:
 
 
 def kill(process: subprocess.Popen[bytes], *, is_group: bool = False) -> None:
-    """Kill the program. Wait at most 10 seconds for its end, because a call into a suspended pool cannot be killed."""
+    """Kill the program.
+
+    Wait at most 10 seconds until the program ends, because a call into a suspended pool cannot be killed.
+    """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if is_group:
             os.killpg(process.pid, signal.SIGKILL)
@@ -193,8 +201,8 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a program with unbuffered pipes and return its process.
 
-    `own_session`: the program continues when our terminal closes. `zone` is the program's time zone (None: the host's
-    time zone).
+    `own_session`: whether the program continues when this process's terminal closes. `zone` is the program's time zone
+    (None: the host's time zone).
 
     Raises:
         OSError: the program cannot be started
@@ -215,30 +223,30 @@ def start(
 def become_user(argv: Sequence[str], environment: Mapping[str, str] | None = None) -> NoReturn:
     """Replace this process with an interactive program.
 
-    `environment` None: the environment of an interactive database client.
+    If `environment` is None, the program gets the environment of an interactive database client.
     """
     os.execve(argv[0], list(argv), for_terminal() if environment is None else environment)  # noqa: S606 - no shell
 
 
 class Stop(Protocol):
-    """A request to stop, which may come at any moment."""
+    """A request to stop, which may arrive at any moment."""
 
     def is_set(self) -> bool:
         """Whether the stop was requested."""
 
     def wait(self, seconds: float, /) -> bool:
-        """Wait at most `seconds` for the request to stop. Return whether the request came."""
+        """Wait at most `seconds` for the request to stop. Return whether the request arrived."""
 
 
 class Running(Protocol):
-    """Something that runs or has ended, such as a Popen."""
+    """An interface for a program that runs or has ended, such as a Popen."""
 
     def poll(self) -> int | None:
         """Return the exit code, negative if a signal ended it; None while it runs."""
 
 
 class Process(Running, Protocol):
-    """A child process of this process. Only its creator waits for its end."""
+    """A child process of this process. Only the code that started the child waits for its end."""
 
     @property
     def pid(self) -> int: ...

@@ -14,18 +14,18 @@ from zsnapdb.base.errors import UsageError
 _SIZES = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "TIB": 1 << 40}
 _TIMES = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _LONGEST = 36500 * 86400.0
-"""Seconds. The longest allowed time between a date and now."""
+"""Maximum time in seconds between a date and now."""
 
 
 WRITTEN = "written"
-"""Key of the validation context for values that a person wrote, in which a number without a unit is refused."""
+"""Key in the validation context of values that a person wrote. In such values, a number without a unit is refused."""
 
 
 def _bare_number(value: object) -> str | None:
     """Return the number of a quantity that a person wrote without a unit; None if the quantity has a unit or is 0.
 
     Raises:
-        ValueError: it is negative, infinite or NaN.
+        ValueError: the number is negative, infinite or NaN.
     """
     if isinstance(value, float | int) and not 0 <= value < math.inf:
         raise ValueError("is no size or duration: write a number from 0 and a unit")
@@ -36,7 +36,7 @@ def _bare_number(value: object) -> str | None:
 
 
 def _require_unit(quantity: str, *choices: str) -> None:
-    """Raise ValueError that lists the valid spellings."""
+    """Raise a ValueError that lists the valid spellings with a unit."""
     written = (f'"{choice}"' for choice in dict.fromkeys(choices))
     raise ValueError(f"{quantity} needs a unit: write {' or '.join(written)}")
 
@@ -62,7 +62,7 @@ def _duration_choices(number: str) -> tuple[str, ...]:
 
 
 def binary_size(text: str) -> str | None:
-    """Return a size with the similar binary unit: "32MiB" for "32MB". None for any other text."""
+    """Return a size with the similar binary unit, such as "32MiB" for "32MB"; None for any other text."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]{1,3})?)\s*([KMGT])B?", text.strip(), re.IGNORECASE)
     return f"{match[1]}{match[2].upper()}iB" if match is not None else None
 
@@ -117,7 +117,7 @@ def quantity(number: int, noun: str) -> str:
 
 
 def parse_duration(text: str) -> float:
-    """Return a duration from the command line, in seconds. UsageError if the text is not a duration."""
+    """Return a duration from the command line, in seconds. Raises UsageError if the text is not a duration."""
     try:
         return float(str(_duration(text, None)))
     except ValueError as error:
@@ -125,7 +125,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Return a size from the command line, in bytes. UsageError if the text is not a size."""
+    """Return a size from the command line, in bytes. Raises UsageError if the text is not a size."""
     try:
         return int(str(_size(text, None)))
     except ValueError as error:
@@ -145,7 +145,7 @@ def format_duration(seconds: float) -> str:
 
 
 def format_setting(seconds: float) -> str:
-    """Return a duration as users write it in the configuration: in the largest unit without remainder, such as `7d`."""
+    """Return a duration as in the configuration, in the largest unit that leaves no remainder, such as `7d`."""
     for length, unit in ((86400, "d"), (3600, "h"), (60, "m")):
         if seconds >= length and seconds % length == 0:
             return f"{seconds / length:g}{unit}"

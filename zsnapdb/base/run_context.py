@@ -27,7 +27,7 @@ def is_run_id(text: str) -> bool:
 
 
 def time_of(text: str) -> datetime:
-    """Return the time (UTC) in a run id; datetime.max if it is not a valid time."""
+    """Return the time (UTC) in a run id; datetime.max if the run id contains no valid time."""
     try:
         return datetime.strptime(text[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     except ValueError:
@@ -42,18 +42,21 @@ def adopt_run_id(given: str) -> None:
 
 @functools.cache
 def run_id() -> str:
-    """Return the run id of this process: the id in the environment if it is valid, else a new id."""
+    """Return the run id of this process. It is the id in the environment if that is valid, and a new id otherwise."""
     given = os.environ.get(VARIABLE, "")
     return given if is_run_id(given) else new_run_id()
 
 
 AUDIENCE_VARIABLE = "ZSNAPDB_AUDIENCE"
-"""Environment variable with the clone owner for whom a command runs. Only root can set it for commands of root."""
+"""Environment variable with the clone owner for whom a command runs.
+
+Only root can set this variable for commands that root runs.
+"""
 
 
 @dataclass(frozen=True)
 class Audience:
-    """The reader of a command's output: one owner, or a reader who may see everything ("")."""
+    """The reader of a command's output, who is either one clone owner or may read everything ("")."""
 
     owner: str = ""
 
@@ -65,7 +68,10 @@ class Audience:
         return self.sees_all or owner == self.owner
 
     def told(self, error: ZsnapdbError) -> ZsnapdbError:
-        """Return the error with only the text that this audience may read. Code and exit code stay the same."""
+        """Return the error with only the text that this audience may read.
+
+        The error's code and exit code stay the same.
+        """
         if self.sees_all or (error.about is not None and all(self.sees(owner) for owner in error.about)):
             return error
         reduced = ZsnapdbError(describe_exit_code(error.exit_code), hint=ASK, about=())

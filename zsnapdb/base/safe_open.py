@@ -1,8 +1,9 @@
 """Safe access for root to files in folders that the database server's account owns. Only this module accesses them.
 
-The server's account can replace any file in its folders with a link, a pipe or a hard link at any moment. So a path is
-opened folder by folder, each folder relative to its parent (openat(2)). A link is followed only in a folder where no
-other account can create links. A link as the last component is never followed. Only regular files are read or written.
+The server's account can replace any file in its folders with a link, a pipe or a hard link at any moment. A path is
+therefore opened folder by folder, each folder relative to its parent (openat(2)). A link is followed only in a folder
+where no other account can create links. A link as the last component is never followed. Only regular files are read or
+written.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from typing import BinaryIO
 from zsnapdb.base.errors import PreflightError
 
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-"""With O_DIRECTORY, open(2) also mounts a snapshot below .zfs. With O_PATH alone it does not."""
+"""With O_DIRECTORY, open(2) also mounts a snapshot below .zfs. With only O_PATH, it does not."""
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-"""O_NONBLOCK: opening a pipe does not wait for its other end."""
+"""With O_NONBLOCK, the opening of a pipe does not wait for the other end of the pipe."""
 _BELOW_OPENED = re.compile(r"(?P<opened>/proc/self/fd/[0-9]{1,9})(?P<rest>/.*|)", re.DOTALL)
 """A path below a folder that this process has opened. Such a path is opened from that folder on (proc(5),
 /proc/PID/fd).
@@ -52,7 +53,7 @@ class Owner:
 def folder(path: Path, *, makes: bool = False) -> Iterator[int]:
     """Open the folder for the block, for functions with `dir_fd`. With `makes`, create missing folders.
 
-    UnsafeFileError if its path contains a link that another account can create.
+    Raises UnsafeFileError if the folder's path contains a link that another account can create.
     """
     start, names = _start(os.path.abspath(path))
     opened, links = os.open(start, _FOLDER), 0
@@ -91,7 +92,8 @@ def _start(path: str) -> tuple[str, deque[str]]:
 def folder_below(root: Path, names: Sequence[str], *, makes: bool = False) -> Iterator[int]:
     """Open the folder `names` below `root` for the block, like `folder`. With `makes`, create missing folders.
 
-    The path of `root` may contain links. UnsafeFileError for any link below `root`, even if root owns it.
+    The path of `root` may contain links. Raises UnsafeFileError for any link below `root`, even if the account root
+    owns the link.
     """
     opened, at = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC), root
     try:
@@ -113,7 +115,10 @@ def folder_below(root: Path, names: Sequence[str], *, makes: bool = False) -> It
 
 
 def open_at(name: str, at: int) -> int:
-    """Open a regular file in the open folder `at` for reading. OSError as for open(2), ELOOP if it is a link."""
+    """Open a regular file in the open folder `at` for reading.
+
+    Raises OSError like open(2), with ELOOP if the file is a link.
+    """
     opened = os.open(name, os.O_RDONLY | _FILE, dir_fd=at)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
@@ -131,7 +136,10 @@ def _names(path: str) -> list[str]:
 
 
 def _link_target(name: str, at: int, path: Path) -> str:
-    """Return the target of a link in the folder `at`. UnsafeFileError if another account can create links there."""
+    """Return the target of a link in the folder `at`.
+
+    Raises UnsafeFileError if another account can create links in the folder.
+    """
     if not stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
         raise NotADirectoryError(f"{name} in {path} is not a folder")
     own = (0, os.geteuid())
@@ -146,7 +154,7 @@ def _link_target(name: str, at: int, path: Path) -> str:
 
 
 def refuse_links(path: Path, below: Path) -> None:
-    """Raise UnsafeFileError if there is any link between the folder `below` and `path`.
+    """Raise UnsafeFileError if a component of `path` below the folder `below` is a link.
 
     Use this for received or cloned trees, in which another account may have created even a link that root owns. A path
     that does not exist yet is accepted.
@@ -163,12 +171,15 @@ def refuse_links(path: Path, below: Path) -> None:
 
 
 def open_to_read(file: Path) -> BinaryIO:
-    """Open the file for reading. UnsafeFileError if it is a link, a pipe or another special file."""
+    """Open the file for reading. Raises UnsafeFileError if it is a link, a pipe or another special file."""
     return _open_file(file, os.O_RDONLY, "rb")
 
 
 def open_to_change(file: Path) -> BinaryIO:
-    """Open the file for reading and writing in place. UnsafeFileError also if it has a second hard link."""
+    """Open the file for reading and writing in place.
+
+    Raises UnsafeFileError for special files and for files with a second hard link.
+    """
     return _open_file(file, os.O_RDWR, "r+b")
 
 
@@ -180,7 +191,7 @@ def open_to_append(file: Path, owner: Owner | None) -> BinaryIO:
 
 
 def create(file: Path) -> BinaryIO:
-    """Create a file and open it for writing. FileExistsError if the name is taken, even by a dangling link."""
+    """Create a file and open it for writing. Raises FileExistsError if the name is taken, even by a dangling link."""
     return _open_file(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, "wb")
 
 
@@ -189,7 +200,8 @@ def _open_file(file: Path, flags: int, mode: str) -> BinaryIO:
         try:
             opened = os.open(file.name, flags | _FILE, 0o600, dir_fd=at)
         except OSError as error:
-            # O_NOFOLLOW reports a link by ELOOP. O_NONBLOCK reports a pipe without a reader by ENXIO (open(2)).
+            # With O_NOFOLLOW, open(2) fails with ELOOP for a link. With O_NONBLOCK, it fails with ENXIO for a pipe
+            # without a reader.
             problem = {errno.ELOOP: "is a symbolic link", errno.ENXIO: _SPECIAL}.get(error.errno or 0)
             if problem is None:
                 raise
@@ -199,7 +211,7 @@ def _open_file(file: Path, flags: int, mode: str) -> BinaryIO:
     if is_shared or not stat.S_ISREG(status.st_mode):
         os.close(opened)
         raise _unsafe(file, "has a second name (a hard link)" if stat.S_ISREG(status.st_mode) else _SPECIAL)
-    # With an opener, the object's name is the path, as messages need it.
+    # With an opener, the file object's name is the path, which messages show.
     return open(file, mode, opener=lambda _path, _flags: opened)  # type: ignore[return-value]
 
 
@@ -228,7 +240,7 @@ def read_bytes(file: Path) -> bytes:
     """Return the content of the file.
 
     Raises UnsafeFileError in the same cases as `open_to_read`, and if the file is longer than 64 MiB. No server writes
-    that much into such files.
+    files of this kind that are longer.
     """
     with open_to_read(file) as opened:
         content = opened.read(_MOST_TEXT + 1)
@@ -238,7 +250,10 @@ def read_bytes(file: Path) -> bytes:
 
 
 def write_text(file: Path, text: str, owner: Owner | None, mode: int = 0o600) -> None:
-    """Replace the file with a new file that `owner` owns (None: this account). An old file or link is not modified."""
+    """Replace the file with a new file that `owner` owns (None: this account).
+
+    An existing file or link is replaced, not modified.
+    """
     beside = f".{file.name}.{secrets.token_hex(4)}"
     with folder(file.parent) as at:
         opened = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=at)
@@ -265,7 +280,7 @@ def rewrite_text(file: Path, text: str) -> None:
 
 
 def give(file: Path, owner: Owner | None, mode: int) -> None:
-    """Change the owner and permissions of a regular file, which may have only one hard link."""
+    """Change the owner and permissions of a regular file. The file must have only one hard link."""
     with open_to_change(file) as opened:
         _give(opened.fileno(), owner)
         os.fchmod(opened.fileno(), mode)
@@ -279,9 +294,9 @@ def _give(opened: int, owner: Owner | None) -> None:
 def give_tree(root: Path, names: Sequence[str], owner: Owner, former: Owner, last: Path | None = None) -> int:
     """Change the owner of the folder `names` below `root` and of its content. Return the number of changed entries.
 
-    Only a uid or gid that equals that of `former` is changed; files owned by root stay as they are. A link itself is
-    changed, not its target. Other filesystems mounted below are skipped. The folder `last` is skipped, but not its
-    content. UnsafeFileError if folders are nested deeper than any server nests them.
+    Only a uid or gid that equals the uid or gid of `former` is changed; files owned by root stay unchanged. A link
+    itself is changed, not its target. Other filesystems mounted below are skipped. The folder `last` is skipped, but
+    its content is changed. Raises UnsafeFileError if folders are nested deeper than any server nests them.
     """
     left_out = None
     if last is not None:
@@ -308,7 +323,7 @@ def give_folder(path: Path, owner: Owner, former: Owner) -> int:
 
 @dataclass(frozen=True)
 class _Giving:
-    """A change of owner. `last`: device and inode of the folder to skip."""
+    """The settings of a change of owner. `last`: device and inode of the folder to skip."""
 
     owner: Owner
     former: Owner
@@ -351,7 +366,10 @@ def _new_owner(status: os.stat_result, owner: Owner, former: Owner) -> tuple[int
 
 
 def make_folder(path: Path, owner: Owner | None) -> None:
-    """Create a folder that only `owner` can enter; if it exists, change its owner. UnsafeFileError if it is a link."""
+    """Create a folder that only `owner` can enter, or change an existing folder's owner.
+
+    Raises UnsafeFileError for a link.
+    """
     with folder(path.parent) as at:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path.name, 0o700, dir_fd=at)
@@ -365,7 +383,7 @@ def make_folder(path: Path, owner: Owner | None) -> None:
 
 
 def remove(file: Path) -> None:
-    """Remove a file, or a link but not its target. Do nothing if it does not exist."""
+    """Remove a file, or a link without its target. Do nothing if the file does not exist."""
     with contextlib.suppress(FileNotFoundError), folder(file.parent) as at:
         os.unlink(file.name, dir_fd=at)
 

@@ -1,4 +1,4 @@
-"""TLS on timed sockets. A separate module, so that commands without TLS do not load the TLS library."""
+"""TLS on timed sockets. This is a separate module, so that commands without TLS do not load the TLS library."""
 
 from __future__ import annotations
 

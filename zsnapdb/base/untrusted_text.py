@@ -7,7 +7,7 @@ import re
 
 
 def parsed(text: bytes | str) -> object:
-    """Return the JSON document. ValueError if the text is not JSON, not UTF-8, or nested too deeply."""
+    """Return the JSON document. Raises ValueError if the text is not JSON, not UTF-8, or nested too deeply."""
     try:
         document: object = json.loads(text)
     except RecursionError:
@@ -16,7 +16,7 @@ def parsed(text: bytes | str) -> object:
 
 
 def fields_of(text: bytes | str) -> dict[str, object]:
-    """Return the fields of the JSON object. ValueError if the text is not a JSON object."""
+    """Return the fields of the JSON object. Raises ValueError if the text is not a JSON object."""
     document = parsed(text)
     if not isinstance(document, dict):
         raise ValueError("the document is not an object")
@@ -24,7 +24,9 @@ def fields_of(text: bytes | str) -> dict[str, object]:
 
 
 def exact_fields_of(text: bytes | str) -> dict[str, object]:
-    """Return the fields of the JSON object. ValueError as for `fields_of`, and if JSON parsers may read it differently.
+    """Return the fields of the JSON object.
+
+    Raises ValueError like `fields_of`, and if JSON parsers may read the text differently.
 
     Parsers differ on duplicate names in an object and on numbers that are not JSON (RFC 8259, sections 4 and 6).
     """
@@ -49,7 +51,7 @@ def _no_number(_text: str) -> object:
 
 
 CONTROL = r"\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"
-"""Characters that end a line, control a terminal, or are surrogates, for use in a regular expression."""
+"""Characters, for a regular expression, that end a line, control a terminal, or are surrogates."""
 
 _UNPRINTED = re.compile(rf"(?![\n\t])[{CONTROL}\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
 
@@ -62,6 +64,6 @@ def _escape(match: re.Match[str]) -> str:
 def printed(text: str) -> str:
     r"""Return the text with control characters escaped, as `\x1b` or `\u2028`. Line feeds and tabs stay.
 
-    The result can be printed and encoded as UTF-8; escaping it again changes nothing.
+    The result can be printed and encoded as UTF-8. If it is escaped again, it does not change.
     """
     return _UNPRINTED.sub(_escape, text)

@@ -28,7 +28,7 @@ class HangUp:
         self._was_sent = True
 
     def take(self) -> bool:
-        """Return whether a request came since the last call."""
+        """Return whether a request arrived since the last call."""
         was_sent, self._was_sent = self._was_sent, False
         return was_sent
 
@@ -41,7 +41,7 @@ def _tell(text: str) -> None:
 
 
 def _environment(config: Path | None) -> dict[str, str]:
-    """Return the environment of jobs. With it, jobs use the configuration of this command."""
+    """Return the environment of jobs. With this environment, jobs use the configuration of this command."""
     import os
 
     return {**os.environ, "ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else dict(os.environ)
@@ -70,7 +70,7 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
 
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, hang_up)
-    # SIGCHLD wakes the agent, so that it records a result as soon as the job ends.
+    # SIGCHLD wakes the agent, so that it records a job's result as soon as the job ends.
     signal.signal(signal.SIGCHLD, lambda *_: stop.wake())
     file = ConfigurationFile(config or DEFAULT_PATH, lambda: load(config))
     serve(file, JobStarter(_environment(config)), THIS_HOST, stop, reload, _tell)

@@ -45,7 +45,7 @@ def root(
 
 
 def prepare() -> None:
-    """Make later imports faster. Call this before the first large import."""
+    """Make later imports faster. Call this function before the first large import."""
     process_attributes.collect_rarely()
     # zsnapdb uses no plugins of pydantic. A search for plugins would read the description of every installed package.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -34,7 +34,7 @@ def backup(
     """
     from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_permanently
 
-    # The start of the program takes as long as the remaining work. With few processors, it would delay the server's
+    # The start of zsnapdb takes as long as the remaining work. With few processors, it would delay the server's
     # commits.
     with at_low_priority():
         from zsnapdb.cli import log_writer
@@ -73,7 +73,7 @@ def snapshot(
     """
     from zsnapdb.jobs.backup.low_priority import at_low_priority, lower_permanently
 
-    # As in `zsnapdb backup`, the start takes longer than the snapshot.
+    # As in `zsnapdb backup`, the start of the program takes longer than the snapshot.
     with at_low_priority():
         from zsnapdb.jobs.backup import local_snapshot as job
         from zsnapdb.report import backup as report

@@ -66,8 +66,8 @@ def archive(
     if once:
         outcome = job.archive_once(chosen)
     else:
-        # A signal is the normal end of this command. Before the end, it finishes the upload and archives the rest of
-        # the binlog.
+        # This command normally ends by a signal. Before it ends, it finishes the upload and archives the rest of the
+        # binlog.
         stop = stop_on_signals((signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         command = archive_run.command_of(chosen.name, config)
         outcome = job.archive_continuously(chosen, stop, lambda: archive_run.start_command(command))

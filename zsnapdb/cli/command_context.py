@@ -22,7 +22,7 @@ _read: ContextVar[dict[Path | None, Settings | ZsnapdbError] | None] = ContextVa
 
 @contextlib.contextmanager
 def cached_configuration(known: Mapping[Path | None, Settings] | None = None) -> Iterator[None]:
-    """Run the block, a command. In it, each configuration is read only once.
+    """Run the block, which is a command. During the block, each configuration is read only once.
 
     `known`: configurations that were read before.
     """
@@ -39,7 +39,7 @@ def cached_configuration(known: Mapping[Path | None, Settings] | None = None) ->
 def configuration(file: Path | None) -> Settings:
     """Return the configuration, which a command reads only once.
 
-    Raises: ConfigError if it cannot be read.
+    Raises: ConfigError if the configuration cannot be read.
     """
     from zsnapdb.config.settings import load
 
@@ -50,7 +50,8 @@ def configuration(file: Path | None) -> Settings:
         try:
             read[file] = load(file)
         except ZsnapdbError as error:
-            # If a later read succeeded, the command would continue without the evidence that was skipped.
+            # The error is kept. If a later read succeeded, the command would continue although its evidence was
+            # skipped.
             read[file] = error
     known = read[file]
     if isinstance(known, ZsnapdbError):
@@ -79,8 +80,8 @@ def instance_context(
 
     This host's clocks are recorded.
 
-    - `repository` None: the repository of the instance.
-    - `binary`: the only server program to start. None: the configured programs.
+    - `repository`: the name of the repository (None: the repository of the instance).
+    - `binary`: the only server program to start (None: the configured programs).
     - `wait`: the longest time that jobs wait for another run, as a duration.
     """
     from zsnapdb.base.quantities import parse_duration

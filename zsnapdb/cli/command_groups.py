@@ -19,14 +19,14 @@ from zsnapdb.cli.log_options import log_options
 from zsnapdb.cli.options import CloneName, command_prefix, guid_option, name_variables
 
 _NO_LIMIT = 1000
-"""Maximum characters of the first sentence of a command's help. All sentences are shorter."""
+"""Maximum number of characters of the first sentence in a command's help. All first sentences are shorter."""
 
 
 class GroupCommands(Mapping[str, Any]):
     """The commands of a group by name. A command is loaded when it is needed, and then kept."""
 
     def __init__(self, words: tuple[str, ...] = (), loaded: Mapping[str, Any] | None = None) -> None:
-        """Take the words of the group, and additional commands that are not declared."""
+        """Use the words of the group, and additional commands that `commands.py` does not declare."""
         self._words = words
         self._loaded = dict(loaded or {})
         depth = len(words)
@@ -41,7 +41,7 @@ class GroupCommands(Mapping[str, Any]):
     def declared(self, name: str) -> Command | Group:
         """Return the declaration of the command.
 
-        Raises: KeyError if there is no such command.
+        Raises: KeyError if the command does not exist.
         """
         return COMMANDS[" ".join((*self._words, name))]
 
@@ -68,7 +68,7 @@ class CommandGroup(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command with this name, or None.
 
-        If the group has a prefix, the command's options get variables.
+        If the group has a prefix, environment variables can set the command's options.
         """
         command = self.commands.get(cmd_name)
         _add_log_options(command)

@@ -33,9 +33,9 @@ class Command:
     """A command. `run` is the function below `zsnapdb.cli` whose docstring is the help.
 
     - `documents`: the views below `zsnapdb.report` that the command prints with `--json` (MODULE:VIEW,VIEW).
-    - `notifies`: it notifies the configured targets of its start and end.
-    - `only_with`: the option without which it changes nothing and leaves no evidence.
-    - `passes_words_on`: unknown words are arguments of another program.
+    - `notifies`: whether the command notifies the configured targets of its start and end.
+    - `only_with`: the option without which the command changes nothing and leaves no evidence.
+    - `passes_words_on`: whether unknown words are arguments of another program.
     - `examples`: command lines for its help and its manual page, declared without the words of the command.
     """
 
@@ -53,7 +53,7 @@ class Command:
     def epilog(self) -> str | None:
         """The end of the command's help: the examples, in lines that click does not wrap.
 
-        None if there are no examples.
+        None if the command has no examples.
         """
         return "\n".join(["\b", "Examples:", *(f"  zsnapdb {one}" for one in self.examples)]) if self.examples else None
 
@@ -62,7 +62,7 @@ class Command:
 class Group:
     """A group of commands. `run` is the function of the group itself.
 
-    `shows_help`: without arguments, the group shows its help.
+    `shows_help`: whether the group shows its help if it gets no arguments.
     """
 
     help: str

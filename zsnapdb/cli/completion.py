@@ -41,7 +41,10 @@ def answer_shells() -> None:
 
 
 def _names(find: Callable[[], Iterable[str]], beginning: str) -> list[str]:
-    """Return the names that start with `beginning`; none if the search fails, because a shell shows no errors."""
+    """Return the names that start with `beginning`.
+
+    If the search fails, return no names, because a shell shows no errors.
+    """
     from zsnapdb.base.errors import ZsnapdbError
 
     try:
@@ -125,7 +128,7 @@ def documented(incomplete: str) -> list[str]:
 
 
 def tables(context: typer.Context, incomplete: str) -> list[str]:
-    """Return tables of the running server, or schemas before the dot; none if the server does not answer."""
+    """Return tables of the running server, or schemas before the dot is typed; empty if the server does not answer."""
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.setup.examples import table_names

@@ -178,5 +178,5 @@ def notify_failed(
     if not settings.notifications.to:
         log_writer.warn("no notification target is configured")
     failed = send_failed_unit(settings, unit, os.environ, log_writer.warn)
-    # The sender selects the targets by their rules. This command only knows the targets that were not reached.
+    # The sender selects the targets by their rules. This command knows only which targets were not reached.
     _show(failed, failed, f"the failure of {unit} was not told to", json=json)

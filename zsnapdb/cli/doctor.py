@@ -165,7 +165,7 @@ def doctor(
 def _ask(commands: Iterable[str], json: bool) -> None:
     """Print the commands and ask for a confirmation.
 
-    Raises: UsageError if there is no terminal or the answer is no. Nothing was changed then.
+    Raises: UsageError, before any change, if stdin is not a terminal or the answer is no.
     """
     if json or not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("doctor --fix asks for a confirmation, which needs a terminal", hint="add --yes")
@@ -195,7 +195,7 @@ def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, 
         show_errors([unexpected_system_error(error)])
         raise typer.Exit(_EXIT["unfit"]) from None
     except Exception:
-        # With exit code 1, a monitor would read "fit, with warnings".
+        # A monitor would interpret exit code 1 as "fit, with warnings".
         traceback.print_exc()
         raise typer.Exit(_EXIT["unfit"]) from None
 

@@ -61,7 +61,7 @@ def ready() -> None:
 
 
 def _environment(config: Path | None) -> dict[str, str]:
-    """Return the environment of jobs: the current one, this configuration, and progress as JSON.
+    """Return the environment of jobs: the current environment, with this configuration and progress as JSON.
 
     A job ends when this command ends for any reason. The fleet then starts the job again, perhaps on another host.
     """

@@ -2,9 +2,10 @@
 
 The agent and the helper of `zsnapdb serve` each own a fork server. Requests arrive through the socket with that
 descriptor (`zsnapdb/agent/job_starter.py`). A job has its own descriptors, environment, arguments and process name, and
-reads the configuration itself. It inherits only the imported modules and the state that the server itself inherited.
-The server itself runs no code of a job, and ends together with its owner. If loaded code has changed, for example by an
-upgrade, the server ends before the fork. The owner then starts that job as a new process, and starts another server.
+reads the configuration itself. The job inherits only the imported modules and the state that the server itself
+inherited. The server itself runs no code of a job, and ends together with its owner. If loaded code has changed, for
+example by an upgrade, the server ends before the fork. The owner then starts that job as a new process, and starts
+another server.
 
 A child of the server forks the job and ends, so the job becomes a child of the owner
 (`zsnapdb/agent/children.py`).
@@ -46,7 +47,7 @@ class LoadedCode:
     """
 
     def __init__(self, began: float) -> None:
-        """Record the start time (time.time()). The modules must be imported after this."""
+        """Record the start time (time.time()). The modules must be imported only after this call."""
         self._began = began
         self._stamps: dict[str, _Stamp | None] = {}
         self._is_mixed = False
@@ -124,7 +125,7 @@ _UNWRITTEN = 120
 
 
 class _End:
-    """The last action of a job: it ends the process without destroying the imported modules."""
+    """The last action of a job, which ends the process without destroying the imported modules."""
 
     code: int | None = None
 
@@ -149,7 +150,7 @@ def import_all() -> None:
 def complete_models() -> None:
     """Build the validators of all models.
 
-    Otherwise each job would have to build the validators that it uses, such as those of the settings.
+    Otherwise, each job would have to build its validators, such as the validators of the settings.
     """
     for model in _below(BaseModel):
         if model.__module__.startswith("zsnapdb.") and not model.__pydantic_complete__:
@@ -185,7 +186,7 @@ def _is_one_thread() -> bool:
 
 
 def _forked(line: socket.socket) -> bool:
-    """Fork a job through a child that ends at once, and send the job's process id. Return True in the job."""
+    """Fork a job through a child that ends immediately, and send the job's process id. Return True in the job."""
     reading, writing = os.pipe()
     between = os.fork()
     if between == 0:
@@ -236,7 +237,8 @@ _ON_INTERRUPT = signal.getsignal(signal.SIGINT)
 def main() -> None:
     """Serve until the owner ends. In a job, run the job."""
     end = _End()
-    # Functions that are registered with atexit run in reverse order. So this one runs after all that the job registers.
+    # Functions that are registered with atexit run in reverse order. So this function runs after all functions that the
+    # job registers.
     atexit.register(end)
     code = LoadedCode(time.time())
     if _ON_INTERRUPT is not signal.SIG_IGN:
@@ -258,7 +260,7 @@ def main() -> None:
         end.code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         raise
     except KeyboardInterrupt:
-        # The interpreter then ends itself with the signal.
+        # The interpreter then ends with the signal.
         end.code = None
         raise
 

@@ -1,4 +1,4 @@
-"""`--once RUN`: a repeated command with the same run id returns the earlier answer and does nothing twice.
+"""`--once RUN`: a repeated command with the same run id returns the earlier answer and repeats no action.
 
 Each verb declares its object, and how to detect the results of a run. This module chooses the action. `backup` does not
 need this module: the manifest contains the run id, and a later backup resumes an interrupted one.
@@ -65,9 +65,9 @@ class Repeatable:
 
     - `about`: the object of the command.
     - `aim`: returns the GUIDs of the datasets of that name.
-    - `made`: returns the answer of a run that was killed after its action and before its record, or resumes that run.
-      None: the run left nothing.
-    - `gone`: returns the answer if the object no longer exists. None: the command is refused.
+    - `made`: returns the answer of a run that was killed between its action and its record, or resumes that run (None:
+      the run left nothing).
+    - `gone`: returns the answer if the object no longer exists (None: the command is refused).
     - `revealed`: adds the secrets that the recorded document lacks.
     - `patience`: seconds to wait for the same run in another process.
     """
@@ -83,7 +83,7 @@ class Repeatable:
 
 
 def show_once(host: Host, run: str | None, command: Repeatable, make: Callable[[], CommandAnswer], json: bool) -> None:
-    """Run the command unless the run was completed before, and show the answer.
+    """Run the command unless the same run is already complete, and show the answer.
 
     If `run` is None, always run the command.
 
@@ -124,7 +124,7 @@ def _answer_once(host: Host, run: str, command: Repeatable, make: Callable[[], C
         try:
             records.end(known, answer.exit_code, kept.text(), kept.document())
         except PreflightError as error:
-            # The action is complete, and the caller must get its answer.
+            # The action is complete, so the caller must get the answer even after an error.
             log_writer.write(LogLevel.WARNING, f"run {run} is not recorded, so the command could run twice: {error}")
         return answer
 

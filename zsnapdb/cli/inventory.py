@@ -95,7 +95,7 @@ def show_backup(
 _BROKEN = 2
 """The exit code for a broken objective, unwritable metrics, and unexpected errors.
 
-Monitors would take 1 for a warning.
+Monitors would interpret exit code 1 as a warning.
 """
 
 
@@ -168,7 +168,7 @@ def _show(
         try:
             health.write(metrics, metrics_text(states, host.now()))
         except ZsnapdbError as error:
-            # Notifications are sent even if a full disk prevents writing the metrics.
+            # Notifications are sent even if the metrics cannot be written because the disk is full.
             errors.append(error)
     if notify:
         from zsnapdb.notify.occasions import notify_of
@@ -184,5 +184,5 @@ def _show(
         show(report.StatusView(state.status, failed), json)
     alarms = (job.alarm(state.status) for state in states if state.status is not None)
     show_errors([*(alarm for alarm in alarms if alarm is not None), *errors])
-    # A target that cannot be reached would miss the next problem too.
+    # An unreachable target would also miss the notification of the next problem.
     return max((*(state.exit_code for state in states), int(bool(failed)), _BROKEN if errors else 0))

@@ -9,7 +9,7 @@ from typer.main import get_command
 
 from zsnapdb.report.log_lines import LogFormat, LogLevel
 
-# The names of these variables are those of zsnapdb/cli/log_writer.py, which reads them.
+# These variables have the same names as in zsnapdb/cli/log_writer.py, which reads them.
 _LEVEL, _FORMAT, _PROGRESS = "ZSNAPDB_LOG_LEVEL", "ZSNAPDB_LOG_FORMAT", "ZSNAPDB_JSON_PROGRESS"
 
 

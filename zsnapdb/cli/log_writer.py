@@ -61,7 +61,7 @@ def add_log_fields(**fields: Value) -> None:
 
 
 def write(level: LogLevel, text: str, **fields: Value) -> None:
-    """Write a line, if its level is shown.
+    """Write a line if the log shows its level.
 
     If the session or pipe is closed, the line is lost, and the command continues.
     """
@@ -87,7 +87,7 @@ def warn(text: str) -> None:
 
 
 def log_end(words: str, exit_code: int, seconds: float) -> None:
-    """Write the last line of a command. For people, it is written only with -v."""
+    """Write the last line of a command. In the format for people, it is written only with -v."""
     level = LogLevel.DEBUG if style().format is LogFormat.TEXT else LogLevel.INFO
     text = f"{words} ended with {exit_code} after {seconds:.1f} s"
     write(level, f"{text}, run {run_context.run_id()}", event="ended", exit_code=exit_code, seconds=round(seconds, 3))

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 _STREAMS = 3
 _MOST_RECORDED = 4000
 _DESTRUCTOR_SECONDS = 0.01
-"""Seconds until the interrupt is repeated. By then, the destructor that swallowed it must have ended."""
+"""Seconds until the interrupt is repeated. By then, the destructor that swallowed the interrupt must have ended."""
 _CLIENT_OF_FLEET = "temporalio.bridge.temporal_sdk_bridge"
 _PassedOn = (KeyboardInterrupt, EOFError, OSError)
 """Exceptions that typer would turn into its own exit code or message."""
 
 
 class Failure(Exception):
-    """An error that passes through typer. `error` is the original error with its notes."""
+    """An exception that carries an error through typer. `error` is the original error with its notes."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -73,7 +73,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _hang_up(number: int, _frame: FrameType | None) -> None:
-    """Interrupt only once: at the end of a session, both the kernel and the shell send SIGHUP to the same process.
+    """Interrupt only once. At the end of a session, both the kernel and the shell send SIGHUP to the same process.
 
     A second interrupt would end the cleanup that the first interrupt started. The handler remains a function, because
     child processes would inherit an ignored signal.
@@ -83,7 +83,7 @@ def _hang_up(number: int, _frame: FrameType | None) -> None:
 
 
 def _again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Repeat, a moment later, an interrupt that came during a destructor.
+    """Repeat an interrupt that arrived during a destructor, a moment later.
 
     The interpreter drops exceptions in destructors and calls this hook (sys.unraisablehook). The interpreter would also
     drop an exception raised in this hook. SIGTERM repeats every signal: SIGHUP interrupts only once, and SIGINT may be
@@ -125,8 +125,8 @@ class SignalledStop:
         self.wake()
 
     def wake(self) -> None:
-        """End the current or the next wait early. This does not request the stop."""
-        # A full pipe also ends the wait.
+        """End the current or the next wait early, without a request to stop."""
+        # If the pipe is full, the wait ends too.
         with contextlib.suppress(BlockingIOError):
             os.write(self._writing, b"\0")
 
@@ -168,7 +168,7 @@ def open_standard_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    # If a stream was closed at the start, the interpreter has no object for it.
+    # If a stream was closed when the process started, the interpreter has no object for the stream.
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115 - it stays open
     sys.stdout = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.stderr or open(2, "w", closefd=False)  # noqa: SIM115
@@ -231,7 +231,7 @@ def leave(code: int) -> NoReturn:
 def _signs_of_life() -> Iterator[None]:
     """Write signs of life for programs during the block, if they are requested.
 
-    Otherwise their code is not imported.
+    If they are not requested, their code is not imported.
     """
     if not wants_json_progress(sys.argv, os.environ):
         yield
@@ -249,7 +249,7 @@ def _log_end(code: int, seconds: float) -> None:
 
 
 def command_arguments(argv: Sequence[str]) -> list[str]:
-    """Return the words of a command up to its first option. Options before the command are left out."""
+    """Return the words of a command up to its first option. Options before the command are omitted."""
     rest = list(argv)
     while rest and rest[0].startswith("-"):
         rest = rest[2 if rest[0] in VALUED_LOG_OPTIONS else 1 :]
@@ -330,7 +330,7 @@ def record_for_administrators(text: str) -> None:
 def _print_document(text: str) -> None:
     """Print the document of an error.
 
-    If stdout is full, ignore that, because the error is also on stderr, and the exit code stays.
+    If stdout accepts no more text, ignore this, because the error is also on stderr. The exit code stays the same.
     """
     try:
         print(text, flush=True)
@@ -354,7 +354,7 @@ def unexpected_system_error(error: OSError) -> ZsnapdbError:
 def _for_this_account(error: ZsnapdbError) -> ZsnapdbError:
     """Begin the message with "you may not" if the system denied the access and the account is not root.
 
-    The exit code stays.
+    The exit code does not change.
     """
     if os.geteuid() == 0 or not _was_denied(error):
         return error

@@ -20,7 +20,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class CloneTls(Enum):
-    """Use of TLS on connections to servers of clones."""
+    """How connections to the servers of clones use TLS."""
 
     REQUIRED = "required"
     PREFERRED = "preferred"
@@ -90,7 +90,7 @@ def _end(tools: Toolbox, *, is_ephemeral: bool) -> None:
 
 
 def _end_on_signals(end: Callable[[], None]) -> None:
-    """Let a signal call `end` and then end the process. A second signal ends the process at once.
+    """Let a signal call `end` and then end the process. A second signal ends the process immediately.
 
     If the handler raised an exception, Python would wait for the thread that reads stdin, until the next line arrives.
     """

@@ -72,7 +72,7 @@ def _enter(stack: contextlib.ExitStack, job: str, command: Command, options: Map
 def evidence_of_clone(settings: Settings, name: str) -> Iterator[None]:
     """Run the block, an action on the clone or set `name`, and record its end in evidence logs.
 
-    The log is that of the clone's instance. If there is no clone with this name, nothing is written.
+    The record is written to the log of the clone's instance. If no clone has this name, nothing is written.
     """
     if not any(repository.evidence for repository in settings.repository.values()):
         # Clones are searched only if a repository keeps an evidence log.
@@ -113,7 +113,7 @@ def evidence_of_pool(instance: Instance, changed: str) -> None:
 def evidence_of(instance: Instance, job: str, about: str = "") -> Iterator[None]:
     """Run the block, a job of the instance, and record its end in the evidence log, if the repository has one.
 
-    `about` is the object of the job, such as a clone.
+    `about` names the object of the job, such as a clone.
     """
     from zsnapdb.jobs.health import evidence_records
 
@@ -127,7 +127,7 @@ def evidence_of(instance: Instance, job: str, about: str = "") -> Iterator[None]
 
 
 def _keeping(settings: Settings, name: str) -> Instance | None:
-    """Return the instance if it is configured and its repository has an evidence log; else None."""
+    """Return the instance if it is configured and its repository has an evidence log, and None otherwise."""
     from zsnapdb.jobs.base.instance import Instance
 
     with contextlib.suppress(ZsnapdbError):
@@ -140,7 +140,8 @@ def _keeping(settings: Settings, name: str) -> Instance | None:
 def evidencing_keys(job: str, settings: Settings, repository: str | None = None) -> Iterator[list[PolicyChange]]:
     """Run the block, which adds the keys that it changed to the list. Record these keys in evidence logs.
 
-    These are the logs of all instances whose repository keeps one. `repository` limits them to one repository.
+    The records are written to the logs of all instances whose repository has an evidence log. `repository` limits this
+    to one repository.
     """
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.health.evidence_records import recorded_keys

@@ -25,7 +25,7 @@ def option(name: str, metavar: str, text: str, **more: Any) -> Any:
 
 
 def flag(name: str, text: str) -> Any:
-    """Return an option without a value, or with one of a few values. `text` is its help."""
+    """Return an option without a value, or with one of a few values. `text` is the option's help."""
     return typer.Option(name, help=text)
 
 
@@ -268,7 +268,7 @@ OTHERS = frozenset(
         *("CLONE", "SOCKET", "DEFAULTS_FILE"),
     )
 )
-"""Variables that do not belong to the option of a single command: variables for all commands, and variables for hooks.
+"""Variables that do not belong to a single command's option, because they are for all commands or for hooks.
 """
 _LIKENESS = 0.85
 """Minimum similarity (ratio of difflib) at which a name is treated as a misspelling of another name."""
@@ -301,9 +301,9 @@ def _word(name: str) -> str:
 def refuse_unknown(environment: Mapping[str, str], tree: Any) -> None:
     """Raise UsageError if a variable looks like one of zsnapdb's variables but belongs to no option.
 
-    Otherwise zsnapdb would silently ignore it. A variable looks like one of zsnapdb's if its name starts with that of a
-    command or resembles a known name. Other variables are allowed: orchestrators set names such as ZSNAPDB_VERSION.
-    `tree` builds the group of all commands when it is needed.
+    Otherwise, zsnapdb would silently ignore the variable. A variable looks like one of zsnapdb's variables if its name
+    starts with a command's prefix or resembles a known name. Other variables are allowed, because orchestrators set
+    names such as ZSNAPDB_VERSION. `tree` builds the group of all commands when it is needed.
     """
     ours = sorted(name for name in environment if name.startswith(f"{PREFIX}_") and name not in OTHERS)
     if not ours:
@@ -319,7 +319,7 @@ def refuse_unknown(environment: Mapping[str, str], tree: Any) -> None:
 
 
 def nearest(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that is most similar to this name; None if none is similar."""
+    """Return the known name that is most similar to this name; None if no known name is similar."""
     begin = len(PREFIX) + 1
     close = difflib.get_close_matches(name[begin:], [one[begin:] for one in known], 1, _LIKENESS)
     return f"{PREFIX}_{close[0]}" if close else None

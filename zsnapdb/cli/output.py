@@ -23,7 +23,7 @@ Writer = TypeVar("Writer")
 
 
 class Printable(Protocol):
-    """A printable result: a view, or the answer of an earlier run."""
+    """A printable result, which is a view or the answer of an earlier run."""
 
     def text(self) -> str:
         """Return the text as people read it."""
@@ -71,7 +71,7 @@ def renamed(old: str, new: str) -> None:
 
 
 def show_missing(findings: Iterable[StoredFinding]) -> bool:
-    """Print to stderr the missing backups, which this host stored. Return whether data may be lost."""
+    """Print the missing backups, which this host stored, to stderr. Return whether data may be lost."""
     from zsnapdb.cli import log_writer
     from zsnapdb.report.log_lines import LogLevel
 
@@ -103,14 +103,14 @@ _STYLES = {
 
 
 def are_wanted() -> bool:
-    """Whether stdout is a terminal that can show tables."""
+    """Return whether stdout is a terminal that can show tables."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def show_parts(parts: Sequence[Part], file: TextIO, width: int | None = None) -> None:
     """Print lines unchanged, and tables fitted to the terminal.
 
-    `width`: number of columns, if the terminal does not report it.
+    `width`: number of columns, used if the terminal does not report its width.
     """
     from rich.console import Console
 

@@ -1,4 +1,4 @@
-"""The process of a command: its title, its end together with its parent, and its memory."""
+"""Attributes of a command's process: its title, its end when its parent ends, and its memory."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def collect_rarely() -> None:
 def set_process_title(words: Sequence[str]) -> None:
     """Set /proc/self/cmdline, which `ps` shows, to these words, shortened if necessary.
 
-    The available space is the length of the original command line. If the kernel does not report the address of that
-    text, it is not changed. Source: proc_pid_stat(5), arg_start and arg_end.
+    The available space is the length of the original command line. If the kernel does not report the address of the
+    command line, the command line is not changed. Source: proc_pid_stat(5), arg_start and arg_end.
     """
     with contextlib.suppress(OSError, IndexError, ValueError):
         fields = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
@@ -47,7 +47,9 @@ _ARENA_MAX, _MMAP_THRESHOLD = -8, -3
 """Parameters of mallopt(3), from malloc.h of glibc."""
 _HEAPS = 2
 _LARGE = 128 << 10
-"""Minimum bytes of an object that gets its own pages, which are returned when it is freed (glibc's initial value)."""
+"""Minimum size in bytes of objects that get their own pages, which are released when the object is freed (glibc's
+initial value).
+"""
 
 
 def give_back_memory() -> None:
@@ -55,7 +57,7 @@ def give_back_memory() -> None:
 
     The GNU C library uses up to eight heaps per processor. Each heap keeps the largest size that its threads ever used,
     and glibc raises the threshold for large objects over time (mallopt(3)). So a service whose threads read documents
-    of some MiB would grow for hours. With other C libraries, this does nothing.
+    of some MiB would grow for hours. With other C libraries, this function does nothing.
     """
     with contextlib.suppress(AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -71,10 +73,10 @@ _PR_SET_PDEATHSIG = 1
 def end_with_parent(environment: MutableMapping[str, str]) -> None:
     """Have the kernel send SIGTERM to this process when its parent ends, even by kill -9.
 
-    The command then undoes its changes.
+    After SIGTERM, the command undoes its changes.
 
     The variable is removed from the environment, so that child processes are not affected. The kernel watches the
-    thread of the parent that started this process (prctl(2), PR_SET_PDEATHSIG). Only Linux has this.
+    thread of the parent that started this process (prctl(2), PR_SET_PDEATHSIG). Only Linux has this function.
     """
     parent = environment.pop(VARIABLE, None)
     if parent is None or sys.platform != "linux":

@@ -1,4 +1,4 @@
-"""Events of jobs on stderr: messages, and progress as bars, or as JSON for programs.
+"""Events of jobs on stderr. They are messages, and progress as bars or (for programs) as JSON.
 
 Commands print a line every few seconds.
 """
@@ -31,7 +31,7 @@ class Pulse:
         self._step, self._begun, self._told = "", 0.0, 0.0
 
     def note(self, step: str, *, is_told: bool = True) -> None:
-        """Record the current step of the command. `is_told`: a line has just reported this step."""
+        """Record the current step of the command. `is_told`: whether a line has just reported this step."""
         with self._lock:
             now = time.monotonic()
             if step != self._step:
@@ -86,7 +86,7 @@ class Terminal:
         self._shown = 0.0
 
     def progress(self, progress: Progress) -> None:
-        """Show the progress if the last output is old enough."""
+        """Show the progress if enough time has passed since the last output."""
         if not self._style.shows(LogLevel.INFO):
             return
         if self._style.has_json_progress:

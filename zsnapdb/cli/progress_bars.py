@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from zsnapdb.base.domain_types import Progress
 
 _SECONDS = 0.1
-"""Minimum seconds between two drawings. A step that is shorter gets no bar."""
+"""Minimum seconds between two drawings of the bars. A step that is shorter gets no bar."""
 _MOST = 6
 """Maximum number of bars. The newest steps have bars."""
 _WIDTH = 30
@@ -48,7 +48,8 @@ class Screen:
         """
         with self._lock:
             if self._lines:
-                # ECMA-48: CPL moves up to the start of a line. ED erases everything from there on.
+                # Control sequences of ECMA-48: CPL moves the cursor up to the start of a line. ED erases everything
+                # from the cursor on.
                 _write(f"\x1b[{self._lines}F\x1b[J")
                 self._lines = 0
             yield
@@ -82,7 +83,7 @@ class Bars:
     _lock: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def show(self, progress: Progress) -> None:
-        """Record the progress of a step. Draw all bars if the last drawing is old enough."""
+        """Record the progress of a step. Draw all bars if enough time has passed since the last drawing."""
         now = time.monotonic()
         with self._lock:
             known = self._steps.get(progress.step)

@@ -306,7 +306,7 @@ def adopt(
 def _ask(text: str) -> None:
     """Show the plan and ask for a confirmation.
 
-    Raises: UsageError if there is no terminal or the answer is no. Nothing was changed then.
+    Raises: UsageError, before any change, if stdin is not a terminal or the answer is no.
     """
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("adopt asks for a confirmation, which needs a terminal", hint="add --yes")

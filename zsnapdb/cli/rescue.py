@@ -111,13 +111,19 @@ def rescue(
 
 WholeTable = Annotated[str | None, typer.Option("--table", metavar="SCHEMA.TABLE", hidden=True)]
 WholeSchema = Annotated[str | None, typer.Option("--schema", metavar="SCHEMA", hidden=True)]
-"""Options that people try with `restore` and `undo`. The error refers to `rescue`."""
+"""Options that people try with `restore` and `undo`, although only `rescue` supports them.
+
+The error refers to `rescue`.
+"""
 
 
 def refuse_part(
     command: str, config: Path | None, instance: str | None, table: str | None, schema: str | None, to: str
 ) -> None:
-    """Raise UsageError with the right `rescue` command if a table or schema is given. `command` accepts neither."""
+    """Raise UsageError with the right `rescue` command if a table or schema is given.
+
+    `command` accepts neither of them.
+    """
     part = table if table is not None else schema
     if part is None:
         return

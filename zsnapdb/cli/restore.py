@@ -102,7 +102,7 @@ def restore(
 
 @dataclass(frozen=True)
 class RestoreWay:
-    """Options of the command that apply to both servers and machines."""
+    """The options of the command that apply both to servers and to machines."""
 
     target: str | None
     resume: bool
@@ -192,7 +192,7 @@ def _refuse_server_options(
     origin: str,
     further: str | None,
 ) -> None:
-    """Raise UsageError for an option that is not valid for a virtual machine without a server."""
+    """Raise UsageError for an option that is not valid for a virtual machine."""
     given = {
         "--handover": handover != "stopped",
         "--history": history is not None,
@@ -213,7 +213,7 @@ def _refuse_server_options(
 def _show_plan(
     settings: Settings, instance: Instance, request: RestoreRequest, later: ContinueRequest | None, json: bool
 ) -> None:
-    """Show the plan and its preflight findings. On a refusal, exit with the same code as the restore.
+    """Show the plan and its preflight findings. If the restore would be refused, exit with the restore's exit code.
 
     The modules that execute a plan are not imported.
     """
@@ -311,7 +311,7 @@ def describe_restore(instance: str, to: str, place: str | None, handover: str = 
 
 
 def _show_machine_plan(settings: Settings, instance: Instance, request: MachineRestoreRequest, json: bool) -> None:
-    """Show the plan and its preflight findings. On a refusal, exit with the same code as the restore."""
+    """Show the plan and its preflight findings. If the restore would be refused, exit with the restore's exit code."""
     from zsnapdb.jobs.restore import machine_restore as job
     from zsnapdb.jobs.restore.preflight import expected_error
     from zsnapdb.report import restore as report
@@ -455,7 +455,7 @@ def rewind(
 
 
 def _show_rewind_plan(settings: Settings, instance: Instance, planned: RewindPlan, json: bool) -> None:
-    """Show the plan and its preflight findings. On a refusal, exit with the same code as the rewind."""
+    """Show the plan and its preflight findings. If the rewind would be refused, exit with the rewind's exit code."""
     from zsnapdb.jobs.restore import rewind as plans
     from zsnapdb.jobs.restore.preflight import expected_error
     from zsnapdb.report import restore as report

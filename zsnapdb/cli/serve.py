@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 _LOOPBACK = ("127.0.0.1", "::1")
 _PATIENCE = 70.0
-"""Seconds that running commands get to undo their changes. The systemd unit gives the helper 90 s."""
+"""Seconds within which running commands must undo their changes when the helper stops.
+
+The systemd unit gives the helper 90 s.
+"""
 
 
 def serve(
@@ -121,7 +124,7 @@ def serve_helper(config: ConfigFile = None) -> None:
             run=runner,
             protection=ProtectionReader(reader, recent),
             beat=lambda clone: _beat(config, clone),
-            # Expired tokens stay expired even if the clock is set back.
+            # Expired tokens stay expired, even if the clock is set back.
             now=THIS_HOST.latest,
             fleet=FleetSnapshot(THIS_HOST),
             logins=logins,
@@ -164,7 +167,7 @@ def _beat(config: Path | None, clone: str) -> None:
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone import lifecycle
 
-    # A reset that replaces datasets changes the dataset whose name identifies the heartbeats.
+    # A reset that replaces datasets changes the dataset whose name identifies the clone's heartbeats.
     lifecycle.beat(configuration(config), THIS_HOST, clone)
 
 
@@ -173,7 +176,7 @@ def _credentials(
 ) -> tuple[IssuerKeys, CredentialBook, LoginHandler | None]:
     """Return the keys of issuers, the credentials, and the handler of logins.
 
-    If the library for signatures is missing, there are no logins.
+    If the library for signatures is missing, nobody can log in.
 
     Raises: ConfigError if an issuer is configured and the library is missing.
     """

@@ -119,7 +119,7 @@ def setup(
 
 
 def _completed(chosen: SetupAnswers, made: SetupPlan, config: Path | None) -> SetupPlan:
-    """Ask for answers that a person may have forgotten to give. Return the plan that includes them."""
+    """Ask for values that a person may have forgotten to give. Return the plan that includes these values."""
     from zsnapdb.jobs.setup import discovery as job
 
     if made.lacks_move and made.server is not None:
@@ -156,7 +156,10 @@ def _carry_out(made: SetupPlan, *, yes: bool, plan: bool, json: bool) -> None:
 
 
 def _print_results(results: Iterable[ProofResult], terminal: Terminal, json: bool) -> list[ProofResult]:
-    """Return the results of the proof. Each is shown at once, unless --json prints one document at the end."""
+    """Return the results of the proof.
+
+    Each result is shown immediately, unless --json prints one document at the end.
+    """
     from zsnapdb.report import setup as report
 
     proof = []
@@ -186,7 +189,7 @@ def _remove(repository: str | None, instance: str, config: Path | None, *, yes: 
 def _ask(view: View, json: bool) -> None:
     """Print the plan and ask for a confirmation.
 
-    Raises: UsageError if there is no terminal or the answer is no. Nothing was changed then.
+    Raises: UsageError, before any change, if stdin is not a terminal or the answer is no.
     """
     if json or not _has_reader():
         raise UsageError("setup asks for a confirmation, which needs a terminal", hint="add --yes")

@@ -1,7 +1,7 @@
-"""`zsnapdb-clone`: clones for people without root, through one sudo rule.
+"""`zsnapdb-clone`: clones for users without root rights, through one sudo rule.
 
 The rule (`zsnapdb example sudoers.d/zsnapdb-clone`) lets the members of a group run this program as root. So all input
-is treated as hostile: arguments, values and environment. `verbs/requests.py` lists the accepted arguments. The program
+(arguments, values and environment) is treated as hostile. `verbs/requests.py` lists the accepted arguments. The program
 keeps only environment variables that concern text output. It reads neither ZSNAPDB_CONFIG nor the variables of options.
 The configuration is always /etc/zsnapdb/zsnapdb.toml. Only the owner may change a clone. The owner is the account that
 sudo names.
@@ -67,7 +67,7 @@ def clean_environment() -> None:
 
 
 def main() -> None:
-    """Run the command line of a person without root, and exit with its exit code."""
+    """Run the command line of a user without root rights, and exit with its exit code."""
     main_process.open_standard_streams()
     main_process.own_umask()
     main_process.interrupt_on_signals()
@@ -86,7 +86,7 @@ def _run() -> None:
     # Errors and evidence name the executed command.
     sys.argv[1:] = request.words
     if caller.name != _ROOT:
-        # From here on, no error may name other people's objects, neither from the configuration nor from damaged
+        # From here on, no error may name objects of other owners, neither from the configuration nor from damaged
         # clones.
         os.environ[run_context.AUDIENCE_VARIABLE] = owner_text(caller.name)
     with _hiding_unexpected():
@@ -136,7 +136,7 @@ def _login_line(path: Path) -> str:
 
 @contextlib.contextmanager
 def _hiding_unexpected() -> Iterator[None]:
-    """Show an unexpected error in the block only if the caller is an administrator."""
+    """Show the text of an unexpected error in the block only if the caller is an administrator."""
     try:
         yield
     except (ZsnapdbError, OSError, main_process.Failure):

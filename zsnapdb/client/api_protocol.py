@@ -1,7 +1,7 @@
 """Requests to the API and the meaning of its answers, as generators without input and output.
 
-A generator yields requests and pauses. The driver of a generator sends each request, waits for the length of each
-pause, and passes the answer back. So the same logic serves programs with threads and programs with asyncio.
+A generator yields requests and pauses. The generator's driver sends each request, waits for each pause, and passes the
+answer back. The same logic therefore serves programs with threads and programs with asyncio.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _WHO = "the API"
 
 @dataclass(frozen=True)
 class ApiRequest:
-    """A request that can be repeated safely: it only reads, or has a key."""
+    """A request that can be repeated safely, because it only reads data or has an idempotency key."""
 
     method: str
     path: str
@@ -60,7 +60,7 @@ class ApiAnswer:
 
 @dataclass(frozen=True)
 class LostAnswer:
-    """A missing answer, with the reason. The request may have been executed."""
+    """The answer is missing, for this reason. The request may still have been executed."""
 
     reason: str
 
@@ -74,8 +74,8 @@ AnyClone = str | models.KnownClone | models.ReachableClone
 class CloneOptions(TypedDict, total=False):
     """Options of a new clone besides instance and name: the fields of `NewClone`, by their names.
 
-    The data of the clone is the newest set, the point `at`, or the set or commit `source`. With `heartbeat` (seconds),
-    the clone is destroyed soon after this time has passed without a heartbeat.
+    The clone's data comes from the newest snapshot set, the point `at`, or the snapshot set or commit `source`. With
+    `heartbeat` (seconds), the clone is destroyed soon after this time has passed without a heartbeat.
     """
 
     at: Annotated[
@@ -106,9 +106,9 @@ def new_key() -> str:
 def create(
     instance: str, name: str | None = None, *, key: str | None = None, **options: Unpack[CloneOptions]
 ) -> Exchange[models.ReachableClone]:
-    """Return a new clone of the newest set, the point `at`, or the set or commit `source`.
+    """Return a new clone of the newest snapshot set, the point `at`, or the snapshot set or commit `source`.
 
-    `key` is the Idempotency-Key (None: a new one). A second call with the same key returns the clone of the first call.
+    `key` is the Idempotency-Key (None: a new key). A second call with the same key returns the clone of the first call.
     If an answer is lost, the request is repeated with the same key, so no second clone is created.
     """
     answer = yield from _followed(_creation(key or new_key(), instance, name, options))
@@ -116,7 +116,7 @@ def create(
 
 
 def _reachable(made: models.MadeClone, host: str) -> models.ReachableClone:
-    """Return the clone. If the clone listens at every address, its host is the host that answered."""
+    """Return the clone. If the clone listens at every address, its `host` is the host that answered the request."""
     address = made.clone.bind_address
     return models.reachable(made, host if address in models.EVERY_ADDRESS else address)
 
@@ -147,8 +147,8 @@ def _request(
 
     The route determines whether `sent` is in the query or the body.
 
-    A change has this key (None: a new one), so it is executed only once. If a clone is given as an object, the request
-    contains its GUID, so that it never affects a later clone with that name.
+    A change has this idempotency key (None: a new key), so it is executed only once. If a clone is given as an object,
+    the request contains its GUID, so that it never affects a later clone with that name.
     """
     route = verb.route
     assert route is not None
@@ -173,7 +173,7 @@ def points(instance: str) -> Exchange[PointsDocument]:
 
 
 def clones() -> Exchange[tuple[models.KnownClone, ...]]:
-    """Return the clones that the holder of the token may see."""
+    """Return the clones that the token's holder may see."""
     return (yield from _document(models.KnownClones, _request(verbs.ListClonesVerb))).clones
 
 
@@ -183,7 +183,7 @@ def get(clone: AnyClone) -> Exchange[models.KnownClone]:
 
 
 def login(clone: AnyClone, *, new: bool = False) -> Exchange[models.ReachableClone]:
-    """Return your own clone with its login. `new`: the clone first gets a new password, and its sessions end."""
+    """Return your own clone with its login. With `new`, the clone first gets a new password, and its sessions end."""
     found = yield from _followed(_request(verbs.GetCloneVerb, clone))
     known = parsed(models.CloneChange, found.body, _WHO).clone
     verb = verbs.NewLoginVerb if new else verbs.GetLoginVerb
@@ -208,13 +208,13 @@ def stop(clone: AnyClone) -> Exchange[models.KnownClone]:
 
 
 def extend(clone: AnyClone, ttl: str | None = None) -> Exchange[models.KnownClone]:
-    """Let the lease end `ttl` from now (None: the lease of a new clone). A lease is never shortened."""
+    """Extend the lease to `ttl` from now (None: the lease of a new clone). A lease is never shortened."""
     sent = {"ttl": ttl} if ttl is not None else {}
     return (yield from _document(models.CloneChange, _request(verbs.ExtendCloneVerb, clone, sent))).clone
 
 
 def protect(clone: AnyClone, duration: str) -> Exchange[models.KnownClone]:
-    """Protect the clone from `zsnapdb reap` for that time, such as 2d."""
+    """Protect the clone from `zsnapdb reap` for the given time, such as 2d."""
     return (yield from _document(models.CloneChange, _request(verbs.ProtectCloneVerb, clone, {"for": duration}))).clone
 
 
@@ -234,13 +234,13 @@ def branches(clone: AnyClone) -> Exchange[models.KnownBranches]:
 
 
 def create_branch(clone: AnyClone, branch: str, start: str | None = None) -> Exchange[models.KnownBranches]:
-    """Create a branch at a branch or commit (None: at the current state, which is first committed if necessary)."""
+    """Create a branch at a branch or commit (None: at the current state, which is committed first if necessary)."""
     sent = {"branch": branch, **({"from": start} if start is not None else {})}
     return (yield from _document(models.KnownBranches, _request(verbs.CreateBranchVerb, clone, sent)))
 
 
 def switch_branch(clone: AnyClone, branch: str) -> Exchange[models.SwitchedClone]:
-    """Switch the clone to the newest commit of another branch. Uncommitted changes are first committed."""
+    """Switch the clone to the newest commit of another branch. Uncommitted changes are committed first."""
     return (yield from _document(models.SwitchedClone, _request(verbs.SwitchBranchVerb, clone, {"branch": branch})))
 
 
@@ -262,7 +262,7 @@ def diff(clone: AnyClone, before: str, after: str, limit: int = 10) -> Exchange[
 
 
 def logs(clone: AnyClone, lines: int = 100) -> Exchange[tuple[str, ...]]:
-    """Return the last lines of the error log of the clone's server. Their text is untrusted."""
+    """Return the last lines of the error log of the clone's server. The text is untrusted."""
     return (yield from _document(LogsDocument, _request(verbs.CloneLogsVerb, clone, {"lines": lines}))).lines
 
 
@@ -276,7 +276,7 @@ def beat(clone: AnyClone) -> Exchange[None]:
 
 
 def destroy(clone: AnyClone) -> Exchange[None]:
-    """Destroy the clone. A clone that no longer exists is not an error.
+    """Destroy the clone. If the clone no longer exists, no error is raised.
 
     If a clone is given as an object and another clone now has its name, nothing is destroyed.
     """
@@ -312,7 +312,7 @@ def _followed(request: ApiRequest) -> Exchange[ApiAnswer]:
 
 
 def _answered(request: ApiRequest) -> Exchange[ApiAnswer]:
-    """Return the answer. If the answer is lost or is 503, send the request again, a few times."""
+    """Return the answer. If the answer is lost or has status 503, repeat the request a few times."""
     pause, answer = _FIRST_PAUSE, (yield request)
     for _ in range(_ATTEMPTS - 1):
         if isinstance(answer, ApiAnswer) and answer.status != _UNAVAILABLE:
@@ -360,7 +360,7 @@ class WithAsyncio:
 
 
 class RequestedClone(Generic[P, T]):
-    """A method of both clients. It performs the exchange of a function."""
+    """A method of both clients, which executes the requests of a generator function."""
 
     def __init__(self, make: Callable[P, Exchange[T]]) -> None:
         self._make, self.__doc__ = make, make.__doc__

@@ -1,7 +1,7 @@
 """The process that keeps a clone for this program: `zsnapdb clone keep`.
 
-The process sends heartbeats, and resets the clone on request. Such a reset takes less time than starting a command. If
-this program is killed, the process's stdin is closed, and the process ends.
+The process sends heartbeats, and resets the clone on request. Such a reset is faster than a separate command. If this
+program is killed, the process's stdin is closed, and the process ends.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CloneHolder:
         return self.process.poll() is None
 
     def ask(self, word: str, seconds: float) -> bytes:
-        """Return the document that answers the word.
+        """Send the word to the process, and return the document with which the process answers.
 
         Raises: CloneCommandError if the document is an error, or if no answer comes in time.
         """
@@ -63,7 +63,7 @@ class CloneHolder:
             if left > 0 and select.select([descriptor], [], [], left)[0]:
                 part = os.read(descriptor, 1 << 16)
             if not part or len(line) > _MOST_BYTES:
-                # A late answer would be taken for the answer to the next word.
+                # A late answer would be mistaken for the answer to the next word.
                 self.process.kill()
                 raise CloneCommandError("the process that holds the clone did not answer")
             line += part
@@ -72,7 +72,7 @@ class CloneHolder:
 
 @contextlib.contextmanager
 def holding(argv: Sequence[str]) -> Iterator[CloneHolder]:
-    """Hold a clone with this command during the block.
+    """Keep a clone alive with this command during the block.
 
     Raises: CloneCommandError if the program does not exist.
     """

@@ -25,7 +25,7 @@ _SECONDS = 3600.0
 """Maximum duration of a command in seconds. A clone of a backup that must be received first can take that long."""
 
 _UNKNOWN = "unknown-name"
-"""The code of the error if no clone has the name, or if another clone now has it."""
+"""The error code if no clone has the name, or if another clone now has the name."""
 
 
 def _words_of(clone: ReachableClone) -> Sequence[str]:
@@ -56,15 +56,15 @@ class LocalClones:
         return reachable(self._document(MadeClone, "create", *words), "127.0.0.1")
 
     def login(self, clone: ReachableClone, *, new: bool = False) -> ReachableClone:
-        """Return the clone with its login. `new`: the clone first gets a new password, and its sessions end."""
+        """Return the clone with its login. With `new`, the clone first gets a new password, and its sessions end."""
         shown = self._document(ShownLogin, "login", *_words_of(clone), *(["--new"] if new else []))
         return replace(clone, port=shown.port, user=shown.user, password=shown.password)
 
     def reset(self, clone: ReachableClone) -> int | None:
         """Reset the clone to its original data. Address and password stay the same; sessions end.
 
-        Return the number of undone row changes; None if the data was replaced. If a process holds the clone, that
-        process does the reset, and no command is started.
+        Return the number of undone row changes; None if the data was replaced. If a process keeps the clone, that
+        process resets it, and no command is started.
         """
         holder = self._holders.get(clone.id)
         if holder is None or not holder.is_there:
@@ -76,7 +76,7 @@ class LocalClones:
         self._run("heartbeat", *_words_of(clone))
 
     def destroy(self, clone: ReachableClone) -> None:
-        """Destroy the clone. A clone that no longer exists is not an error.
+        """Destroy the clone. If the clone no longer exists, no error is raised.
 
         A later clone with its name is not destroyed.
         """
@@ -88,9 +88,9 @@ class LocalClones:
 
     @contextlib.contextmanager
     def clone(self, instance: str, name: str, **options: Unpack[CloneOptions]) -> Iterator[ReachableClone]:
-        """Yield a new clone. Another process holds the clone until the end of the block. Then the clone is destroyed.
+        """Yield a new clone. Another process keeps the clone until the end of the block. Then the clone is destroyed.
 
-        If this process is killed, the holding process ends too. The next `zsnapdb reap` after `heartbeat` seconds
+        If this process is killed, the other process ends too. The next `zsnapdb reap` after `heartbeat` seconds
         destroys the clone.
         """
         options.setdefault("heartbeat", HEARTBEAT)

@@ -1,4 +1,4 @@
-"""Address and token of the API."""
+"""The address and the token of the API."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zsnapdb.client.errors import CloneCommandError
 URL, TOKEN = "ZSNAPDB_URL", "ZSNAPDB_TOKEN"
 _ROOT = "/api/v1"
 _FORM = re.compile(r"[!-~]{1,8192}")
-"""The pattern of text that is allowed in a header. Id tokens of CI systems are long."""
+"""The pattern of a token that is allowed in a header. Id tokens of CI systems are long."""
 _USAGE = 2
 
 
@@ -86,7 +86,7 @@ def connection(
 def _parts(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        # The port is read here only because an invalid port raises an error.
+        # The port is read here only to raise an error if it is invalid.
         _ = parts.port
     except ValueError:
         raise other_form() from None

@@ -1,6 +1,6 @@
 """Clones of a host over HTTP, for programs with threads (`Client`) and with asyncio (`AsyncClient`).
 
-Both need the extra `client` (httpx). Their common logic is in `api_protocol.py`.
+Both clients need the extra `client` (httpx). Their common logic is in `api_protocol.py`.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Limit the duration of this thread's requests by clients from `limit`.
+    """Limit the total duration of this thread's requests, if their clients come from `limit`.
 
-    After that time, the requests raise httpx.TimeoutException.
+    When the time is up, the requests raise httpx.TimeoutException.
     """
     _thread.ends = time.monotonic() + seconds
     try:
@@ -117,13 +117,13 @@ def _options(to: ApiConnection) -> Mapping[str, Any]:
     """Return the options of httpx. httpx follows no redirects, because the token may be sent only to this host."""
     try:
         url = httpx.URL(to.base)
-        # Both lines raise errors now that httpx and the resolver would otherwise raise at each request.
+        # These two lines detect errors immediately. Otherwise, httpx and the resolver would raise them at each request.
         _ = url.host
         url.raw_host.decode("ascii").encode("idna")
     except (httpx.InvalidURL, UnicodeError):
         raise other_form() from None
     verify = _authority(to.ca_file) if to.ca_file is not None else True
-    # A proxy from the environment does not lead to this host, but would see the token.
+    # A proxy from the environment cannot reach this host, but would see the token.
     return {"timeout": _SECONDS, "verify": verify, "trust_env": not to.is_local, "follow_redirects": False}
 
 
@@ -215,7 +215,8 @@ class Client(_Connected, api_protocol.CloneMethods, api_protocol.WithThreads):
         """Yield a new clone. Destroy it at the end of the block, even if the block or the wait for the clone fails.
 
         Heartbeats are sent during the block. If this process is killed, the next `zsnapdb reap` after `heartbeat`
-        seconds destroys the clone. With None, no heartbeats are sent, and the clone is destroyed when its lease ends.
+        seconds destroys the clone. If `heartbeat` is None, no heartbeats are sent, and the clone is destroyed when its
+        lease ends.
         """
         every = options.setdefault("heartbeat", HEARTBEAT)
         key = api_protocol.new_key()
@@ -287,7 +288,8 @@ class AsyncClient(_Connected, api_protocol.CloneMethods, api_protocol.WithAsynci
         """Yield a new clone. Destroy it at the end of the block, even if the block or the wait for the clone fails.
 
         Heartbeats are sent during the block. If this process is killed, the next `zsnapdb reap` after `heartbeat`
-        seconds destroys the clone. With None, no heartbeats are sent, and the clone is destroyed when its lease ends.
+        seconds destroys the clone. If `heartbeat` is None, no heartbeats are sent, and the clone is destroyed when its
+        lease ends.
         """
         every = options.setdefault("heartbeat", HEARTBEAT)
         key = api_protocol.new_key()

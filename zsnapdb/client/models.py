@@ -55,7 +55,7 @@ class KnownClones(Document):
 
 
 class CloneCommit(Document):
-    """A committed state of a clone. Its id can be the `source` of a new clone."""
+    """A committed state of a clone. The commit's id can be the `source` of a new clone."""
 
     id: str
     clone: str
@@ -63,7 +63,7 @@ class CloneCommit(Document):
 
 
 class CloneBranch(Document):
-    """A branch of a clone. `head` is its newest commit (None: none yet)."""
+    """A branch of a clone. `head` is the branch's newest commit (None: no commit yet)."""
 
     name: str
     head: str | None
@@ -71,7 +71,10 @@ class CloneBranch(Document):
 
 
 class KnownBranches(Document):
-    """The branches of a clone. `made`: the commit that was created to start the new branch (None: none)."""
+    """The branches of a clone.
+
+    `made`: the commit that was created to start the new branch (None: no commit was needed).
+    """
 
     clone: str
     current: str
@@ -80,7 +83,7 @@ class KnownBranches(Document):
 
 
 class SwitchedClone(Document):
-    """A clone after a switch. `committed`: the previous branch got the new commit `left_head`."""
+    """A clone after a switch. `committed`: whether the previous branch got the new commit `left_head`."""
 
     clone: KnownClone
     branch: str
@@ -91,7 +94,7 @@ class SwitchedClone(Document):
 
 
 class BranchCommit(Document):
-    """A commit of a branch. `branches` are the branches whose newest commit it is."""
+    """A commit of a branch. `branches` are the branches whose newest commit is this commit."""
 
     id: str
     parent: str | None
@@ -121,7 +124,10 @@ class StateDifference(BranchDifferenceDocument):
 
 
 class KnownInstance(Document):
-    """An instance that can be cloned. `masked`: its clones are masked. `pool`: pool clones are available."""
+    """An instance that can be cloned.
+
+    `masked`: whether its clones are masked. `pool`: whether pool clones are available.
+    """
 
     name: str
     masked: bool
@@ -159,11 +165,11 @@ class Problem(Document):
 
 @dataclass(frozen=True)
 class ReachableClone:
-    """A running clone with its address and login. `of_pool`: the clone came from the pool.
+    """A running clone with its address and login. `of_pool`: whether the clone came from the pool.
 
-    `expires` (UTC) is the end of the lease as of the creation. `local_only`: only clients on the clone's host can reach
-    it. `guid` distinguishes the clone from a later clone with the same name ("": a host with an earlier version does
-    not report the GUID).
+    `expires` (UTC) is the end of the lease at the time of creation. `local_only`: whether only clients on the clone's
+    host can reach the clone. `guid` distinguishes the clone from a later clone with the same name ("": the host has an
+    earlier version, which does not report the GUID).
     """
 
     name: str
@@ -213,9 +219,9 @@ D = TypeVar("D", bound=Document)
 
 
 def parsed(model: type[D], text: str | bytes, what: str) -> D:
-    """Return the document in the text. `what` is the name of the sender in an error.
+    """Return the document in the text. `what` is the sender's name, which errors show.
 
-    Raises: CloneCommandError if the text is not such a document.
+    Raises: CloneCommandError if the text is not a document of this model.
     """
     try:
         return model.model_validate_json(text)
@@ -227,7 +233,7 @@ def parsed(model: type[D], text: str | bytes, what: str) -> D:
 
 
 def failure_in(document: str | bytes, said: str, exit_code: int) -> CloneCommandError:
-    """Return the error in the document of a failed command, or the text `said` from stderr if there is no document."""
+    """Return the error in a failed command's document. Without a document, return the text `said` from stderr."""
     try:
         failure = CommandFailure.model_validate_json(document).error
     except ValidationError:

@@ -1,8 +1,8 @@
-"""Fixtures of pytest: a clone of a real server for each worker, and clean data for each test.
+"""Fixtures for pytest: a clone of a real server for each worker, and original data for each test.
 
-`zsnapdb_clone` is one clone for the whole session, or with pytest-xdist for each worker. `zsnapdb_data` is that clone
-with its original data: the changes of the previous test are undone. If a session is killed, the next `zsnapdb reap`
-after the heartbeat time destroys the session's clone.
+`zsnapdb_clone` is one clone for the whole session, or with pytest-xdist one clone for each worker. `zsnapdb_data` is
+the same clone with its original data, because the changes of the previous test are undone. If a session is killed, the
+next `zsnapdb reap` after the heartbeat time destroys the session's clone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _INSTANCE, _COMMAND, _AT, _URL, _TTL = (f"zsnapdb_{name}" for name in ("instance
 
 
 class SessionClones(Protocol):
-    """Source of clones: this host, or a host over HTTP."""
+    """The source of clones, which is this host or a host over HTTP."""
 
     def clone(
         self, instance: str, name: str, **options: Unpack[CloneOptions]

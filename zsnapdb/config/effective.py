@@ -1,4 +1,4 @@
-"""Settings in effect: the origin of each setting, its value as users write it, and its line.
+"""The settings in effect: each setting's origin, value (as users write it) and line.
 
 Secrets are never included.
 """
@@ -22,11 +22,14 @@ from zsnapdb.config.services import HIDDEN
 from zsnapdb.config.settings import Settings
 
 KeyPath = tuple[str | int, ...]
-"""The names of the tables above a value, followed by its key. A number is an index in an array of tables, from 0."""
+"""The path of a value: the names of its tables, and then its key.
+
+A number is an index (from 0) in an array of tables.
+"""
 
 
 def key_lines(text: str) -> dict[KeyPath, int]:
-    """Return the line of each value in a TOML document, counted from 1: the first line of the value's statement.
+    """Return the line of each value in a TOML document: the first line (from 1) of the value's statement.
 
     The text is valid TOML. Each statement is parsed separately, below the header of its table.
     """
@@ -107,7 +110,7 @@ def metadata_of(field: FieldInfo) -> list[Any]:
 
 
 def unit_of(field: FieldInfo) -> str:
-    """Return the kind of the quantity (see UNITS); "" if the value is not a quantity."""
+    """Return the value's kind of quantity (see UNITS); "" if the value is not a quantity."""
     units = [UNITS.get(item.func) for item in metadata_of(field) if isinstance(item, BeforeValidator)]
     return next((unit for unit in units if unit), "")
 
@@ -139,7 +142,7 @@ def toml(value: Any, unit: str = "") -> str:
 
 
 _COMMANDS = ("run", "script", "command", "start", "stop")
-"""Keys whose value is a command. A command's arguments may be secrets."""
+"""Keys whose value is a command. The arguments of a command may be secrets."""
 
 
 class SettingOrigin(StrEnum):
@@ -155,7 +158,7 @@ class SettingOrigin(StrEnum):
 class EffectiveSetting:
     """A setting: its key, its value in TOML notation (None: not set), and its origin.
 
-    `line` is its line in the configuration file. The value of a hidden setting is a secret, so it is left out.
+    `line` is the setting's line in the configuration file. If the value of a setting is a secret, it is omitted.
     """
 
     key: str
@@ -188,7 +191,10 @@ def environment(variables: Mapping[str, str]) -> Iterator[EffectiveSetting]:
 
 
 def matching(settings: tuple[EffectiveSetting, ...], key: str) -> tuple[EffectiveSetting, ...]:
-    """Return the settings whose whole key or table is `key`; if there are none, those whose key contains `key`."""
+    """Return the settings whose whole key or table is `key`.
+
+    If none match, return the settings whose key contains `key`.
+    """
     whole = tuple(one for one in settings if f"{one.key}.".replace("[", ".").startswith(f"{key}."))
     return whole or tuple(one for one in settings if f".{key}." in f".{one.key}.".replace("[", "."))
 

@@ -1,4 +1,4 @@
-"""Errors of the configuration: its TOML mistakes, undefined names, invalid values, and the most similar known key."""
+"""Errors in the configuration: TOML mistakes, undefined names, invalid values, and unknown keys with similar keys."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ class TomlMistake:
 
 
 def read_toml(text: str, name: str) -> dict[str, Any]:
-    """Return the tables of a TOML text. If it is invalid, raise ConfigError with `name`, the line and the repair."""
+    """Return the tables of a TOML text.
+
+    If the text is invalid, raise ConfigError with `name`, the line and the repair.
+    """
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -60,7 +63,7 @@ def read_toml(text: str, name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Place:
-    """The place of an error: all lines of the text, the error's line (from 1) and column (from 0), tomllib's message.
+    """The location of an error: all lines of the text, its line (from 1) and column (from 0), and tomllib's message.
 
     `begin` is the line where the wrong statement begins.
     """
@@ -100,11 +103,11 @@ def explain_toml(text: str, message: str) -> TomlMistake:
 
 
 _Said = tuple[str, str] | None
-"""A problem and its repair. None: the mistake is of another kind."""
+"""A problem and its repair (None: the function handles other kinds of mistakes)."""
 
 
 def _open_statement(lines: list[str]) -> int:
-    """Return the line of the statement that these lines do not complete. 0: every statement is complete."""
+    """Return the line of the statement that these lines leave incomplete (0: every statement is complete)."""
     if _is_complete("\n".join(lines)):
         return 0
     statement, start = "", 1
@@ -343,7 +346,7 @@ _OTHER_WORDS = {
     ),
     r"(bw|rate|upload)_?limit|throttle": '`bandwidth = "20MiB"` of a repository limits the bytes sent in a second',
 }
-"""Patterns of names that other programs and people use for settings, each with our name of the setting."""
+"""Patterns of names that other programs and people use for settings, each with zsnapdb's name of the setting."""
 
 _TABLES = {
     "volumes": 'must be a table, such as `volumes = { parent = "tank/mysql", data = "tank/mysql/data" }`',
@@ -364,7 +367,7 @@ _KINDS = {
     "path_type": "must be a path in quotes",
     "date_from_datetime_parsing": "must be a day, such as 2027-01-31",
 }
-"""The required type of a value, in words, by pydantic's error type."""
+"""The description of a value's required type, by pydantic's error type."""
 
 
 def _plain(item: ErrorDetails, settings: type[BaseModel]) -> str:
@@ -413,8 +416,8 @@ def every_error(raw: Mapping[str, Any], settings: type[BaseModel]) -> list[Error
     """Return all errors of a document for the model `settings`.
 
     The model compares the keys of a section only if each value is valid by itself. So invalid values are removed from a
-    copy of the document, and the copy is validated again. If a section lost a value, errors of the section as a whole
-    are ignored, because the lost value may be their only cause.
+    copy of the document, and the copy is validated again. If a value was removed from a section, errors of the section
+    as a whole are ignored, because the removal may be their only cause.
     """
     rest, errors, incomplete = copy.deepcopy(dict(raw)), dict[tuple[Any, ...], ErrorDetails](), set[tuple[Any, ...]]()
     while True:
@@ -432,7 +435,10 @@ def every_error(raw: Mapping[str, Any], settings: type[BaseModel]) -> list[Error
 
 
 def _take_out(document: dict[str, Any], location: tuple[int | str, ...]) -> bool:
-    """Remove the value at a location from a document. Return whether there was a value other than a section or list."""
+    """Remove the value at a location from a document.
+
+    Return whether the location had a value other than a section or list.
+    """
     table: Any = document
     for part in location[:-1]:
         if not isinstance(table, dict) or part not in table:
@@ -446,7 +452,7 @@ def _take_out(document: dict[str, Any], location: tuple[int | str, ...]) -> bool
 def explain(errors: Iterable[ErrorDetails], settings: type[BaseModel]) -> tuple[str, str]:
     """Return the message and the hint ("" if there is none) for validation errors of a document.
 
-    Unknown keys come first: an unknown key may be a misspelling of a missing one.
+    Unknown keys come first, because an unknown key may be a misspelling of a missing key.
     """
     lines, hints = [], []
     for item in sorted(errors, key=lambda one: one["type"] != "extra_forbidden"):
@@ -462,7 +468,7 @@ def explain(errors: Iterable[ErrorDetails], settings: type[BaseModel]) -> tuple[
 
 
 def settings_in(text: str, name: str, model: type[S], example: str) -> S:
-    """Return the settings in the TOML text. If it is invalid, raise ConfigError with `name` and all errors."""
+    """Return the settings in the TOML text. If the text is invalid, raise ConfigError with `name` and all errors."""
     raw = read_toml(text, name)
     try:
         return model.model_validate(raw, context=WRITTEN)
@@ -511,7 +517,7 @@ def _of_instance(name: str, table: object, repositories: Mapping[str, Any]) -> I
 
 
 def _choices(names: Iterable[str]) -> str:
-    """Return the configured names in brackets; "" if there are none."""
+    """Return the configured names in brackets; "" if no names are configured."""
     known = ", ".join(sorted(names))
     return f" (configured: {known})" if known else ""
 

@@ -25,9 +25,9 @@ RepositoryName = Annotated[str, Field(pattern=rf"^{INSTANCE}$")]
 class FleetSettings(ConfigSection):
     """The repositories of a fleet. zsnapdb finds the instances by listing the repositories.
 
-    `objectives` apply to instances whose backups record none. A host is red if no repository received data from it
-    within `heard_within`. `cache` is the local folder for data that was already read. `readers` is the number of
-    concurrent requests.
+    `objectives` apply to instances whose backups record no objectives. A host is red if no repository received data
+    from it within `heard_within`. `cache` is the local folder for data that was already read. `readers` is the number
+    of concurrent requests.
     """
 
     repository: Annotated[dict[RepositoryName, RepositorySettings], Field(min_length=1)]

@@ -63,7 +63,10 @@ class FleetDefaultsSettings(ConfigSection):
 
 
 class DrillPoolSettings(ConfigSection):
-    """Drills: each instance is drilled once per `every`, on any free host that runs drills."""
+    """The drills of a fleet.
+
+    Each instance is drilled once in each interval `every`, on any free host that runs drills.
+    """
 
     every: Annotated[Seconds, Field(ge=3600, le=366 * 86400.0)]
     jitter: Annotated[Seconds, Field(ge=0, le=86400)] = 3600.0
@@ -98,9 +101,9 @@ class WindowSettings(ConfigSection):
 class FleetJobsSettings(ConfigSection):
     """All jobs of a fleet. Instance names are unique within the fleet.
 
-    `rollout` lists host patterns: changes are applied to hosts in this order, and last to hosts that match no pattern.
-    With `verify_anywhere`, any host that runs drills also verifies instances; this needs only access to their
-    repositories.
+    `rollout` lists host patterns. Changes are applied to hosts in the order of the patterns, and last to hosts that
+    match no pattern. With `verify_anywhere`, any host that runs drills also verifies instances; this needs only access
+    to their repositories.
     """
 
     engine: EngineSettings

@@ -17,10 +17,11 @@ _Words = Annotated[
 
 
 class ControlSettings(ConfigSection):
-    """Stop and start of the server: by its systemd unit, or by two commands of the site.
+    """How the server is stopped and started: with its systemd unit, or with two configured commands.
 
-    By default zsnapdb uses the unit of the running server. `timeout` limits each stop and each start. `server_id_file`
-    is an option file that the server reads and only zsnapdb writes. In it, zsnapdb sets a new server_id of MariaDB.
+    By default, zsnapdb uses the unit of the running server. `timeout` limits each stop and each start. `server_id_file`
+    is an option file that the server reads and only zsnapdb writes. In this file, zsnapdb sets a new server_id for
+    MariaDB.
     """
 
     unit: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9:_.@-]{0,200}$")] | None = None
@@ -78,9 +79,9 @@ _LocalFile = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f-\x9f]+$", max_leng
 
 
 class HostBootSettings(ConfigSection):
-    """Kernel for a machine that boots from files of this host instead of its disks (direct kernel boot).
+    """The kernel of a machine that boots from files on this host instead of its disks (direct kernel boot).
 
-    Such paths in a repository are not trusted. A restored machine uses the files that are set here, or none.
+    Kernel paths in a repository are not trusted. A restored machine uses only the files that are set here.
     """
 
     kernel: _LocalFile
@@ -91,10 +92,10 @@ class HostBootSettings(ConfigSection):
 class VmSourceSettings(ConfigSection):
     """A libvirt domain as the source of backups, and the minimum grade (consistency level) of its backups.
 
-    `freeze_deadline`: maximum time, in seconds, that the file systems inside the guest stay frozen. 0: never freeze.
-    `client`: command line of the database client that the guest agent runs in a drill. None: the client of the server's
-    family, as root through the socket. `drill_memory`: memory of the machine in a drill, in bytes (None: as much as the
-    original).
+    `freeze_deadline`: maximum time in seconds for which the guest's file systems stay frozen (0: they are never
+    frozen). `client`: command line of the database client that the guest agent runs in a drill (None: the client of the
+    server's family, as root through the socket). `drill_memory`: memory of the machine in a drill, in bytes (None: as
+    much as the original).
     """
 
     domain: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f]+$", max_length=200)]
@@ -114,7 +115,7 @@ class VmSourceSettings(ConfigSection):
 class SilencedRule(ConfigSection):
     """A silenced rule: its name, the last day of silence (`until`, UTC), and the reason.
 
-    `instance` None: all instances.
+    If `instance` is None, the rule is silenced for all instances.
     """
 
     rule: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,63}$")]

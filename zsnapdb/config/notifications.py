@@ -16,14 +16,14 @@ _ADDRESS = r"^[A-Za-z0-9][A-Za-z0-9._%+=-]*@[A-Za-z0-9.-]+$"
 _PROGRAM = r"^/"
 
 Url = Annotated[str, Field(pattern=_URL, max_length=2000), HIDDEN]
-"""A secret address: anybody who knows it can send messages to it."""
+"""An address that is secret, because anybody who knows it can send messages to it."""
 Address = Annotated[str, Field(pattern=_ADDRESS, max_length=320)]
 Program = Annotated[str, Field(pattern=_PROGRAM)]
 TARGET_NAME = r"^[a-z0-9][a-z0-9_-]{0,31}$"
 
 
 class NotifiedJob(StrEnum):
-    """Commands whose start and end cause notifications, and the check of all objectives (for pings)."""
+    """The commands whose start and end cause notifications. For pings, the check of all objectives is included."""
 
     BACKUP = "backup"
     SNAPSHOT = "snapshot"
@@ -36,7 +36,10 @@ class NotifiedJob(StrEnum):
 
 
 class NotificationEvent(StrEnum):
-    """Event of a notification. A success after a problem is sent to the targets to which the problem was sent."""
+    """An event that causes a notification.
+
+    A success after a problem is sent to the targets to which the problem was sent.
+    """
 
     START = "start"
     SUCCESS = "success"
@@ -51,12 +54,15 @@ class NotificationEvent(StrEnum):
 
     @property
     def is_of_objective(self) -> bool:
-        """Return whether the event is about an objective, not a job: both a job and an objective are called `drill`."""
+        """Return whether the event is about an objective.
+
+        This is needed because a job and an objective are called `drill`.
+        """
         return self in (NotificationEvent.BROKEN, NotificationEvent.MET)
 
 
 class NotificationChannel(StrEnum):
-    """The ways to deliver a message. `notify/notifier.py` contains a function for each."""
+    """The ways to deliver a message. `notify/notifier.py` contains a function for each channel."""
 
     PING = "ping"
     WEBHOOK = "webhook"

@@ -1,4 +1,4 @@
-"""Settings of a repository: its address and retention, and the creation, encryption and lock of its backups."""
+"""Settings of a repository: its address and retention, and how its backups are created, encrypted and locked."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _BUCKETS = {
         "the name of a bucket of Google (lower-case letters, digits, dots, hyphens, underscores)",
     ),
 }
-"""The pattern of a bucket by scheme, and its description in errors."""
+"""For each scheme, the pattern of a bucket, and the pattern's description in errors."""
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class StoreAddress:
 
     @property
     def prefix(self) -> str:
-        """The prefix of the keys in a bucket: "" or ending in a slash."""
+        """The prefix of the keys in a bucket, which is "" or ends in a slash."""
         return f"{self.path}/" if self.path else ""
 
 
 def parse_address(url: str) -> StoreAddress:
-    """Return the parts of the address. Raise ValueError with the unusable part."""
+    """Return the parts of the address. If a part is unusable, raise ValueError with this part."""
     places = 2 if url.startswith("azure:") else 1
     if "@" in "".join(re.split(r"[/?#]", url.partition("://")[2], maxsplit=places)[:places]):
         raise ValueError("url must not contain an account or a password; use credentials_file")
@@ -98,7 +98,7 @@ def _parted(rest: str, count: int) -> tuple[str, str]:
 
 
 def _unusable(path: str) -> str:
-    """Return the first character that is invalid in the path of an address; "" if there is none."""
+    """Return the first invalid character in the path of an address; "" if every character is valid."""
     return next(
         (c for c in path if c != "/" and (not re.match(f"[{_ASCII}]", c) if c.isascii() else not c.isprintable())), ""
     )
@@ -110,7 +110,7 @@ _ENDPOINT = r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za
 
 
 def _count(value: object, info: ValidationInfo) -> object:
-    """Return a value of a retention rule. Raise ValueError if it is a duration."""
+    """Return a value of a retention rule. Raise ValueError if the value is a duration."""
     duration = re.fullmatch(r"\s*([0-9]{1,6})\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
     if duration is None:
         return value
@@ -138,7 +138,7 @@ class KeepRules(ConfigSection):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no rule keeps anything. `minimum` is a lower limit, not a rule."""
+        """Return whether no rule keeps any snapshot set. `minimum` is only a lower limit and not a rule."""
         return not (self.last or self.hourly or self.daily or self.weekly or self.monthly or self.yearly or self.within)
 
     @model_validator(mode="after")
@@ -151,7 +151,7 @@ class KeepRules(ConfigSection):
 
 
 class KeepSettings(KeepRules):
-    """The retention policy. Without a policy nothing is ever removed."""
+    """The retention policy. Without a policy, no snapshot set is ever removed."""
 
     example: ClassVar[str] = "{ daily = 14, weekly = 8 }"
 
@@ -166,8 +166,9 @@ class StreamSettings(ConfigSection):
     A transfer needs about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored. A
     stream starts with chunks of 8 MiB, or larger chunks if it has at least 512 MiB; the chunks grow to chunk_size. If a
     connection transfers less than 60 MB/s and `bandwidth` is not set, more chunks are transferred concurrently.
-    Together they contain at most 128 MiB of the stream, plus their compressed size. A backup that would have more than
-    650,000 chunks gets larger chunks, and fewer chunks at once, in at most 224 MiB.
+    Together, these chunks contain at most 128 MiB of the stream, plus their compressed size. If a backup would have
+    more than 650,000 chunks, its chunks become larger. Fewer chunks are then transferred concurrently, with at most 224
+    MiB in total.
     """
 
     example: ClassVar[str] = "{ level = 3 }"
@@ -191,9 +192,11 @@ class EncryptionSettings(ConfigSection):
     signing_key_file: AbsolutePath | None = None
     signers: tuple[Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{43}=$")], ...] = ()
     accept_plain: StrictBool = False
-    """Whether a host that encrypts also uses unencrypted backups, for example from before encryption was configured."""
+    """Whether a host that encrypts also uses unencrypted backups, for example older backups from before encryption was
+    configured.
+    """
     signing: Literal["none"] | None = None
-    """`"none"`: this host deliberately does not sign. Then it trusts everyone who can write to the repository."""
+    """With `"none"`, this host deliberately does not sign, and trusts everyone who can write to the repository."""
 
     @model_validator(mode="after")
     def _one_decision(self) -> EncryptionSettings:
@@ -203,7 +206,7 @@ class EncryptionSettings(ConfigSection):
 
 
 class ObjectLockSettings(ConfigSection):
-    """Lock of the objects in the bucket: who may end a lock early, and the minimum duration in seconds.
+    """The lock of the objects in the bucket: who may end a lock early, and the lock's minimum duration in seconds.
 
     `governance`: accounts with a special permission may end a lock. `compliance`: nobody may end a lock, not even the
     bucket's owner.
@@ -237,7 +240,7 @@ class ProviderSettings(ConfigSection):
 
     @property
     def is_readable_on_the_way(self) -> bool:
-        """Return whether requests leave this host without TLS."""
+        """Return whether requests to the provider leave this host without TLS."""
         address = urlsplit(self.endpoint or "")
         host = address.hostname or ""
         return address.scheme == "http" and host not in ("localhost", "::1") and not re.match(r"127\.[0-9.]+$", host)
@@ -299,7 +302,7 @@ class RepositorySettings(ConfigSection):
     @model_validator(mode="wrap")
     @classmethod
     def _with_flat_keys(cls, read: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Accept keys of the table `s3` directly next to `url`, where they were before this table existed."""
+        """Accept keys of the table `s3` directly next to `url`, where they were before the table existed."""
         flat = [key for key in S3Settings.model_fields if isinstance(read, dict) and key in read]
         if not flat or not isinstance(read, dict) or "s3" in read:
             return handler(read)
@@ -310,7 +313,7 @@ class RepositorySettings(ConfigSection):
 
     @property
     def provider(self) -> ProviderSettings | None:
-        """Access to the bucket of the url; None for a folder."""
+        """Access to the bucket of the url; None if the url is a folder."""
         return {"s3": self.s3, "azure": self.azure, "gs": self.gs}.get(self.address.scheme)
 
     @property

@@ -17,7 +17,7 @@ _SCOPE = r"^[!#-\[\]-~]{1,100}$"
 
 
 class LoginSettings(ConfigSection):
-    """Login of people to the pages through an issuer: OpenID Connect, authorization code flow with PKCE.
+    """The login of people to the pages through an issuer, with OpenID Connect (authorization code flow with PKCE).
 
     `client_id` is the id under which the issuer knows zsnapdb, and the audience of people's id tokens.
     `client_secret_file` is a file of root with the client's secret (None: zsnapdb is a public client). `scopes` are
@@ -37,19 +37,25 @@ class LoginSettings(ConfigSection):
 _HTTPS = r"^https://[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~%/-]{0,500})?$"
 HttpsUrl = Annotated[str, Field(pattern=_HTTPS)]
 SUBJECT_OF_EMAIL = "user:{email}"
-"""The only variable value of `subject`: the mail address in the token, if the issuer has verified it."""
+"""The only variable value of `subject`. It stands for the mail address in the token, if the issuer has verified it."""
 _OF_EVERYBODY = {
     "token.actions.githubusercontent.com": ("repository", "repository_id", "sub"),
     "gitlab.com": ("project_path", "project_id", "sub"),
     "accounts.google.com": ("email", "hd", "sub"),
 }
-"""Issuers where anybody can get an account and tokens. A rule must contain at least one of these claims."""
+"""Issuers where anybody can get an account and tokens.
+
+Each rule for such an issuer must contain at least one of these claims.
+"""
 
 
 class IssuerRule(ConfigSection):
-    """Subject and role of a token that has all these claims. If a claim is a list, it must contain the value.
+    """The subject and role of a token that has all these claims.
 
-    `subject` is a fixed name, or "user:{email}": the token's mail address, if the issuer has verified it.
+    If a token's claim is a list, the list must contain the value.
+
+    `subject` is a fixed name, or "user:{email}", which stands for the token's mail address if the issuer has verified
+    it.
     """
 
     claims: Annotated[
@@ -99,7 +105,7 @@ class IssuerSettings(ConfigSection):
 
 _HOST = r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?"
 _ORIGIN = rf"^(?:https://{_HOST}|http://(?:127\.0\.0\.1|localhost))(?::[0-9]{{1,5}})?$"
-"""An address without a path. Codes and sessions are sent there, so an address without TLS must be this host."""
+"""An address without a path. Codes and sessions are sent to it, so an address without TLS must be on this host."""
 
 
 def _project(text: str) -> str:

@@ -24,7 +24,7 @@ from pydantic import (
 from zsnapdb.base.quantities import QUANTITIES, Seconds, Size, size
 
 HIDDEN = object()
-"""Marks the type of a setting whose value is a secret: `config show` does not print it."""
+"""Marks the type of a setting whose value is a secret, so that `config show` does not print the value."""
 
 
 def _absolute(path: Path) -> Path:
@@ -48,7 +48,7 @@ class ConfigSection(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _refuse_switch(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse true and false for a number, because pydantic would read `last = true` as 1."""
+        """Refuse true and false as numbers, because pydantic would read `last = true` as 1."""
         if isinstance(value, bool) and info.field_name is not None:
             field = cls.model_fields[info.field_name]
             kinds = {field.annotation, *get_args(field.annotation)}
@@ -79,7 +79,7 @@ CRON_NICKNAMES = {
     "@yearly": "0 0 1 1 *",
     "@annually": "0 0 1 1 *",
 }
-"""Schedules of crontab(5) by name, and the equivalent five fields."""
+"""The named schedules of crontab(5), each with the equivalent five fields."""
 
 
 def five_fields(cron: str) -> str:
@@ -98,7 +98,7 @@ class ScheduleSettings(ConfigSection):
     """Schedule of a job: a cron expression in a time zone, or an interval in seconds.
 
     Cron expressions are those of crontab(5). Weekdays are 0 to 7 (0 and 7 are Sunday) or sun to sat. If both a day of
-    the month and a weekday are given, a day that matches one of the two suffices. A run starts up to `jitter` seconds
+    the month and a weekday are given, the job runs on days that match one of them. A run starts up to `jitter` seconds
     later; the delay is fixed for each scheduled time. `arguments` are added to the command. A run is stopped after
     `timeout`. The default of `timezone` is the agent's time zone.
     """
@@ -186,7 +186,7 @@ class AgentSettings(ConfigSection):
 
     @property
     def metrics_file(self) -> Path | None:
-        """The file that the status job writes: for node_exporter, or for the agent's own endpoint /metrics."""
+        """The file that the status job writes, for node_exporter or for the agent's own endpoint /metrics."""
         return self.metrics or (self.state / "status.prom" if self.http is not None else None)
 
     @model_validator(mode="after")
@@ -229,8 +229,9 @@ LEAST_MEMORY = 100 << 20
 class PoolSettings(ConfigSection):
     """A pool of `size` clones that are started and checked in advance, for the next requests.
 
-    `max_age` limits the age of their data in seconds: a pool clone has the state that was `latest` at its creation.
-    `memory` limits the memory of all their servers together in bytes (None: only half of the host's free memory).
+    `max_age` limits the age of their data in seconds, because a pool clone has the state that was `latest` when it was
+    created. `memory` limits the memory of all their servers together in bytes (None: only half of the host's free
+    memory).
     """
 
     size: Annotated[int, Field(ge=1, le=50)]
@@ -253,12 +254,12 @@ MigrationCommand = Annotated[
 
 
 class MigrationSettings(ConfigSection):
-    """The site's migration, and its limits.
+    """The user's migration, and its limits.
 
     `zsnapdb migration-check` runs `command` in the current folder, for at most `timeout` seconds. A migration longer
-    than `longest` is a problem. So is a statement of another client that waits longer than `longest_read_wait` or
-    `longest_write_wait` seconds for a table. With `repeatable`, a second run must succeed and leave the schema
-    unchanged. None: no limit.
+    than `longest` is a problem. Another problem is a statement of another client that waits longer than
+    `longest_read_wait` or `longest_write_wait` seconds for a table. With `repeatable`, a second run must succeed and
+    leave the schema unchanged. If a limit is None, it does not apply.
     """
 
     command: MigrationCommand = ()
@@ -271,14 +272,17 @@ class MigrationSettings(ConfigSection):
 
 HOST_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}"
 FleetHostName = Annotated[str, Field(pattern=rf"^{HOST_NAME}$")]
-"""Name of a host of a fleet. The host's certificate contains this name, and the name of its queue ends with it."""
+"""Name of a host of a fleet.
+
+The host's certificate contains this name, and the name of the host's queue ends with it.
+"""
 _ADDRESS = r"^(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9][A-Za-z0-9.-]{0,252}):[0-9]{1,5}$"
 
 
 class FleetVerb(StrEnum):
     """Jobs that the engine may run on a host.
 
-    A job can be repeated: work that is already complete is reported, not redone.
+    A job can be repeated, because work that is already complete is only reported.
     """
 
     BACKUP = "backup"
@@ -325,11 +329,11 @@ class EngineSettings(ConfigSection):
 class WorkerSettings(EngineSettings):
     """Jobs that this host runs for a fleet (`zsnapdb fleet worker`).
 
-    `host` is this host's name in the fleet. The host runs only the `verbs` and refuses all other requests. `drills`: if
-    `memory` is available, it also runs drills of configured instances that any host may run. `at_once`: maximum number
-    of concurrent jobs. `spacing`: minimum seconds between the starts of two runs of the same job. `fallback` agent: the
-    agent starts a scheduled backup if the fleet has not started it within `fallback_after` seconds. `fallback` none:
-    the agent follows its own schedules as if there were no fleet.
+    `host` is this host's name in the fleet. The host runs only the `verbs` and refuses all other requests. With
+    `drills`, this host also runs drills of configured instances that any host may run, if `memory` (bytes) is
+    available. `at_once`: maximum number of concurrent jobs. `spacing`: minimum seconds between the starts of two runs
+    of the same job. With `fallback` agent, the agent starts a scheduled backup if the fleet has not started it within
+    `fallback_after` seconds. With `fallback` none, the agent follows its own schedules as if there were no fleet.
     """
 
     host: FleetHostName

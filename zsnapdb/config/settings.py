@@ -1,4 +1,4 @@
-"""Settings in zsnapdb.toml. Unknown keys are errors; the hint names the most similar known key."""
+"""The settings in zsnapdb.toml. An unknown key is an error, whose hint names the most similar known key."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ class LockSettings(ConfigSection):
 
 
 class HookSettings(ConfigSection):
-    """A script of the site: when it runs, its command, its timeout, and the effect of its failure.
+    """A user's script: when it runs, its command, its timeout, and the effect of its failure.
 
-    `on_failure`: by default, a failing `done` hook causes a warning, and any other failing hook an error.
+    `on_failure`: by default, a failing `done` hook causes a warning, and every other failing hook causes an error.
     """
 
     when: Literal["before", "locked", "after", "done"]
@@ -72,7 +72,7 @@ class HookSettings(ConfigSection):
 
 
 class ServerSettings(ConfigSection):
-    """Start of a server of this instance's version for restores and clones.
+    """How servers of this instance's version are started for restores and clones.
 
     `binaries` maps series such as 10.11 or 8.4 to server programs. `binary` is the program for all other series.
     Servers start only in a sandbox, unless `sandbox` is off. `sandbox_reads` are additional files and folders of the
@@ -94,7 +94,7 @@ class ServerSettings(ConfigSection):
 
 
 class ProbeSettings(ConfigSection):
-    """A query to a restored server and its expected result: the first column of the only row."""
+    """A query to a restored server, and the expected value in the first column of the result's only row."""
 
     sql: Annotated[str, Field(min_length=1)]
     name: str | None = None
@@ -111,10 +111,12 @@ class ProbeSettings(ConfigSection):
 
 
 class DrillSettings(ConfigSection):
-    """Location of the restored server in a drill, and the checks. The drill then removes the server.
+    """The location of the restored server in a drill, and the drill's checks.
 
-    `sample`: approximate bytes of pages, and of tables, that are checked. `pages`: on a host without innochecksum, a
-    drill omits page checksums (`if-possible`) or is refused (`required`).
+    After the checks, the drill removes the server.
+
+    `sample`: approximately how many bytes of pages, and how many bytes of tables, are checked. `pages`: on a host
+    without innochecksum, a drill omits page checksums (`if-possible`) or is refused (`required`).
     """
 
     dataset: str | None = None
@@ -132,7 +134,7 @@ class DatasetKeySettings(ConfigSection):
 
 
 class ChainSettings(ConfigSection):
-    """Conditions under which the next backup is full, or an interrupted backup is continued. 0: never."""
+    """Conditions under which the next backup is full, or an interrupted backup is continued. 0 means never."""
 
     full_every: Annotated[Seconds, Field(ge=0)] = 30 * 86400.0
     longest: Annotated[int, Field(ge=0, le=100_000)] = 0
@@ -190,7 +192,7 @@ class InstanceSettings(ConfigSection):
     password_file: AbsolutePath | None = None
     password_env: str | None = None
     tls: Literal["required", "preferred", "off"] | None = None
-    """None means `required`, but `preferred` for a socket or the loopback interface."""
+    """None means `preferred` for a socket or the loopback interface, and `required` for other addresses."""
     tls_ca: AbsolutePath | None = None
     tls_cert: AbsolutePath | None = None
     tls_key: AbsolutePath | None = None
@@ -254,7 +256,10 @@ class InstanceSettings(ConfigSection):
         return self
 
     def password(self) -> SecretStr:
-        """Return the account's password (empty if none is configured). Raise ConfigError if it cannot be read."""
+        """Return the account's password (empty if none is configured).
+
+        Raise ConfigError if the password cannot be read.
+        """
         if self.password_file is not None:
             return password_in(self.password_file, "password_file")
         if self.password_env is not None:
@@ -293,11 +298,14 @@ class CloneSettings(ConfigSection):
     idle: Annotated[Seconds, Field(gt=0)] | None = None
     reap_limit: Annotated[int, Field(ge=1)] = 20
     per_owner: Annotated[int, Field(ge=0)] | None = None
-    """Maximum number of clones per owner (0: no limit). None: no limit for root; 10 for a subject, or
-    `serve.per_subject` if that is more.
+    """Maximum number of clones per owner (0: no limit). If it is None, root has no limit, and a subject's limit is 10,
+    or `serve.per_subject` if that is more.
     """
     total: Annotated[int, Field(ge=0)] | None = None
-    """Maximum number of all clones (0: no limit). None: 50 if a subject requests one, no limit for root."""
+    """Maximum number of all clones (0: no limit).
+
+    If it is None, the limit is 50 for a subject's request, and root has no limit.
+    """
     free_floor: Annotated[Size, Field(ge=0)] = 1 << 30
     received_per_owner: Annotated[Size, Field(ge=0)] = 1 << 40
     """Maximum bytes of snapshot sets received for clones of a subject (0: no limit). Root has no limit."""
@@ -309,7 +317,7 @@ class CloneSettings(ConfigSection):
     """Maximum bytes of a clone, excluding data shared with its source (0: no limit)."""
     keep_unused: Annotated[Seconds, Field(ge=0)] = 7 * 86400.0
     address: AddressSettings | None = None
-    """Ports that clones keep even when they are reset. None: a clone has the port of its server."""
+    """Ports that clones keep even when they are reset. If this is None, a clone has the port of its server."""
 
     @model_validator(mode="after")
     def _port_range(self) -> CloneSettings:
@@ -331,7 +339,8 @@ class CloneSettings(ConfigSection):
 class MachineSettings(ConfigSection):
     """Location, libvirt address and network of cloned virtual machines.
 
-    `network` None: an isolated network for clones. The leases and limits of `clones` apply to machines too.
+    If `network` is None, machines use an isolated network for clones. The leases and limits of `clones` apply to
+    machines too.
     """
 
     dataset: str | None = None
@@ -347,8 +356,8 @@ class RestoreSettings(ConfigSection):
     """Location of restored datasets and journals, and the replay of binlogs.
 
     `batch_size`: bytes of binlog between two snapshots. `workers`: threads of the parallel applier (None: one per
-    processor). `replay`: whether the server's applier or a client replays. `auto` means the applier, except for MySQL
-    before 8.0.23, where the statements for the applier differ. `keep_replaced`: how long `zsnapdb reap` keeps the
+    processor). `replay`: whether the server's applier or a client replays binlogs. `auto` means the applier, except for
+    MySQL before 8.0.23, where the statements for the applier differ. `keep_replaced`: how long `zsnapdb reap` keeps the
     datasets of a server that a restore replaced (None: forever).
     """
 
@@ -361,7 +370,7 @@ class RestoreSettings(ConfigSection):
 
 
 class SiteSettings(ConfigSection):
-    """Contacts that a runbook lists, one line each."""
+    """The contacts that a runbook lists, with one line for each."""
 
     contacts: tuple[str, ...] = ()
 
@@ -390,7 +399,10 @@ class Settings(ConfigSection):
         return self
 
     def with_binary(self, name: str | None, binary: Path | None) -> Settings:
-        """Return the settings with `binary` as the only server program of the instance; None changes nothing."""
+        """Return the settings with `binary` as the instance's only server program.
+
+        If `binary` is None, return them unchanged.
+        """
         if binary is None:
             return self
         chosen, instance = self.one_instance(name)
@@ -399,7 +411,10 @@ class Settings(ConfigSection):
         return self.model_copy(update={"instance": {**self.instance, chosen: changed}})
 
     def one_instance(self, name: str | None) -> tuple[str, InstanceSettings]:
-        """Return the named instance, or the only instance. Raise UsageError that lists the configured instances."""
+        """Return the named instance, or the only instance.
+
+        Otherwise, raise UsageError with a list of the configured instances.
+        """
         known = ", ".join(sorted(self.instance))
         if name is None:
             if len(self.instance) != 1:
@@ -436,6 +451,6 @@ def path_of(path: Path | None = None) -> Path:
 
 
 def text_of(path: Path) -> str:
-    """Return the text of a configuration. Raise ConfigError if it cannot be read."""
+    """Return the text of a configuration. Raise ConfigError if the file cannot be read."""
     hint = "write one as `zsnapdb example zsnapdb.toml` shows, or name another file with --config"
     return read_text(path, "the configuration", hint)

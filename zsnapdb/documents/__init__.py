@@ -1,1 +1,4 @@
-"""The JSON documents that commands print. Each has one model, which can also read the output of another zsnapdb."""
+"""The JSON documents that commands print.
+
+Each document has one model, which can also read the output of another zsnapdb version.
+"""

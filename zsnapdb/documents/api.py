@@ -13,7 +13,7 @@ from zsnapdb.documents.base import At, Document, secret, stamp
 class ListedClone(Document):
     """Fields of a clone that programs of all releases read (`CloneFields`).
 
-    Fields that a host omits have their default.
+    If a host omits a field, the field has its default value.
     """
 
     name: str
@@ -79,7 +79,7 @@ class PointsDocument(Document):
 class PublicObjective(Document):
     """An objective and its state.
 
-    `since` (UTC) is the time whose age is judged, for example the time of the newest backup.
+    `since` (UTC) is the time whose age the objective limits, for example the time of the newest backup.
     """
 
     objective: str
@@ -107,7 +107,7 @@ class ObjectivesDocument(Document):
 
 
 class PublicStep(Document):
-    """A step of a drill: its kind and its seconds."""
+    """A step of a drill: its kind and its duration in seconds."""
 
     kind: str
     seconds: float
@@ -147,7 +147,7 @@ class EvidenceDocument(Document):
 class LogsDocument(Document):
     """The last lines of the error log of a clone's server.
 
-    The text is from the server and from the users of the clone.
+    The server and the clone's users wrote the text.
     """
 
     clone: str
@@ -176,7 +176,7 @@ class HeartbeatDocument(Document):
 
 
 class BegunOperation(Document):
-    """A running request. The `Location` header has its address."""
+    """A running request. The `Location` header contains the address of the operation."""
 
     operation: str
 
@@ -189,7 +189,7 @@ class CancelledOperation(Document):
 
 
 class TokenFields(Document):
-    """A token, without its text. `revoked` is null if it is not revoked.
+    """A token, without its text. `revoked` is null if the token is not revoked.
 
     `kind` is `token`, or `session` for a login to the pages through `issuer` ("": a token of this host).
     """

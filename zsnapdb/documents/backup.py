@@ -33,7 +33,7 @@ def _server(path: str, convert: Callable[[Any], object] | None = None, otherwise
 
 
 def _machine(path: str, convert: Callable[[Any], object] | None = None) -> At:
-    """Return the source of a field of a machine's backup. A server's backup omits the field."""
+    """Return the source of a field that only backups of machines have."""
     at = At(path, convert)
     return At("source", lambda source: at.read(source) if source.kind == "vm" else LEFT_OUT)
 
@@ -98,7 +98,8 @@ class ManifestFields(Document):
 class BackupDocument(Document):
     """A finished backup.
 
-    `repeat`: an earlier command had already started the run with this id, so this command made no backup.
+    `repeat`: whether an earlier command had already started the run with this id, so that this command created no
+    backup.
     """
 
     backup: Annotated[ManifestFields, At("manifest")]

@@ -1,4 +1,7 @@
-"""The base of all documents, and their errors and findings: models that read a result or JSON of another zsnapdb."""
+"""The base class of all documents, and models of errors and findings.
+
+Documents are read from a result or from JSON of another zsnapdb version.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,13 @@ from zsnapdb.base import run_context
 from zsnapdb.base.errors import ZsnapdbError, retry_class
 
 Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
-"""A number that is printed unchanged. As a float, an empty sum would be printed as 0.0."""
+"""A number that is printed unchanged. If it were a float, an empty sum would be printed as 0.0."""
 LEFT_OUT = object()
 """The result of a converter for a field that the document omits. The default of such a field is `may_lack()`."""
 
 
 def may_lack() -> Any:
-    """Return the default of a field that a document may omit. Its schema names no default."""
+    """Return the default of a field that a document may omit. The field's schema contains no default."""
     return Field(default_factory=type(None))
 
 
@@ -32,9 +35,9 @@ def may_lack() -> Any:
 class At:
     """The source of a document's field: a path of attributes in the result, and a converter.
 
-    `default` is the value of the field if the path or the converter ends at None. Without At, a field is the attribute
-    of the same name. File paths become text, and members of an enumeration become their values. The path "" is the
-    result itself.
+    `default` is the value of the field if the path or the converter results in None. A field without `At` comes from
+    the attribute of the same name. File paths become text, and members of an enumeration become their values. The path
+    "" is the result itself.
     """
 
     path: str
@@ -99,7 +102,7 @@ def _plain(value: object) -> object:
 
 
 class Document(BaseModel):
-    """Fields of a document. JSON may have more fields, because later releases add some."""
+    """The fields of a document. JSON may have more fields, because later releases add fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True, hide_input_in_errors=True)
 

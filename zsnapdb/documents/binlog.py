@@ -10,7 +10,7 @@ from zsnapdb.documents.base import At, Document, ErrorFields, each, errors_field
 
 
 class UnprotectedFields(Document):
-    """The reason why current changes on the server cannot be restored."""
+    """The reason why the server's current changes cannot be restored."""
 
     kind: str
     reason: str
@@ -42,7 +42,7 @@ class ArchivingDocument(Document):
 
 
 class ArchivedBinlogFields(Document):
-    """An archived binlog. `gap` describes the missing part right before it."""
+    """An archived binlog. `gap` describes the missing part directly before the binlog."""
 
     name: Annotated[str, At("file.name")]
     rotated: Annotated[bool, At("file.is_rotated")]
@@ -81,7 +81,7 @@ class BinlogArchiveDocument(Document):
 
 
 class PurgeDocument(Document):
-    """The binlogs that a purge removes or removed. `read`: archived copies that it reads first."""
+    """The binlogs that a purge removes or has removed. `read`: the archived copies that the purge reads first."""
 
     names: tuple[str, ...]
     stays: str
@@ -101,7 +101,7 @@ class ChangedTableFields(Document):
 
 
 class StatementFields(Document):
-    """A statement in the binlog. `cut`: the text is truncated."""
+    """A statement in the binlog. `cut`: whether the text is truncated."""
 
     kind: str
     of_schema: Annotated[str | None, At("schema")] = Field(alias="schema")

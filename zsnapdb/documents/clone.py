@@ -1,4 +1,4 @@
-"""The documents of clones, cloned machines and bases: one, lists, changes, and their plans."""
+"""The documents of clones, cloned machines and bases: single objects, lists, changes, and plans."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class CloneFields(Document):
     """A clone. Users choose `name`; `id` never changes. `port` is the port for clients.
 
     - `kept_port`: the port that the clone keeps after a reset (null: none).
-    - `server_port`: the port of its server. `port` is the kept port if HAProxy forwards it to the server, else the
-      server's port.
-    - `address`: HOST:PORT for clients. `local_only`: only clients on the host of the clone reach it.
+    - `server_port`: the port of its server. `port` is the kept port if HAProxy forwards that port to the server, and
+      otherwise the server's port.
+    - `address`: HOST:PORT for clients. `local_only`: whether only clients on the clone's host can reach the clone.
     - `own_bytes`: bytes that the clone does not share with its source.
     - `quota`: maximum of `own_bytes` (0: unlimited).
     - `heartbeat`: seconds without a heartbeat after which the clone is destroyed (null: no heartbeats needed).
     - `guid`: the identity of the clone, which resets keep. A later clone of the same name or id has another GUID.
-    - `waits`: the clone is in the pool of its instance.
+    - `waits`: whether the clone is in the pool of its instance.
     """
 
     name: Annotated[str, At("label")]
@@ -97,7 +97,7 @@ class UnreadableFields(Document):
 
 
 class ClonesDocument(Document):
-    """All clones, and those with unreadable properties."""
+    """All clones, and the clones with unreadable properties."""
 
     clones: tuple[CloneFields, ...]
     unreadable: tuple[UnreadableFields, ...]
@@ -112,7 +112,7 @@ class CloneDetailDocument(Document):
 
 
 class MaskingStepFields(Document):
-    """A step of masking. A script has no number of statements."""
+    """A step of masking. If the step is a script, its number of statements is unknown."""
 
     name: str
     statements: int | None
@@ -121,7 +121,7 @@ class MaskingStepFields(Document):
 
 
 class MaskingFields(Document):
-    """The result of masking. `remains`: places that may still contain old values."""
+    """The result of masking. `remains`: files and tables that may still contain old values."""
 
     seconds: float
     steps: tuple[MaskingStepFields, ...]
@@ -202,7 +202,7 @@ class PreparedDocument(Document):
 
 
 class RemovedFormsDocument(Document):
-    """Prepared forms that are removed, or would be removed (`done` false)."""
+    """Prepared snapshot sets that are removed, or would be removed (`done` false)."""
 
     removed: Annotated[tuple[str, ...], At("forms", each("anchor"))]
     done: Annotated[bool, At("is_done")]
@@ -216,9 +216,9 @@ class ChangedDocument(Document):
 
 
 class ResetDocument(ChangedDocument):
-    """A clone after a reset. `way`: `undo` of rows, `swap` for a pool clone, or `replace` of its data.
+    """A clone after a reset. `way`: `undo` (changed rows), `swap` (for a pool clone) or `replace` (all data).
 
-    `undone`: number of undone row changes (null unless `way` is `undo`). `reason`: the reason against a cheaper way.
+    `undone`: number of undone row changes (null unless `way` is `undo`). `reason`: why a faster way was not possible.
     """
 
     way: Annotated[str, At("result.way")]
@@ -272,10 +272,10 @@ class CommittedDocument(Document):
 
 
 class RemovalFields(Document):
-    """A clone to be removed. `handed_over` maps each commit that another clone needs to that clone.
+    """A clone to be removed. `handed_over` maps each commit that another clone needs to the clone that needs it.
 
-    `handed_over`, `promotes` and `foreign_snapshots` may concern any owner. Only administrators see them; for others
-    they are empty.
+    `handed_over`, `promotes` and `foreign_snapshots` may concern any owner. Only administrators see these fields; for
+    other readers they are empty.
     """
 
     clone: Annotated[CloneFields, At("info")]
@@ -323,7 +323,7 @@ class LoginDocument(Document):
 
 
 class KeptPortFields(Document):
-    """A kept port: its clone (null: none), its required target, and its target in HAProxy (null: none)."""
+    """A kept port: its clone (null: no clone), its required target, and its target in HAProxy (null: no target)."""
 
     port: int
     clone: Annotated[str | None, At("clone.label")]
@@ -481,7 +481,7 @@ class MachinesMadeDocument(Document):
 
 
 class MachinesDocument(Document):
-    """All machines, and those with unreadable properties."""
+    """All machines, and the machines with unreadable properties."""
 
     machines: tuple[MachineFields, ...]
     unreadable: tuple[UnreadableFields, ...]

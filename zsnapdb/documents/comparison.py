@@ -13,14 +13,14 @@ from zsnapdb.documents.base import At, Document, each, iso, or_null
 from zsnapdb.documents.clone import CloneFields
 
 PlainValue = str | int | float | None
-"""A value in a document. Numbers stay numbers, everything else is text."""
+"""A value in a document. Numbers stay numbers, and every other value becomes text."""
 
 
 def plain(value: Any) -> Any:
     """Return a value for a JSON document.
 
     Numbers stay numbers. Decimals and times become text. Bytes come only from columns without a character set (BINARY,
-    BLOB, BIT). Such bytes always become 0x and hexadecimal digits, so that all values of a column look alike.
+    BLOB, BIT). Such bytes always become 0x and hexadecimal digits, so that all values of a column have the same format.
     """
     if isinstance(value, bytes | bytearray):
         return "0x" + bytes(value).hex()
@@ -47,7 +47,7 @@ def _plain_values(values: Iterable[Any]) -> list[Any]:
 
 
 class MomentFields(Document):
-    """The state of the data that a query or comparison saw."""
+    """The state of the data that a query or comparison read."""
 
     requested: str
     backup_id: str | None
@@ -69,7 +69,7 @@ class AnswerDocument(Document):
 
 
 class ChangeFields(Document):
-    """A differing row. `before` or `after` is null if the row does not exist there."""
+    """A differing row. `before` or `after` is null if the row does not exist in that state."""
 
     change: Annotated[str, At("kind")]
     key: Annotated[tuple[PlainValue, ...], At("key", _plain_values)]
@@ -93,7 +93,10 @@ class DifferenceDocument(Document):
 
 
 class BranchFields(Document):
-    """A branch. `head` is its newest commit (null: none yet). `created` and `message` are from that commit."""
+    """A branch.
+
+    `head` is the newest commit of the branch (null: no commit yet). `created` and `message` are from the newest commit.
+    """
 
     name: str
     head: str | None
@@ -105,7 +108,7 @@ class BranchFields(Document):
 class BranchesDocument(Document):
     """The branches of a clone, and the current branch.
 
-    `made`: the commit that was created for a new branch (null: none).
+    `made`: the commit that was created for a new branch (null: no commit was created).
     """
 
     clone: Annotated[str, At("seen.info.label")]
@@ -115,7 +118,7 @@ class BranchesDocument(Document):
 
 
 class SwitchedDocument(Document):
-    """A clone after a switch. `committed`: the previous branch got a new commit, `left_head`."""
+    """A clone after a switch. `committed`: whether the previous branch got the new commit `left_head`."""
 
     clone: Annotated[CloneFields, At("info")]
     branch: Annotated[str, At("branches.current")]
@@ -126,7 +129,7 @@ class SwitchedDocument(Document):
 
 
 class LoggedCommitFields(Document):
-    """A commit in the log of a branch. `branches` are the branches whose newest commit it is."""
+    """A commit in the log of a branch. `branches` are the branches whose newest commit is this commit."""
 
     id: str
     parent: str | None
@@ -145,7 +148,7 @@ class BranchLogDocument(Document):
 
 
 class TableDifferenceFields(Document):
-    """A table at two commits. A number of rows is null if the table does not exist there.
+    """A table at two commits. A number of rows is null if the table does not exist at that commit.
 
     `by`: `key` (rows are compared by primary key), `checksum` (with the `reason`), or `presence`. `added`, `removed`
     and `changed` are null unless `by` is `key`. `columns` are the columns of the values in `changes`.
@@ -167,7 +170,7 @@ class TableDifferenceFields(Document):
 class BranchDifferenceDocument(Document):
     """Comparison of two commits of a clone. `schema_difference` covers all definitions, in the format of diff(1).
 
-    `left_out`: some differing rows or definitions are omitted, because there are too many of them.
+    `left_out`: whether differing rows or definitions were omitted because there are too many.
     """
 
     clone: Annotated[str, At("info.label")]
@@ -180,7 +183,7 @@ class BranchDifferenceDocument(Document):
 
 
 class MigratedTableFields(Document):
-    """A table that the migration affects: created, dropped, redefined, rewritten, written."""
+    """A table that the migration affects: created, dropped, redefined, rewritten or written to."""
 
     table: Annotated[str, At("name", str)]
     effects: Annotated[tuple[str, ...], At("effects", sorted)]
@@ -203,7 +206,7 @@ class RecordedLoadFields(Document):
 
     - `late_seconds`: longest delay of a transaction during the migration.
     - `late_before_seconds`: longest delay in the seconds before the migration.
-    - `through`: all of the load was applied before the migration ended.
+    - `through`: whether the whole load was applied before the migration ended.
     - `error`: the error that stopped the load.
     """
 
@@ -218,7 +221,7 @@ class RecordedLoadFields(Document):
 class MigrationDocument(Document):
     """The effects of a migration. `second_run` is the effect of a repetition.
 
-    `without_table_seconds` is the longest wait of a statement without a table, as a measure of the host's load. `load`
+    `without_table_seconds` is the longest wait of a statement that uses no table. It measures the host's load. `load`
     is null if no load was replayed.
     """
 

@@ -10,8 +10,8 @@ from zsnapdb.documents.base import At, Document, ErrorFields, error_fields, iso
 class FleetRepositoryFields(Document):
     """A repository. `read`: the time of the last read. `changed`: number of instances that this command read again.
 
-    - `opaque`: the backups are encrypted, and no key for them is available.
-    - `signed`: only objects with the signature of a known key are trusted.
+    - `opaque`: whether the backups are encrypted and this host has no key that decrypts them.
+    - `signed`: whether only objects with the signature of a known key are trusted.
     - `foreign_folders`: number of folders that do not have the name of an instance.
     """
 
@@ -58,9 +58,9 @@ class FleetDrillFields(Document):
 class FleetInstanceFields(Document):
     """An instance in a repository.
 
-    `objectives`: the source of the objectives: its backups or the fleet's configuration.
+    `objectives`: the source of the objectives, which is the instance's backups or the fleet's configuration.
 
-    `problem`: the reason why the instance could not be read now ("": it was read).
+    `problem`: the reason why the instance could not be read at this time ("": it was read).
     """
 
     instance: str
@@ -113,7 +113,7 @@ class FleetDocument(Document):
 
 
 class FleetChangeFields(Document):
-    """A change of a schedule or of a bucket's limit. `wave`: its wave in the rollout."""
+    """A change of a schedule or of a bucket's limit. `wave`: the change's wave in the rollout."""
 
     change: Annotated[str, At("kind")]
     name: str
@@ -122,7 +122,7 @@ class FleetChangeFields(Document):
 
 
 class FleetPlanDocument(Document):
-    """The planned changes. `unchanged`: number of items that are already right.
+    """The planned changes. `unchanged`: number of schedules and limits that are already right.
 
     `left`: number of changes in later waves.
     """
@@ -133,7 +133,7 @@ class FleetPlanDocument(Document):
 
 
 class JobRunFields(Document):
-    """A run of a job. `host` is its host, or the only host that may run it."""
+    """A run of a job. `host` is the host that runs the job, or the only host that may run it."""
 
     id: Annotated[str, At("workflow_id")]
     verb: Annotated[str, At("job.verb", default="")]

@@ -44,7 +44,7 @@ class PauseFields(Document):
 
 
 class HeldFields(Document):
-    """An instance whose jobs do not start: its server is being replaced and is down."""
+    """An instance whose jobs do not start, because its server is being replaced and is down."""
 
     instance: str
     reason: str
@@ -76,14 +76,14 @@ class AgentRunDocument(Document):
 
 
 class NotifiedDocument(Document):
-    """The known targets of a message, and the targets that the message did not reach."""
+    """The configured targets of a message, and the targets that the message did not reach."""
 
     targets: tuple[str, ...]
     failed: tuple[str, ...]
 
 
 class DoctorFindingFields(FindingFields):
-    """A finding of doctor, with its rule, if it has one."""
+    """A finding of `doctor`, with its rule if a rule caused it."""
 
     rule: str = may_lack()
     reason: str = may_lack()
@@ -99,7 +99,7 @@ class DiagnosisFields(Document):
 
 
 class DoctorDocument(Document):
-    """The findings of doctor, and the commands of `--fix` that ran or would run."""
+    """The findings of `doctor`, and the commands that `--fix` ran or would run."""
 
     instances: tuple[DiagnosisFields, ...]
     fixed: Annotated[tuple[str, ...], At("fixed", each("command"))]
@@ -107,7 +107,10 @@ class DoctorDocument(Document):
 
 
 class LoadAdviceFields(Document):
-    """The effect of a change: `gain`, `no gain` or `unknown`. It avoids at most `saved` of `of` observed events."""
+    """The effect of a change: `gain`, `no gain` or `unknown`.
+
+    The change avoids at most `saved` of `of` observed events.
+    """
 
     topic: str
     prospect: str
@@ -138,7 +141,7 @@ def _steps(steps: Any) -> list[dict[str, Any]]:
 
 
 class SetupPlanDocument(Document):
-    """The findings on the host, and every step."""
+    """The findings about the host, and every step of the setup."""
 
     way: Annotated[str, At("plan.way")]
     server: Annotated[

@@ -26,7 +26,7 @@ from zsnapdb.documents.base import (
 
 
 class EndFields(Document):
-    """The reason for the end of a range of recoverable points."""
+    """The reason why a range of recoverable points ends."""
 
     kind: str
     reason: str
@@ -51,7 +51,7 @@ class GapFields(Document):
 
 
 class UnprotectedSinceFields(Document):
-    """Start of the current period, which cannot be restored before the next backup."""
+    """The start of the current period, whose points cannot be restored before the next backup."""
 
     since: Annotated[str | None, At("ranges", lambda ranges: moment(ranges[-1].end) if ranges else None)]
     kind: Annotated[str, At("unprotected.kind")]
@@ -145,7 +145,7 @@ class InstanceStatusFields(Document):
 
 
 class StateFields(Document):
-    """The status of one of several instances: its document, or the error that prevented it."""
+    """The status of one of several instances: its document, or the error that prevented the document."""
 
     instance: str
     repository: str
@@ -211,7 +211,10 @@ class ExceptionFields(Document):
 
 
 class PolicyChangeFields(Document):
-    """A change of keys or policy. `before` is null if there was no value, `after` if there is none."""
+    """A change of keys or policy.
+
+    `before` is null if no value existed before, and `after` is null if none exists now.
+    """
 
     at: str
     what: str

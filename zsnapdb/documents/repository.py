@@ -28,7 +28,7 @@ def _binlogs(files: Any) -> list[str]:
 
 
 class CandidateFields(Document):
-    """A foreign backup. `objection`: the reason why the backup can be adopted only by its id, or not at all."""
+    """A foreign backup. `objection`: the reason why the backup can be adopted only by its id, or cannot be adopted."""
 
     backup_id: str
     adopted: bool
@@ -56,7 +56,9 @@ def _numbers(documents: Any) -> dict[str, int]:
 
 
 class AdoptDocument(Document):
-    """The foreign backups and binlogs. `planned`: the command would adopt them.
+    """The foreign backups and binlogs.
+
+    `planned`: whether the command would adopt them (otherwise, it has adopted them).
 
     `documents` contains the number of small documents by kind: drills, checks, pins, marks, and parts of the archive.
     """
@@ -103,7 +105,10 @@ class CopyDocument(Document):
 
 
 class ForgetDocument(Document):
-    """The acknowledged backups. `planned`: the command would acknowledge them."""
+    """The acknowledged backups.
+
+    `planned`: whether the command would acknowledge them (otherwise, it has acknowledged them).
+    """
 
     instance: Annotated[str, At("result.instance")]
     backups: Annotated[tuple[str, ...], At("result.backups")]
@@ -161,9 +166,9 @@ class KeysPlanDocument(Document):
 
 
 class ListedBackupFields(ManifestFields):
-    """A backup in a list. `local`: its snapshots are on this host.
+    """A backup in a list. `local`: whether its snapshots are on this host.
 
-    `foreign`: the reason why this host does not know the backup.
+    `foreign`: the reason why the backup is foreign to this host.
     """
 
     local: bool
@@ -233,7 +238,7 @@ class StoredInstancesDocument(Document):
 
 
 class ShownBackupFields(ManifestFields):
-    """A backup. `local`: its snapshots are on this host."""
+    """A backup. `local`: whether its snapshots are on this host."""
 
     local: bool
 
@@ -243,7 +248,7 @@ def _backup_fields(entry: Any) -> dict[str, Any]:
 
 
 class BackupDetailDocument(Document):
-    """One backup. `chain`: the backups that a restore needs, the full one first."""
+    """One backup. `chain`: the backups that a restore needs, with the full backup first."""
 
     backup: Annotated[ShownBackupFields, At("entry", _backup_fields)]
     chain: Annotated[tuple[str, ...], At("chain", each("backup_id"))]
@@ -332,7 +337,7 @@ class OnlyNeededFields(Document):
 
 
 class VersionsFields(Document):
-    """Whether the bucket keeps old versions, and for how many days. Null: unknown."""
+    """Whether the bucket keeps old versions, and for how many days (null: unknown)."""
 
     kept: Annotated[bool | None, At("keeps_versions")]
     days: int | None
@@ -434,10 +439,9 @@ def _damaged(result: Any) -> list[dict[str, object]]:
 
 
 class VerifyDocument(Document):
-    """The result of a verification. `unrecorded`: the reason why the findings were not saved.
+    """The result of a verification. `unrecorded`: the reason why the findings were not stored.
 
-    `raw`: the verified backups that are encrypted by ZFS itself. Only a drill proves that such backups can be
-    decrypted.
+    `raw`: the verified backups that ZFS itself encrypted. Only a drill proves that such backups can be decrypted.
     """
 
     instance: Annotated[str, At("plan.instance")]

@@ -180,14 +180,14 @@ class MachineAbandonedDocument(Document):
 
 
 class ReplicasRebuiltDocument(Document):
-    """The replicas, as text, that were confirmed as rebuilt, so that their reminders end."""
+    """The replicas that were confirmed as rebuilt, as text. Their reminders end."""
 
     instance: str
     readers: Annotated[tuple[str, ...], At("readers", each("who"))]
 
 
 class BinlogCountFields(Document):
-    """Numbers of binlogs that are replayed from this host and from the archive."""
+    """The numbers of binlogs that are replayed from this host and from the archive."""
 
     host: int
     archive: int
@@ -223,7 +223,7 @@ def _replaced(parts: Any) -> dict[str, str | None]:
 
 
 class RewindDocument(Document):
-    """A rewound server, or a prepared server that waits for the exchange.
+    """A rewound server, or a prepared server that waits for the exchange of the datasets.
 
     `replaced`: the old dataset of each volume.
     """
@@ -295,7 +295,7 @@ class RunbookDocument(Document):
 
 
 class ConsolidatePlanDocument(Document):
-    """The plan of a consolidation. `chain`: the backups to receive, the full one first.
+    """The plan of a consolidation. `chain`: the backups to receive, with the full backup first.
 
     Bytes are the sizes of the streams in the chain.
     """
@@ -321,7 +321,7 @@ class ConsolidateDocument(Document):
 
 
 class DrillPlanDocument(Document):
-    """The plan of a drill. `sample_bytes` null: everything is checked."""
+    """The plan of a drill. If `sample_bytes` is null, all pages and tables are checked."""
 
     instance: Annotated[str, At("restore.instance")]
     backup_id: Annotated[str, At("restore.backup_id")]
@@ -363,9 +363,9 @@ class DrillsDocument(Document):
 class MachineDrillPlanDocument(Document):
     """The plan of a virtual machine's drill. `patience` is in seconds.
 
-    - `client`: command that queries the server in the machine (null: no query).
-    - `has_bounds`: the published state of the server is known.
-    - `sample_bytes` null: all tables are checked.
+    - `client`: the command that queries the server in the machine (null: the drill sends no query).
+    - `has_bounds`: whether the server's published position is known.
+    - `sample_bytes`: approximate bytes of tables that are checked (null: all tables).
     """
 
     instance: Annotated[str, At("restore.instance")]

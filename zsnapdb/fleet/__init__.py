@@ -1,1 +1,4 @@
-"""Jobs of several hosts, run by an engine (Temporal): the workers on the hosts, and control next to the engine."""
+"""Jobs of several hosts, which an engine (Temporal) runs.
+
+Workers run on the hosts, and control runs next to the engine.
+"""

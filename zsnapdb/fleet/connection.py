@@ -1,4 +1,4 @@
-"""The connection to the engine, through Temporal's own client library."""
+"""The connection to the engine, with Temporal's own client library."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _PATIENCE = 20.0
 
 
 class SilentFailures(DefaultFailureConverter):
-    """Sends only those errors to the engine that were created for it.
+    """Converts errors for the engine. Only errors that were created for the engine are sent in full.
 
-    Other errors are sent only as their class. No stack trace is sent. The text of an unexpected error may quote facts
+    For other errors, only the class is sent. No stack trace is sent. The text of an unexpected error may quote facts
     that only this host knows.
     """
 
@@ -47,13 +47,13 @@ CONVERTER = replace(pydantic_data_converter, failure_converter_class=SilentFailu
 def _runtime() -> Runtime:
     """Return the client's runtime. The client sends no facts about this machine or its load to the engine."""
     wanted: dict[str, Any] = {"worker_heartbeat_interval": None, "disable_environment_info": True}
-    # Older clients do not have these options, and send no such facts.
+    # Older versions of the client library lack these options, and send no such facts.
     known = inspect.signature(Runtime).parameters
     return Runtime(telemetry=TelemetryConfig(), **{name: value for name, value in wanted.items() if name in known})
 
 
 async def connect(settings: EngineSettings, identity: str) -> Client:
-    """Return a connection with this name.
+    """Return a connection to the engine that has this name.
 
     Raises:
         UnreachableError: the engine does not answer
@@ -89,7 +89,10 @@ _BROKEN_OFF = "error after connection"
 
 
 def _why(error: BaseException, settings: EngineSettings) -> str:
-    """Return in plain words why there is no connection. If the reason is unknown, return the client's text."""
+    """Return the reason why the connection failed, in plain words.
+
+    If the reason is unknown, return the client's text.
+    """
     said = first_line(error)
     for word, reason in _REASONS:
         if word in said:
@@ -122,7 +125,7 @@ def first_line(error: BaseException) -> str:
 
 
 def refusal_error(error: RPCError, doing: str) -> ServerError | UnreachableError:
-    """Return the error for a request that the engine refused, or did not answer in time."""
+    """Return the error for a request that the engine refused or did not answer in time."""
     if error.status in (RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.UNAVAILABLE):
         return UnreachableError(
             f"{doing}: the engine of the fleet did not answer: {first_line(error)}",
@@ -141,8 +144,8 @@ def machine(
 ) -> str:
     """Return an anonymous id of this machine: 16 hexadecimal digits.
 
-    A copy of a virtual machine has the same id file but another firmware id. Source: machine-id(5), which asks programs
-    not to publish the id itself.
+    A copy of a virtual machine has the same id file but another firmware id. Programs should not publish the id itself
+    (machine-id(5)).
     """
     known = [text for file in (own, firmware) if (text := _content(file))] or [_content(boot)]
     return hashlib.blake2b("\n".join(known).encode(), key=b"zsnapdb fleet", digest_size=8).hexdigest()

@@ -1,9 +1,9 @@
 """The fleet's state in the engine: schedules, slots of buckets, and runs of jobs. This module reads and changes it.
 
-The engine compares times literally with the clock of a zone (Temporal's API, `ScheduleSpec.timezone_name`). A time that
-the clock skips when it is set forward does not occur on that day. When the clock is set back, Temporal 1.32 skips times
-of the repeated hour: `30 * * * *` in Europe/Berlin gives 23:30, 0:30, 2:30 UTC. So the agent's times around such
-changes are added one by one.
+The engine compares times literally with the clock of a time zone (Temporal's API, `ScheduleSpec.timezone_name`). If the
+clock is set forward and skips a time, the job does not start at that time. When the clock is set back, Temporal 1.32
+skips times of the repeated hour: `30 * * * *` in Europe/Berlin gives 23:30, 0:30, 2:30 UTC. So the times at which the
+agent starts jobs around such changes are added one by one.
 """
 
 from __future__ import annotations
@@ -60,21 +60,21 @@ from zsnapdb.planning.fleet.jobs import (
 from zsnapdb.planning.fleet.schedule_plan import PREFIX, FleetSchedule, JobRun, PresentLimit, PresentSchedule
 
 YEARS = 10
-"""Number of years for which times around changes of the clock are added."""
+"""Number of years for which times around clock changes are added."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY, _HOUR, _MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
 _ONCE = timedelta(days=2 * YEARS * 365)
-"""An interval that occurs only once in the period. The engine has no other way to specify a single time."""
+"""An interval so long that it occurs only once. The engine has no other way to specify a single time."""
 
 
 def specification(schedule: FleetScheduleSettings, now: datetime) -> ScheduleSpec:
-    """Return the times of the schedule from `now` (UTC) on. They are the same as the agent's times."""
+    """Return the times of the schedule from `now` (UTC) on. The agent starts jobs at the same times."""
     jitter = timedelta(seconds=schedule.jitter) if schedule.jitter else None
     if schedule.every is not None:
         return ScheduleSpec(intervals=[ScheduleIntervalSpec(every=timedelta(seconds=schedule.every))], jitter=jitter)
     assert schedule.cron is not None
     times = cron_times(schedule.cron)
-    # In cron, either the day of the month or the weekday must match. The engine requires both.
+    # In cron, it suffices that the day of the month or the weekday matches. The engine requires that both match.
     lines = [f"{times.minute} {times.hour} {days.day} {times.month} {days.weekday}" for days in times.days]
     changes = _around_changes(schedule.cron, schedule.timezone, now.year)
     return ScheduleSpec(
@@ -110,7 +110,7 @@ def _changes(zone: ZoneInfo, year: int) -> Iterator[datetime]:
 CATCH_UP = timedelta(hours=24)
 """Maximum delay with which a missed run is still started."""
 _DOCUMENT, _JOB = "zsnapdb_schedule", "zsnapdb_job"
-"""Memo keys: for the schedule as it was applied, and for a job."""
+"""Memo keys, one for the applied schedule and one for a job."""
 _AT_ONCE = 32
 _SCHEDULED = PendingActivityState.PENDING_ACTIVITY_STATE_SCHEDULED
 _ASKED = 5
@@ -118,7 +118,7 @@ _ASKED = 5
 _LOOK_SECONDS = 3.0
 """Seconds between two queries about a run that is watched."""
 _QUERY = "__temporal_workflow_metadata"
-"""The query of the client's library for details that a workflow sets."""
+"""The name of the client library's query for details that a workflow sets."""
 _QUERY_PATIENCE = timedelta(seconds=5)
 T = TypeVar("T")
 A = TypeVar("A")
@@ -131,7 +131,7 @@ class FleetEngine:
     client: Client
 
     async def schedules(self) -> tuple[PresentSchedule, ...]:
-        """Return the schedules of zsnapdb, by id. A very recent change may be missing."""
+        """Return the schedules of zsnapdb, by id. Very recent changes may be missing."""
         found = []
         async for one in await self.client.list_schedules():
             if one.id.startswith(PREFIX):
@@ -151,10 +151,12 @@ class FleetEngine:
         return tuple(found)
 
     async def make_schedule(self, schedule: FleetSchedule, stale: Sequence[str]) -> None:
-        """Create the schedule, then remove the stale schedules that it replaces. It is paused if one of them is paused.
+        """Create the schedule, then remove the stale schedules that it replaces.
 
-        After an interruption, at least one schedule exists. If several start a run for the same time, these runs have
-        the same id.
+        The new schedule is paused if one of the stale schedules is paused.
+
+        After an interruption, at least one schedule exists. If several schedules start a run for the same time, these
+        runs have the same id.
         """
         states = [await self._state(name) for name in stale]
         state = next((one for one in states if one is not None and one.paused), ScheduleState())
@@ -174,23 +176,23 @@ class FleetEngine:
         return known.schedule.state
 
     async def remove_schedules(self, names: Sequence[str]) -> None:
-        """Remove the schedules, as far as they exist. Their runs continue."""
+        """Remove those of the schedules that exist. Their runs continue."""
         for name in names:
             await _is_there(self.client.get_schedule_handle(name).delete())
 
     async def pause(self, name: str, reason: str) -> bool:
-        """Prevent starts of jobs by the schedule. Its current run continues. Return whether the schedule exists."""
+        """Stop the schedule from starting jobs. Its current run continues. Return whether the schedule exists."""
         return await _is_there(self.client.get_schedule_handle(name).pause(note=reason))
 
     async def resume(self, name: str, reason: str) -> bool:
-        """Let the schedule start jobs again, but do not make up for times missed during the pause.
+        """Let the schedule start jobs again. Jobs that were missed during the pause are not started.
 
         Return whether the schedule exists.
         """
         return await _is_there(self.client.get_schedule_handle(name).unpause(note=reason))
 
     async def keep_limit(self, bucket: str, limit: int) -> None:
-        """Set the maximum number of jobs of the bucket that may run at once."""
+        """Set how many jobs that use the bucket may run at the same time."""
         state = SlotsState(bucket=bucket, limit=limit)
         await self.client.start_workflow(
             SLOTS,
@@ -241,11 +243,14 @@ class FleetEngine:
         yield await self._told(await handle.describe())
 
     async def cancel(self, workflow_id: str) -> bool:
-        """Ask the run to end. Return whether the run was still running, because a list of runs can be outdated."""
+        """Request that the run ends.
+
+        Return whether the run was still running, because a list of runs can be outdated.
+        """
         return await _is_there(self.client.get_workflow_handle(workflow_id).cancel())
 
     async def runs(self, most: int, *, only_running: bool) -> AsyncIterator[JobRun]:
-        """Yield the newest runs without their results, at most `most` of them."""
+        """Yield at most `most` of the newest runs, without their results."""
         query = f"WorkflowType = '{JOB}'" + (" AND ExecutionStatus = 'Running'" if only_running else "")
         async for one in self.client.list_workflows(query, limit=most):
             yield await self._run(one)
@@ -274,7 +279,7 @@ class FleetEngine:
         return replace(run, host=answer.host, message=answer_text(answer))
 
     async def _running_message(self, execution: WorkflowExecutionDescription) -> str:
-        """Return the progress of a running run and its previous failure, or the reason why it waits."""
+        """Return the progress and previous failure of a running run, or the reason why the run waits."""
         for one in execution.raw_description.pending_activities:
             if one.activity_type.name != JOB:
                 continue
@@ -284,7 +289,7 @@ class FleetEngine:
         return await self._details(execution)
 
     async def _progress(self, activity: PendingActivityInfo) -> str:
-        """Return the last progress that the host reported; "" if there is none, or if it cannot be parsed."""
+        """Return the last progress that the host reported; "" if the host reported none, or if it cannot be parsed."""
         payloads = list(activity.heartbeat_details.payloads)
         try:
             (progress,) = await self.client.data_converter.decode(payloads, [JobProgress])
@@ -293,7 +298,7 @@ class FleetEngine:
         return progress_text(progress)
 
     async def _details(self, execution: WorkflowExecutionDescription) -> str:
-        """Return the workflow's own reason for its wait. Control answers this query."""
+        """Return the workflow's own reason why it waits. Control answers this query."""
         handle = self.client.get_workflow_handle(execution.id, run_id=execution.run_id)
         try:
             known = await handle.query(_QUERY, result_type=WorkflowMetadata, rpc_timeout=_QUERY_PATIENCE)
@@ -323,7 +328,7 @@ async def _is_there(asked: Awaitable[None]) -> bool:
 
 
 def _attempt_text(activity: PendingActivityInfo, progress: str) -> str:
-    """Return the attempt number, its progress, and the failure of the previous attempt."""
+    """Return the number and progress of the current attempt, and the failure of the previous attempt."""
     parts = [f"attempt {activity.attempt}"]
     if progress and activity.state != _SCHEDULED:
         parts.append(progress)
@@ -351,7 +356,7 @@ def _engine_schedule(schedule: FleetSchedule, state: ScheduleState) -> Schedule:
 
 
 async def each(items: Sequence[A], ask: Callable[[A], Awaitable[T]]) -> list[T]:
-    """Return the answers for all items, in order. Up to 32 requests are sent at once."""
+    """Return the answers for all items, in order. Up to 32 requests run at the same time."""
     turns = asyncio.Semaphore(_AT_ONCE)
 
     async def one(item: A) -> T:

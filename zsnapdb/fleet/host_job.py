@@ -1,6 +1,6 @@
 """Runs the jobs of the fleet on this host: it refuses or starts the command, reports its progress, and stops it.
 
-This module does not know the engine. `planning/fleet/jobs.py` builds the arguments of a command. The host's own
+This module does not depend on the engine. `planning/fleet/jobs.py` builds the arguments of a command. The host's own
 configuration decides which jobs may run, and is read again for each job.
 """
 
@@ -31,7 +31,7 @@ from zsnapdb.planning.fleet import jobs
 from zsnapdb.planning.fleet.jobs import JobAnswer, JobProgress, JobRequest, JobVerdict, verdict
 
 _TAIL = 65536
-"""Bytes that are read from the end of a log."""
+"""Number of bytes that are read from the end of a log."""
 _LONGEST = 300
 _SHORTEST_SECRET = 4
 _OWN_TEXTS = frozenset(
@@ -57,9 +57,9 @@ class _ProgressLine(_Line):
 
     @property
     def measured_step(self) -> str:
-        """The step, if its progress is measured; else "". The names of such steps are chosen by zsnapdb alone.
+        """The step, if its progress is measured; else "". Only zsnapdb chooses the names of measured steps.
 
-        Other lines repeat a message, which can contain names of datasets, files and hosts.
+        Other progress lines contain messages, which can contain names of datasets, files and hosts.
         """
         return self.step if self.done is not None else ""
 
@@ -78,7 +78,10 @@ class LogReader:
     """Reads the growing log of a running command."""
 
     def __init__(self, log: Path, host: str, environment: Mapping[str, str]) -> None:
-        """Read the log of a command with this `environment`. The values of secrets in it are removed from all texts."""
+        """Read the log of a command with this `environment`.
+
+        Values of secrets in the environment are removed from all texts.
+        """
         self._log, self._host = log, host
         values = (value for name, value in environment.items() if is_secret_name(name))
         self._secrets = sorted((value for value in values if len(value) >= _SHORTEST_SECRET), key=len, reverse=True)
@@ -123,14 +126,14 @@ _CODES = frozenset(
 
 
 UNWIND = 300.0
-"""Seconds within which a stopped command must end: it releases locks and removes incomplete objects."""
+"""Seconds within which a stopped command must end. Meanwhile it releases locks and removes incomplete objects."""
 _POLL = 0.1
 _BEAT = 2.0
 """Seconds between two reports of progress."""
 
 
 class JobRefused(Exception):
-    """This host refuses the job, and has changed nothing. `kind` is how the job continues."""
+    """An error: this host refuses the job, and has changed nothing. `kind` determines how the job continues."""
 
     def __init__(self, reason: str, kind: JobVerdict) -> None:
         super().__init__(reason)
@@ -157,15 +160,15 @@ class JobRunner:
     async def run(self, request: JobRequest, beat: Callable[[JobProgress], None]) -> JobAnswer:
         """Run the job and return its result. `beat` is called with the progress every two seconds.
 
-        Raises JobRefused if this host refuses the job. If the caller is cancelled, the command ends before the
-        cancellation continues.
+        Raises JobRefused if this host refuses the job. If the caller is cancelled, the command is ended before the
+        cancellation proceeds.
         """
         settings, own = self._configuration(request)
         why = jobs.refusal(request, settings, own, self.now())
         if why is not None:
             raise JobRefused(why.reason, why.verdict)
         name, records = jobs.job_name(request.verb, request.instance), Records(settings.agent.state)
-        # A refused request also shows that the fleet is active.
+        # Even a refused request shows that the fleet is active.
         self._keep_given(records, name)
         last = jobs.drop_future_run(records.run(name), self.now())
         served = jobs.served_by(request, last)
@@ -238,10 +241,10 @@ class JobRunner:
         return JobAnswer(host=self.host, exit_code=code, seconds=seconds, error=said, message=message)
 
     def _keep(self, records: Records, name: JobName, record: RunRecord) -> None:
-        """Store the run with the agent's own runs. A full disk does not make the job fail.
+        """Store the run with the agent's own runs. If the disk is full, the job does not fail.
 
-        A failed run is not recorded for the agent's schedule. Otherwise a fleet that starts backups and stops them at
-        once would prevent the agent's backups.
+        A failed run is not recorded for the agent's schedule. Otherwise, a fleet that starts backups and immediately
+        stops them would prevent the agent's backups.
         """
         before = jobs.drop_future_run(records.run(name), self.now())
         served = before.scheduled if before is not None else record.scheduled - timedelta(seconds=1)
@@ -278,7 +281,10 @@ async def _wait_for_exit(child: Child, reader: LogReader, beat: Callable[[JobPro
 
 
 async def _end(child: Child, reader: LogReader, beat: Callable[[JobProgress], None], patience: float) -> None:
-    """Stop the command, which gets that many seconds to undo its work. Further cancellations wait for its end."""
+    """Stop the command, which has that many seconds to undo its work.
+
+    Further cancellations wait until the command ends.
+    """
     child.stop()
     deadline, ending = time.monotonic() + patience, asyncio.ensure_future(_wait_for_exit(child, reader, beat))
     while not ending.done():

@@ -1,4 +1,4 @@
-"""Commands of an operator to a fleet: apply its jobs, run, pause, resume or cancel jobs, and read the history."""
+"""An operator's commands to a fleet: apply its jobs, run, pause, resume or cancel jobs, and read the history."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from zsnapdb.planning.fleet.schedule_plan import (
 
 _NAME = "operator"
 _LOOKED_AT = 10_000
-"""Number of newest runs that are searched for selected runs."""
+"""How many of the newest runs are searched for selected runs."""
 _SECONDS = 900.0
 """Time limit in seconds for an operator's command, without the jobs that it waits for."""
 T = TypeVar("T")
@@ -64,7 +64,7 @@ def _ask(
 
 
 def plan(settings: FleetJobsSettings, waves: int | None) -> FleetPlan:
-    """Return the differences between settings and engine.
+    """Return the differences between the settings and the engine's state.
 
     If `waves` is given, return only the differences of the first waves.
 
@@ -75,7 +75,7 @@ def plan(settings: FleetJobsSettings, waves: int | None) -> FleetPlan:
 
 
 def apply(settings: FleetJobsSettings, waves: int | None, tell: Callable[[str], None]) -> FleetPlan:
-    """Make the engine's schedules and limits equal to the settings, one by one. Return the changes."""
+    """Change the engine's schedules and limits one by one, until they match the settings. Return the changes."""
     _check(settings)
 
     async def applied(engine: FleetEngine) -> FleetPlan:
@@ -122,7 +122,9 @@ async def _make(engine: FleetEngine, change: FleetChange) -> None:
 def run(
     settings: FleetJobsSettings, verb: FleetVerb, filters: Sequence[JobFilter], tell: Callable[[JobRun], None] | None
 ) -> tuple[JobRun, ...]:
-    """Start the verb now on each selected instance. If `tell` is given, return after all runs have ended.
+    """Start a job with this verb on each selected instance now.
+
+    If `tell` is given, return only after all runs have ended.
 
     `tell` is called with a run whenever the run's state or message has changed.
 
@@ -156,12 +158,12 @@ async def _wait_for_run(engine: FleetEngine, workflow_id: str, tell: Callable[[J
 
 
 def pause(settings: FleetJobsSettings, filters: Sequence[JobFilter], reason: str) -> tuple[PausedJob, ...]:
-    """Pause the selected schedules. Return those that were not paused before."""
+    """Pause the selected schedules. Return the schedules that were not paused before."""
     return _ask(settings, "pausing", lambda engine: _paused(engine, settings, filters, reason, is_wanted=True))
 
 
 def resume(settings: FleetJobsSettings, filters: Sequence[JobFilter], reason: str) -> tuple[PausedJob, ...]:
-    """Resume the selected schedules. Return those that were paused before."""
+    """Resume the selected schedules. Return the schedules that were paused before."""
     return _ask(settings, "resuming", lambda engine: _paused(engine, settings, filters, reason, is_wanted=False))
 
 
@@ -179,11 +181,11 @@ async def _paused(
 
 
 def cancel(settings: FleetJobsSettings, filters: Sequence[JobFilter]) -> tuple[JobRun, ...]:
-    """Ask the selected running jobs to end, and return them. Their hosts stop them within seconds."""
+    """Request that the selected running jobs end, and return these jobs. Their hosts stop them within seconds."""
 
     async def cancelled(engine: FleetEngine) -> tuple[JobRun, ...]:
         meant = await _runs(engine, settings, filters, _LOOKED_AT, only_running=True)
-        # If one run has just ended, the others must still be cancelled.
+        # Even if one run has just ended, the other runs must still be cancelled.
         asked = await each(meant, lambda one: engine.cancel(one.workflow_id))
         return tuple(one for one, runs in zip(meant, asked, strict=True) if runs)
 
@@ -191,7 +193,10 @@ def cancel(settings: FleetJobsSettings, filters: Sequence[JobFilter]) -> tuple[J
 
 
 def history(settings: FleetJobsSettings, filters: Sequence[JobFilter], most: int) -> tuple[JobRun, ...]:
-    """Return the newest selected runs, newest first, with their hosts and results. `most` limits their number."""
+    """Return the newest selected runs, newest first, with their hosts and results.
+
+    `most` is the maximum number of runs.
+    """
 
     async def told(engine: FleetEngine) -> tuple[JobRun, ...]:
         return tuple(await each(await _runs(engine, settings, filters, most, only_running=False), engine.told))

@@ -25,7 +25,7 @@ from zsnapdb.fleet.worker import control_worker, pause, stop_by_signals, until_s
 from zsnapdb.planning.fleet.jobs import CONTROL
 
 _PATIENCE = 60.0
-"""Seconds that the engine gets for its start, and later for its stop."""
+"""Seconds within which the engine must start, and later stop."""
 _LOOK = 0.5
 _SMALL = (
     "history.cacheSizeBasedLimit=true",
@@ -39,7 +39,7 @@ _SMALL = (
 """Settings that save memory.
 
 The caches of the engine are limited by bytes instead of workflows (a schedule is also a workflow). A queue has one
-partition instead of four: only thousands of jobs per second need four.
+partition instead of four, because only thousands of jobs per second need four.
 """
 LESS_MEMORY = {"GOGC": "50", "GOMEMLIMIT": "512MiB"}
 """Default environment of the engine. With it, the engine returns memory earlier (https://go.dev/doc/gc-guide)."""
@@ -79,7 +79,7 @@ class TrialFleet:
 def program(named: Path | None) -> Path:
     """Return the program `temporal`: the named one, the one in PATH, or the one next to this Python.
 
-    Raises ConfigError if there is none.
+    Raises ConfigError if none of these exists.
     """
     beside = Path(sys.executable).with_name("temporal")
     found = named or shutil.which("temporal") or (beside if beside.exists() else None)
@@ -96,7 +96,7 @@ def serve(
     """Run the trial until SIGTERM or Ctrl-C. If the jobs file is missing, it is created.
 
     Raises CommandError if the engine does not start, or if it ends. If a server already listens on the port, the trial
-    is refused: another account may have started it, and root would run its commands.
+    is refused. Another account may have started that server, and root would run the server's commands.
     """
     _require_free(trial.port)
     trial.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -138,7 +138,7 @@ def _engine(trial: TrialFleet, temporal: Path) -> Iterator[subprocess.Popen[byte
     try:
         yield process
     finally:
-        # A second Ctrl-C must not leave a running engine behind.
+        # A second Ctrl-C must not leave the engine running.
         with _undisturbed():
             process.terminate()
             try:
@@ -193,7 +193,7 @@ def _require_alive(trial: TrialFleet, process: subprocess.Popen[bytes]) -> None:
 async def _stop_after(process: subprocess.Popen[bytes], stop: asyncio.Event) -> None:
     """Set the stop when the engine has ended.
 
-    So the worker requests no jobs from another server that takes over the port.
+    The worker then requests no jobs from another server that takes over the port.
     """
     while process.poll() is None:
         await asyncio.sleep(_LOOK)

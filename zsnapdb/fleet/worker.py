@@ -1,4 +1,4 @@
-"""Workers of a fleet: the worker of a host carries out its jobs, and control runs the workflows next to the engine.
+"""Workers of a fleet: a host's worker runs the host's jobs, and control runs the workflows next to the engine.
 
 Control connects to no host, and no host connects to it.
 """
@@ -76,12 +76,12 @@ def _error(text: str, kind: JobVerdict, attempt: int, answer: JobAnswer | None =
         type=kind.value,
         non_retryable=is_final(kind, attempt),
         next_retry_delay=_ELSEWHERE if kind is JobVerdict.ELSEWHERE else None,
-        category=ApplicationErrorCategory.BENIGN,  # otherwise the client logs a traceback for a normal refusal
+        category=ApplicationErrorCategory.BENIGN,  # otherwise the client library logs a traceback for a normal refusal
     )
 
 
 _AGAIN = 10.0
-"""Seconds until an unreachable engine is tried again."""
+"""Seconds until the connection to an unreachable engine is tried again."""
 _THROTTLE = timedelta(seconds=2)
 """Maximum delay of a progress report. The engine's answer to a report says whether the job is cancelled."""
 
@@ -123,7 +123,10 @@ def workers(client: Client, runner: JobRunner, own: WorkerSettings, identity: st
 
 
 def serve(own: WorkerSettings, runner: JobRunner, tell: Callable[[str], None], ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT. Running commands are stopped. All have ended when the function returns."""
+    """Serve until SIGTERM or SIGINT, which stop running commands.
+
+    When this function returns, all commands have ended.
+    """
     identity = identity_of(own.host, machine())
     begins = f"{own.host} takes jobs of {own.server}: {', '.join(queue.name for queue in queues(own))}"
 
@@ -143,7 +146,7 @@ async def serve_until_stopped(
 ) -> None:
     """Run workers until SIGTERM or SIGINT.
 
-    `words` are the message at the start, and the name of the workers in a refusal.
+    `words` are the message that is printed at the start, and the name of the workers in a refusal.
     """
     stop = stop_by_signals()
     ready()
@@ -168,7 +171,7 @@ def stop_by_signals() -> asyncio.Event:
 
 
 async def until_stopped(running: list[Worker], stop: asyncio.Event) -> None:
-    """Run the workers until the stop is set or a worker fails. On return, all workers have ended.
+    """Run the workers until the stop is set or a worker fails. When this function returns, all workers have ended.
 
     Raises RuntimeError if a worker failed.
     """
@@ -178,7 +181,7 @@ async def until_stopped(running: list[Worker], stop: asyncio.Event) -> None:
         await asyncio.wait({*tasks, stopped}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         stopped.cancel()
-        # A worker that is still connecting ignores a shutdown.
+        # A worker that is still connecting ignores a shutdown request.
         for worker, task in zip(running, tasks, strict=True):
             if not worker.is_running:
                 task.cancel()
@@ -238,8 +241,8 @@ def machines(identities: Sequence[str]) -> list[str]:
 
 
 def workflow_runner() -> SandboxedWorkflowRunner:
-    """Return the runner of workflows. It prevents actions that could differ when the history is replayed."""
-    # Modules of zsnapdb are loaded once, not for each workflow, because workflows use only pure code of them.
+    """Return the runner of workflows. The runner prevents actions that could differ when the history is replayed."""
+    # Modules of zsnapdb are loaded only once instead of for each workflow, because workflows use only their pure code.
     return SandboxedWorkflowRunner(restrictions=SandboxRestrictions.default.with_passthrough_modules("zsnapdb"))
 
 

@@ -1,7 +1,7 @@
 """The workflows of a fleet: a job, and the slots of a bucket. They run in `zsnapdb fleet control`, not on the hosts.
 
-Pure functions of `planning/fleet` make their decisions, so that a history can be replayed. The histories do not grow
-without limit: a job has a bounded number of attempts and waits, and slots continue as a new run.
+Pure functions in `planning/fleet` make the decisions of workflows, so that a history can be replayed. The histories do
+not grow without limit: a job has a bounded number of attempts and waits, and slots continue as a new run.
 """
 
 from __future__ import annotations
@@ -33,9 +33,12 @@ _ASKED = timedelta(seconds=30)
 _ASK_AGAIN = timedelta(minutes=10)
 _FIRST_PAUSE, _LONGEST_PAUSE = 60.0, 900.0
 _WAITED_FOR_MACHINE = 12
-"""Number of checks of a host with two machines after which its job fails."""
+"""Number of checks after which a job fails if its host still has two machines."""
 _UNTAKEN = timedelta(minutes=3)
-"""The time for which a job with a slot waits for its host. Hosts that are off must not occupy a bucket's slots."""
+"""The time for which a job with a slot waits for its host.
+
+A host that is off must not occupy a bucket's slot for longer.
+"""
 _LOOK_AT_HOLDERS = timedelta(seconds=30)
 _MOST_EVENTS = 4000
 """Number of events after which the workflow of slots continues as a new run with a new history."""
@@ -67,7 +70,10 @@ class JobWorkflow:
         return await self._until_done(job, request)
 
     async def _until_done(self, job: jobs.FleetJob, request: jobs.JobRequest) -> jobs.JobAnswer:
-        """Let a host run the job, with a slot of its bucket. While no host takes the job, the slot is released."""
+        """Let a host run the job, with a slot of its bucket.
+
+        If no host takes the job, the slot is released until the next attempt.
+        """
         ends, seconds = workflow.now() + timedelta(seconds=job.timeout), _FIRST_PAUSE
         while (left := ends - workflow.now()) > timedelta():
             await _outside_windows(job)
@@ -80,7 +86,7 @@ class JobWorkflow:
                 if not _was_not_taken(error):
                     raise
             finally:
-                # The cancellation that led here must not interrupt the release.
+                # The cancellation that ended the job must not also interrupt the release of the slot.
                 await asyncio.shield(_release(job))
                 self._is_granted = False
             workflow.set_current_details(f"no host of queue {job.queue} takes it now")
@@ -143,7 +149,7 @@ async def _start_slots(job: jobs.FleetJob) -> None:
 
 
 async def _outside_windows(job: jobs.FleetJob) -> None:
-    """Wait until no window prevents the start of the job."""
+    """Wait until no maintenance window prevents the start of the job."""
     while (until := closed_until(job.windows, workflow.now())) is not None:
         workflow.set_current_details(f"waits for the end of a window at {until:%Y-%m-%d %H:%M} UTC")
         await asyncio.sleep((until - workflow.now()).total_seconds())
@@ -152,7 +158,8 @@ async def _outside_windows(job: jobs.FleetJob) -> None:
 async def _one_machine(host: str) -> None:
     """Wait until at most one machine serves this host. Raises ApplicationError if two machines continue to serve it.
 
-    A machine that replaced another causes no error, because the engine forgets the old machine after minutes.
+    If a machine replaced another machine, this raises no error, because the engine forgets the old machine after
+    minutes.
     """
     seconds = _FIRST_PAUSE
     for _ in range(_WAITED_FOR_MACHINE):
@@ -168,7 +175,7 @@ async def _one_machine(host: str) -> None:
 
 
 def _was_not_taken(error: ActivityError) -> bool:
-    """Return whether no host started the job: no host asked for work, or the hosts that asked could not run the job."""
+    """Return whether no host started the job. Either no host requested jobs, or the hosts that did could not run it."""
     cause = error.cause
     if isinstance(cause, ApplicationError):
         return cause.type == JobVerdict.ELSEWHERE.value
@@ -195,7 +202,9 @@ async def _on_host(job: jobs.FleetJob, request: jobs.JobRequest, longest: timede
 
 @workflow.defn(name=jobs.SLOTS)
 class SlotsWorkflow:
-    """The slots of a bucket: at most `limit` holders at once, over all hosts, in the order of their requests.
+    """The slots of a bucket.
+
+    At most `limit` runs hold a slot at a time, on all hosts together, in the order of their requests.
 
     The workflow survives restarts of the engine and control, and the end of every holder. Regular checks find holders
     that ended without a release.
@@ -209,10 +218,10 @@ class SlotsWorkflow:
 
     @workflow.signal
     def acquire(self, workflow_id: str) -> None:
-        """Let the run wait for a slot. If the run already has a slot, the run is informed again."""
+        """Add the run to the waiting runs. If it already has a slot, it is informed again."""
         state = self._state
         if workflow_id in state.holders:
-            # The first answer may have been lost.
+            # The first message to the run may have been lost.
             self._change(holders=tuple(one for one in state.holders if one != workflow_id))
             self._change(waiting=(workflow_id, *state.waiting))
         elif workflow_id not in state.waiting:
@@ -228,7 +237,7 @@ class SlotsWorkflow:
 
     @workflow.signal
     def resize(self, limit: int) -> None:
-        """Change the limit. A run that holds a slot keeps it."""
+        """Change the limit. A run that holds a slot keeps the slot."""
         self._change(limit=max(1, min(1000, limit)))
         workflow.upsert_memo({LIMIT: self._state.limit})
 
@@ -248,7 +257,7 @@ class SlotsWorkflow:
         workflow.upsert_memo({LIMIT: self._state.limit})
         while not self._is_closed:
             await self._grant()
-            # A new run would not know that the slots were closed.
+            # If the slots were closed, no new run may start, because it would not know this.
             if _is_long() and not self._is_closed:
                 workflow.continue_as_new(self._state)
             try:

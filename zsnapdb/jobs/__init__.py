@@ -1,1 +1,1 @@
-"""Use cases, one file each: observe, plan, execute that plan."""
+"""The jobs of zsnapdb, in one file each. A job observes the system, makes a plan, and executes that plan."""

@@ -27,7 +27,7 @@ CloneName = Annotated[str, Field(description="The name of a clone, as list_clone
 
 
 def server_of(tools: Toolbox) -> MCPServer[Any]:
-    """Return the server of these tools. It has no other function."""
+    """Return a server that offers only these tools."""
     server: MCPServer[Any] = MCPServer(
         "zsnapdb", version=__version__, instructions=_INSTRUCTIONS, log_level="WARNING", subscriptions=False
     )
@@ -76,7 +76,8 @@ def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
         """Make a clone: a server of its own with a copy of an instance's data. It can take minutes."""
         return _run_tool(lambda: tools.create(instance, name, **options))
 
-    # The protocol has no `**options`, so each option is a parameter of the tool. An AI agent sends no heartbeats.
+    # The protocol does not support `**options`, so each option is a parameter of the tool. An AI agent sends no
+    # heartbeats.
     hints = get_type_hints(CloneOptions, include_extras=True)
     own = [one for one in signature(create_clone, eval_str=True).parameters.values() if one.name != "options"]
     own += [
@@ -104,7 +105,7 @@ def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
 
 
 def _run_tool(work: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
-    """Do the work. Raises ToolError with the text and hint of an error."""
+    """Run the function. If it raises an error, raise ToolError with the error's text and hint."""
     try:
         return dict(work())
     except ZsnapdbError as error:

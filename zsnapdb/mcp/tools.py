@@ -1,4 +1,7 @@
-"""The tools, independent of the protocol: one token's clones, their logins while this process runs, and queries."""
+"""The tools, independent of the protocol.
+
+They use one token's clones, query them, and keep their logins while this process runs.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ class ToolRights:
     """The rights that the person gave the AI agent: to change data, and to see logins.
 
     `ttl` is the lease of the agent's clones. `host` is the host of the clones' servers (None: the host that the service
-    reports). `tls` is the encryption of connections to these servers.
+    reports). `tls` contains the TLS settings of connections to these servers.
     """
 
     writes: bool = False
@@ -68,13 +71,14 @@ class Toolbox:
         return {"instances": [one.model_dump() for one in self.api.instances()]}
 
     def clones(self) -> Mapping[str, Any]:
-        """Return the clones that the token can see, and for each whether this session can query it."""
+        """Return the clones that the token can see, and whether this session can query each of them."""
         return {"clones": [self._listed(one) for one in self.api.clones()]}
 
     def create(self, instance: str, name: str | None = None, **options: Unpack[CloneOptions]) -> Mapping[str, Any]:
         """Create a clone and keep its login.
 
-        A generated name is stored before the request is sent, so that `end` destroys the clone in any case.
+        A generated name is stored before the request is sent, so that `end` destroys the clone even if the answer is
+        lost.
         """
         chosen = f"mcp-{secrets.token_hex(4)}" if name is None else _name(name)
         if name is None:
@@ -90,7 +94,10 @@ class Toolbox:
         return {"done": "reset", "name": name}
 
     def destroy(self, name: str) -> Mapping[str, Any]:
-        """Destroy a clone. An unknown clone is an error, because an AI agent may have chosen the wrong name."""
+        """Destroy a clone.
+
+        Raises an error if the clone is unknown, because the AI agent may have chosen the wrong name.
+        """
         self.api.destroy(self.api.get(self._meant(name)))
         self._forget(name)
         return {"done": "destroyed", "name": name}
@@ -128,7 +135,7 @@ class Toolbox:
         return left
 
     def _meant(self, name: str) -> ReachableClone | str:
-        """Return the clone that this session created under the name, otherwise the name.
+        """Return the id of the clone that this session created under the name. Without such a clone, return the name.
 
         Another session may have destroyed that clone, and a later clone may have its name.
         """
@@ -165,9 +172,9 @@ class Toolbox:
 
 
 def client_of(authority: Path | None) -> Client:
-    """Return the client of the service, from ZSNAPDB_URL and ZSNAPDB_TOKEN.
+    """Return a client of the service, with the values of ZSNAPDB_URL and ZSNAPDB_TOKEN.
 
-    Raises ConfigError, whose text does not contain the token.
+    Raises ConfigError if a value is missing or invalid. The error's text does not contain the token.
     """
     try:
         return Client(ca_file=authority)

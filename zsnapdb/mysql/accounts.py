@@ -1,4 +1,4 @@
-"""Accounts that zsnapdb creates on its own copies, the privileges of accounts, and client connections to a server."""
+"""Accounts that zsnapdb creates on its own copies of a server, account privileges, and a server's clients."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequ
 def make_users(
     session: Session, user: str, hosts: Sequence[str], password: SecretStr, rights: AccountRights, flavour: Flavour
 ) -> None:
-    """Recreate the account of a clone's users with these privileges. The binlog does not record this."""
+    """Recreate the account of a clone's users with these privileges. The statements are not written to the binlog."""
     stop_logging(session)
     shown = global_variables(session, ("partial_revokes",))
     known = {str(row[0]).upper() for row in session.query("SHOW PRIVILEGES")}
     for host in hosts:
         account = f"'{user}'@'{host}'"
         session.query(f"DROP USER IF EXISTS {account}")
-        # The driver takes a single % for a parameter.
+        # The driver reads a single % as the start of a parameter.
         session.query(f"CREATE USER {account.replace('%', '%%')} IDENTIFIED BY %s", (password.get_secret_value(),))
         is_name = shown.get("partial_revokes") == "ON"
         for statement in grants(rights, account, flavour, known, patterns_are_names=is_name):
@@ -62,14 +62,17 @@ def unlocked_accounts(session: Session, flavour: Flavour) -> tuple[str, ...]:
 
 
 def make_reader(session: Session, user: str, password: SecretStr) -> None:
-    """Create an account that can only read, but read everything. It has no FILE, EXECUTE or temporary tables."""
+    """Create an account that can read all data but change none. It lacks FILE, EXECUTE and CREATE TEMPORARY TABLES."""
     session.query(f"CREATE USER {user}@localhost IDENTIFIED BY %s", (password.get_secret_value(),))
     session.query(f"GRANT SELECT, SHOW VIEW ON *.* TO {user}@localhost")
     refuse_writes_of_users(session)
 
 
 def make_replicator(session: Session, user: str, password: SecretStr) -> None:
-    """Create the account of a replica, for this host only. The binlog does not record this."""
+    """Create a replica's account, which can log in from this host only.
+
+    The statements are not written to the binlog.
+    """
     stop_logging(session)
     for host in ("localhost", "127.0.0.1"):
         session.query(f"CREATE USER '{user}'@'{host}' IDENTIFIED BY %s", (password.get_secret_value(),))
@@ -79,8 +82,8 @@ def make_replicator(session: Session, user: str, password: SecretStr) -> None:
 def read_only_transaction(session: Session, flavour: Flavour) -> None:
     """Make the session read-only, with one consistent view of the data."""
     if family(flavour).limits_statements:
-        # If the client has disconnected, its statement ends with the clone. The site's default limit must not end it
-        # earlier.
+        # If the client disconnects, its statement runs until the clone ends. The server's configured time limit must
+        # not end the statement earlier.
         session.query("SET SESSION max_statement_time = 0")
     session.query("SET SESSION TRANSACTION READ ONLY")
     session.query("START TRANSACTION READ ONLY")
@@ -99,7 +102,7 @@ _NO_ROLE = ("", "NONE")
 def account_privileges(session: Session) -> frozenset[str] | None:
     """Return the account's static and dynamic privileges on `*.*`, in upper case.
 
-    None if a role is active: no table that every account can read lists a role's privileges (refman 8.4, "The
+    None if a role is active. No table that every account can read lists a role's privileges (refman 8.4, "The
     INFORMATION_SCHEMA USER_PRIVILEGES Table"; MariaDB manual, "Information Schema USER_PRIVILEGES Table").
     """
     if _has_role(session):
@@ -144,7 +147,7 @@ def _has_role(session: Session) -> bool:
 
 
 def routine_of_another(session: Session) -> str | None:
-    """Return a routine that runs with its definer's privileges; None if there is none.
+    """Return a routine that runs with the privileges of another account, its definer; None if no such routine exists.
 
     Callers of the routine can do everything that the definer can (refman 8.4, "Stored Object Access Control").
     """
@@ -160,19 +163,19 @@ _OTHERS = (
     " AND user NOT IN ('system user', 'event_scheduler', 'unauthenticated user')"
 )
 _ENDING_SECONDS = 3.0
-"""Seconds that killed sessions get to roll back."""
+"""Seconds within which killed sessions must roll back."""
 
 
 @dataclass(frozen=True)
 class ServerUse:
-    """The number of other clients now, and the number of connections since the server was started."""
+    """The current number of other clients, and the number of connections since the server was started."""
 
     clients: int
     connections: int
 
 
 def server_use(session: Session) -> ServerUse:
-    """Return the numbers of clients and connections, without the server's own threads."""
+    """Return the numbers of clients and connections. The server's own threads are not counted."""
     clients = int(session.value(f"SELECT COUNT(*) {_OTHERS}"))
     ((_, connections),) = session.query("SHOW GLOBAL STATUS LIKE 'Connections'")
     return ServerUse(clients, int(connections))
@@ -181,7 +184,7 @@ def server_use(session: Session) -> ServerUse:
 def end_others(session: Session, user: str | None = None) -> None:
     """End the sessions of all other clients, or of one user. The server rolls back their uncommitted changes.
 
-    Raise ServerError if a session has not ended after 3 s.
+    Raises ServerError if a session has not ended after 3 s.
     """
     query, values = (f"SELECT id {_OTHERS}", ()) if user is None else (f"SELECT id {_OTHERS} AND user = %s", (user,))
     deadline = time.monotonic() + _ENDING_SECONDS

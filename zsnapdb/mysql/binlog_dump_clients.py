@@ -1,7 +1,7 @@
-"""Current readers of a server's binlogs, and the reasons why the account may not see all of them.
+"""The current readers of a server's binlogs, and the reasons why the account may not see all readers.
 
-zsnapdb itself is not such a reader, because its archiver reads the binlog files. Accounts, hosts and UUIDs are
-untrusted: control characters in them are replaced, and no decision depends on them.
+zsnapdb itself is not one of these readers, because its archiver reads the binlog files directly. Accounts, hosts and
+UUIDs are untrusted. So their control characters are replaced, and no decision depends on them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _LISTS = ("SHOW REPLICAS", "SHOW REPLICA HOSTS", "SHOW SLAVE HOSTS")
 """Statements that list registered replicas: in MySQL, in MariaDB from 10.5.1 on, and in older servers of both."""
 
 _COUNTERS = ("Rpl_semi_sync_source_clients", "Rpl_semi_sync_master_clients", "Slaves_connected")
-"""Counters of connected semi-synchronous replicas, or of MariaDB's replicas. Every account can read them."""
+"""Counters of connected semi-synchronous replicas, or of MariaDB's replicas. Every account can read these counters."""
 
 
 def observe_readers(session: Session) -> ObservedReaders:
     """Return the current readers of the server's binlogs that the account can see. Change nothing on the server.
 
-    Raise ServerError if the server does not answer.
+    Raises ServerError if the server does not answer.
     """
     hidden = _hides_connections(session)
     reading = tuple(f"{_name(one.user)}@{_host(one.host)}" for one in connections(session))
@@ -63,7 +63,7 @@ def executed_gtids(session: Session) -> str:
 
 @dataclass(frozen=True)
 class ReplicaIdentity:
-    """Identity under which a replica registers on its source. MariaDB has no `server_uuid`."""
+    """The identity with which a replica registers on its source. MariaDB has no `server_uuid`."""
 
     server_id: int
     server_uuid: str | None
@@ -71,7 +71,7 @@ class ReplicaIdentity:
 
 
 def identity(session: Session) -> ReplicaIdentity:
-    """Return the identity of the session's server."""
+    """Return the identity of the server to which the session is connected."""
     found = global_variables(session, ("server_id", "server_uuid", "port", "report_port"))
     port = _number(found.get("report_port")) or _number(found.get("port"))
     return ReplicaIdentity(int(found["server_id"]), found.get("server_uuid"), port)
@@ -107,7 +107,7 @@ def _hides_connections(session: Session) -> str:
 
 
 def _registered(session: Session, *, is_needed: bool) -> tuple[tuple[RegisteredReplica, ...], tuple[str, ...]]:
-    """Return the registered replicas, and the reasons why some are not visible.
+    """Return the registered replicas, and the reasons why some replicas are not visible.
 
     To list replicas, an account needs REPLICATION SLAVE, in MariaDB REPLICATION MASTER ADMIN (refman 8.4, "SHOW
     REPLICAS"; MariaDB manual, "SHOW REPLICA HOSTS").
@@ -125,9 +125,9 @@ def _registered(session: Session, *, is_needed: bool) -> tuple[tuple[RegisteredR
 
 
 def _by_uuid(session: Session) -> tuple[RegisteredReplica, ...]:
-    """Return the replicas whose UUID is in the performance schema: a MySQL replica sets it as a user variable.
+    """Return the replicas whose UUID is in the performance schema. A MySQL replica sets its UUID as a user variable.
 
-    Empty on MariaDB, and if the performance schema is off.
+    The result is empty on MariaDB, and if the performance schema is off.
     """
     try:
         rows = session.query(
@@ -151,7 +151,7 @@ def _replica(row: dict[str, Any]) -> RegisteredReplica:
 
 
 def _status(session: Session) -> dict[str, str]:
-    """Return the server's counters of readers, by lower-case name. Only running plugins have counters."""
+    """Return the server's counters of binlog readers, by lower-case name. Only running plugins have counters."""
     names = ", ".join(f"'{name}'" for name in (*_COUNTERS, "wsrep_cluster_size"))
     rows = session.query(f"SHOW GLOBAL STATUS WHERE variable_name IN ({names})")
     return {str(name).lower(): str(value) for name, value in rows}

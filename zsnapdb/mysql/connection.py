@@ -1,4 +1,4 @@
-"""PyMySQL connections, and queries to the library itself. Only this module uses PyMySQL.
+"""Connections with PyMySQL. Only this module uses the library PyMySQL.
 
 Import this module only to connect, because loading the library takes longer than many commands run.
 """
@@ -27,7 +27,7 @@ else:
     _PlainConnection = pymysql.Connection
 
 _READABLE_PLUGINS = {b"mysql_clear_password", b"dialog", b"mysql_old_password"}
-"""Plugins that send the password itself or an equivalent (refman 8.4, "Authentication Plugins")."""
+"""Authentication plugins that send the password itself or an equivalent (refman 8.4, "Authentication Plugins")."""
 _CREDENTIALS = struct.Struct("3i")
 """struct ucred: pid, uid, gid (unix(7), SO_PEERCRED)."""
 _UNREACHABLE = 2003
@@ -75,9 +75,9 @@ class _TimedConnection(_PlainConnection):
 
     @contextlib.contextmanager
     def exchange(self) -> Iterator[None]:
-        """Apply the time and size limit of one answer to everything that the block sends and reads.
+        """Apply one answer's time limit and size limit to everything that the block sends and reads.
 
-        Malformed packets, which make the library's parser fail, also raise OperationalError.
+        Raises OperationalError, even for malformed packets, on which the library's parser fails with other errors.
         """
         try:
             with within(self._answer_seconds, most_bytes=_MOST_BYTES):
@@ -91,7 +91,7 @@ class _TimedConnection(_PlainConnection):
             ) from error
 
     def _force_close(self) -> None:
-        """Close the connection immediately, and end an answer in progress, so that no code reads the rest."""
+        """Close the connection immediately. End an answer in progress, so that no code reads the rest of the answer."""
         broken = self._result
         if broken is not None:
             broken.unbuffered_active, broken.connection = False, None
@@ -105,7 +105,7 @@ class _TimedConnection(_PlainConnection):
 
 
 class Connection(_TimedConnection):
-    """A connection that sends no account data until the connection is protected as the address requires."""
+    """A connection that sends no account data until the connection is protected as the server's address requires."""
 
     Failure: ClassVar[type[pymysql.MySQLError]] = pymysql.MySQLError
     """Base class of the library's errors."""
@@ -130,9 +130,9 @@ class Connection(_TimedConnection):
         )
 
     def peer(self) -> int | None:
-        """Return the process at the other end of a Unix socket; None with TCP, or if it is not visible.
+        """Return the process at the other end of a Unix socket; None with TCP, or if the process is not visible.
 
-        The kernel returns the process id in our PID namespace, or 0 if the process is not in our namespace (unix(7),
+        The kernel returns the process id in this PID namespace, or 0 if the process is in another namespace (unix(7),
         SO_PEERCRED).
         """
         line: socket.socket | None = self._sock
@@ -150,7 +150,7 @@ class Connection(_TimedConnection):
         return self.cursor(pymysql.cursors.SSCursor)
 
     def read_times_as_text(self) -> None:
-        """Make this connection return times as text with all digits, as the server writes them."""
+        """Make this connection return times as the server's text, with all fractional digits."""
         for kind in (FIELD_TYPE.TIME, FIELD_TYPE.DATETIME, FIELD_TYPE.TIMESTAMP):
             self.decoders.pop(kind, None)
 
@@ -178,7 +178,10 @@ class Connection(_TimedConnection):
             )
 
     def _request_authentication(self) -> None:
-        """Log in. Raise OperationalError before sending anything if the server lacks required TLS."""
+        """Log in.
+
+        If the address requires TLS and the server has none, raises OperationalError before anything is sent.
+        """
         if self.ssl and not self.server_capabilities & CLIENT.SSL:
             if self._address.tls.mode_to(self._address.host) is TlsMode.REQUIRED:
                 raise pymysql.OperationalError(NO_TLS, "TLS is required, and the server does not offer it")
@@ -195,7 +198,7 @@ class Connection(_TimedConnection):
 def greeting(address: Address, *, timeout: float = 10.0) -> str:
     """Return the version that a server sends before the login. Raise ServerError if the server is unreachable.
 
-    The login is expected to fail. The login uses a name that no account has, so no account is locked for wrong
+    The login is expected to fail. It uses a name that no account has, so no account is locked because of wrong
     passwords.
     """
     connection = _TimedConnection(

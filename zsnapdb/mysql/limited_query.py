@@ -1,4 +1,4 @@
-"""One statement with a limited result: number of rows, characters, and time."""
+"""One statement whose result is limited in rows, characters and time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BATCH = 20
 
 @dataclass(frozen=True)
 class QueryLimits:
-    """Limits of a result: rows, characters per value, characters of all values, seconds."""
+    """The limits of a result: rows, characters per value, characters of all values, and seconds."""
 
     rows: int = 200
     cell: int = 2000
@@ -30,7 +30,7 @@ class QueryLimits:
 
 @dataclass(frozen=True)
 class LimitedRows:
-    """Rows of a result. `left_out` describes the omitted rows and characters, if there are any."""
+    """The rows of a result. `left_out` describes the omitted rows and characters ("": none)."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -43,7 +43,7 @@ def limited_rows(
     """Run one statement in its own session and return its rows.
 
     Without `writes`, session and transaction are read-only. The server ends a statement that takes too long; if the
-    server cannot do this, the session is closed. Only a few rows are in memory at a time. Raise ServerError if the
+    server cannot do this, the session is closed. Only a few rows are in memory at a time. Raises ServerError if the
     statement fails.
     """
     with Session.open(address, password, read_timeout=limits.seconds + 5.0, of_users=True) as session:
@@ -54,7 +54,7 @@ def limited_rows(
             session.query(f"SET SESSION max_statement_time = {limits.seconds}")
         else:
             session.query(f"SET SESSION max_execution_time = {limits.seconds * 1000}")
-        # One row beyond the limit shows that there are more rows. A LIMIT in the statement takes precedence.
+        # One row beyond the limit shows that the result has more rows. A LIMIT in the statement takes precedence.
         session.query(f"SET SESSION sql_select_limit = {limits.rows + 1}")
         if database is not None:
             session.query(f"USE {quoted(database)}")

@@ -1,4 +1,4 @@
-"""Lock strategies and their registry.
+"""The strategies for locking a server, and their registry.
 
 A new strategy needs a class, a line in `_REGISTRY`, and a test.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Watchdog:
-    """Guard of a lock. It guards one lock at a time; meanwhile no other code may use `session`."""
+    """The guard of a lock. It guards one lock at a time, and during that time no other code may use `session`."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -31,7 +31,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def guarding(self, connection_id: int, seconds: float) -> Iterator[None]:
-        """Kill the connection if the block has not ended after `seconds`.
+        """Kill the locking connection if the block has not ended after `seconds`.
 
         After the block, the watchdog kills no connection.
         """
@@ -58,10 +58,11 @@ _INTERRUPTED = "(1317)"
 
 
 class Strategy:
-    """A way to lock a server. The lock is granted after the last statement of `acquire`.
+    """A way to lock a server. The server has granted the lock after the last statement of `acquire`.
 
-    `longest` and `kill` only matter for strategies that wait for statements. `longest`: if a statement has been running
-    for more than this many seconds, the lock is not tried. `kill`: statements that may be ended (never, select, all).
+    Only strategies that wait for statements use `longest` and `kill`. `longest`: if a statement has been running for
+    more than this many seconds, the lock is not tried. `kill`: the statements that the strategy may end (never, select,
+    all).
     """
 
     properties: LockProperties
@@ -73,12 +74,12 @@ class Strategy:
         self.kill = kill
 
     def prepare(self, session: Session) -> None:
-        """Do slow work before the lock is acquired. Raise LockNotGranted if the lock should not be tried now."""
+        """Do slow work before the lock is acquired. Raises LockNotGranted if the lock should not be tried now."""
 
     def given_up(self, session: Session, waited: float) -> str:  # noqa: ARG002 - for those that leave something
         """Use another connection to clean up after an attempt that waited `waited` seconds without getting the lock.
 
-        Return a text about remaining leftovers; empty if there are none.
+        Return a text about leftovers on the server; empty if nothing is left.
         """
         return ""
 
@@ -87,7 +88,8 @@ class Strategy:
 class LockTimeouts:
     """Time limits of a lock in seconds.
 
-    `deadline` is from the first statement to the release, `patience` from the first statement to the grant.
+    `deadline` limits the time from the first statement to the release, and `patience` the time from the first statement
+    until the lock is granted.
     """
 
     deadline: float
@@ -96,7 +98,7 @@ class LockTimeouts:
 
 @dataclass
 class HeldLock:
-    """A lock that must be released before `until` (monotonic seconds)."""
+    """A granted lock, which must be released before `until` (monotonic seconds)."""
 
     until: float
     held_ms: float = 0.0
@@ -107,20 +109,20 @@ class HeldLock:
 
 @contextmanager
 def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: LockTimeouts) -> Iterator[HeldLock]:
-    """Hold the lock during the block. Afterwards the lock was released, or its connection was closed.
+    """Hold the lock during the block. After the block, the lock is released or its connection is closed.
 
-    Three limits restrict the duration of the lock. Each statement waits only for the remaining time (lock_wait_timeout
-    has whole seconds, at least one). At the deadline the watchdog kills the connection through another connection. If
+    Three limits restrict how long the lock is held. Each statement waits only for the remaining time (lock_wait_timeout
+    has whole seconds, at least one). At the deadline, the watchdog kills the connection through another connection. If
     this process is frozen, the server ends the idle connection after wait_timeout. After the block, `held_ms` of the
     yielded HeldLock is the time in milliseconds from the first lock statement to the server's answer to the release.
 
-    Raise LockNotGranted if the lock could not be acquired, LockError if it was lost. The connection is never reopened,
-    so a successful release proves that the lock was never lost.
+    Raises LockNotGranted if the lock could not be acquired, and LockError if the lock was lost. The connection is never
+    reopened, so a successful release proves that the lock was never lost.
     """
     strategy.prepare(session)
     patience = _whole_seconds(min(terms.deadline, terms.patience))
     # A stopped or frozen client cannot keep the lock, because the server ends its idle connection. One statement sets
-    # this before the first lock statement: any later statement would prolong the lock.
+    # this timeout before the first lock statement, because any later statement would prolong the lock.
     session.query(f"SET SESSION wait_timeout = {math.ceil(terms.deadline) + 1}, SESSION lock_wait_timeout = {patience}")
     started = time.monotonic()
     try:
@@ -139,7 +141,8 @@ def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Loc
                 hint="the snapshot is discarded; run again",
             )
     except BaseException as error:
-        # The server drops the lock with the connection; a failed release would hide the first error.
+        # The server releases the lock when the connection closes. An error from an explicit release would hide the
+        # first error.
         session.close()
         if isinstance(error, LockNotGranted):
             raise LockNotGranted(
@@ -149,9 +152,9 @@ def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Loc
 
 
 def _left_behind(strategy: Strategy, watchdog: Watchdog, waited: float) -> str:
-    """Return a text about the leftovers of an attempt that was not granted, for the error message.
+    """Return a text for the error message, about the leftovers of a failed attempt on the server.
 
-    If this check fails, its error is added to the text.
+    If this check itself fails, its error is added to the text.
     """
     try:
         return strategy.given_up(watchdog.session, waited)
@@ -160,7 +163,7 @@ def _left_behind(strategy: Strategy, watchdog: Watchdog, waited: float) -> str:
 
 
 def _whole_seconds(left: float) -> int:
-    """Return the lock_wait_timeout for a statement that starts a little less than `left` seconds before the limit."""
+    """Return the lock_wait_timeout in seconds for a statement, if slightly less than `left` seconds remain."""
     return max(1, math.ceil(left) - 1)
 
 
@@ -209,19 +212,19 @@ _NO_SUCH_THREAD = "(1094)"
 
 
 class GlobalReadLock(Strategy):
-    """FLUSH TABLES WITH READ LOCK (refman 8.4). Needs RELOAD. Waits for every running statement, SELECTs too.
+    """FLUSH TABLES WITH READ LOCK (refman 8.4). Needs RELOAD. Waits for every running statement, including SELECT.
 
-    While the lock waits, new writers already wait for it. On MySQL, after an abandoned attempt, tables stay marked for
-    flush. Statements on these tables then wait until the blocking statement ends (observed on 9.7: 57 s behind a SELECT
-    after an attempt of 1 s). So the lock is not tried if a statement has already been running for `longest` seconds. If
-    a younger statement blocks the lock and `kill` (never, select, all) allows it, the strategy ends that statement;
-    otherwise it reports the statement.
+    While the lock waits, new writers already wait for the lock. On MySQL, tables stay marked for flush after an
+    abandoned attempt. Statements on these tables then wait until the blocking statement ends (observed on 9.7: 57 s
+    behind a SELECT after an attempt of 1 s). So the lock is not tried if a statement has already been running for
+    `longest` seconds. If a younger statement blocks the lock, the strategy ends that statement if `kill` (never,
+    select, all) allows this. Otherwise, it reports the statement.
     """
 
     properties = LockProperties(
         name="ftwrl", merit="", waits="every write", writers_wait=True, privileges=("RELOAD", "FLUSH_TABLES")
     )
-    # A first flush without lock shortens the flush with lock.
+    # A preceding flush without a lock shortens the flush with the lock.
     acquire = ("FLUSH NO_WRITE_TO_BINLOG TABLES", "FLUSH TABLES WITH READ LOCK")
     release = ("UNLOCK TABLES",)
 
@@ -245,8 +248,8 @@ class GlobalReadLock(Strategy):
             )
 
     def given_up(self, session: Session, waited: float) -> str:
-        # Only reading statements count: a write of that age may have waited for this very attempt. If a write blocked
-        # the lock, `prepare` detects it before the next attempt.
+        # Only reading statements count, because a write of that age may itself have waited for this attempt. If a write
+        # blocked the lock, `prepare` detects the write before the next attempt.
         waiting = [statement for statement in self._in_the_way(session, max(1.0, waited)) if statement.only_reads]
         killed = to_kill(waiting, self.kill)
         for statement in killed:
@@ -289,9 +292,12 @@ class InstanceLock(Strategy):
 
 
 class NoLock(Strategy):
-    """No lock, for servers on which all user tables and DDL are crash-safe; see planning/backup/lock_strategy.py.
+    """No lock.
 
-    A connection is still opened before the snapshot and checked after it, so that a restart of the server is noticed.
+    This suffices for servers on which all user tables and DDL are crash-safe (planning/backup/lock_strategy.py).
+
+    A connection is still opened before the snapshot and checked afterwards, so that a restart of the server is
+    detected.
     """
 
     properties = LockProperties(
@@ -306,7 +312,7 @@ class NoLock(Strategy):
 
 
 def _refusal(facts: ServerFacts) -> str | None:
-    """Return why the server would refuse the lock: delay_key_write = ALL (Percona Server manual, "Backup locks")."""
+    """Return why the server would refuse the lock (delay_key_write = ALL; Percona Server manual, "Backup locks")."""
     if facts.variables.get("delay_key_write", "").upper() != "ALL":
         return None
     return "LOCK TABLES FOR BACKUP is refused under delay_key_write = ALL: set it to ON or OFF"
@@ -315,7 +321,7 @@ def _refusal(facts: ServerFacts) -> str | None:
 class TableBackupLock(Strategy):
     """LOCK TABLES FOR BACKUP (Percona Server 8.4 manual, "Backup locks").
 
-    Needs BACKUP_ADMIN (8.0.13+) or RELOAD. Freezes neither InnoDB writes nor the position.
+    Needs BACKUP_ADMIN (8.0.13+) or RELOAD. This lock freezes neither InnoDB writes nor the position.
     """
 
     properties = LockProperties(
@@ -364,10 +370,10 @@ _REGISTRY: tuple[type[Strategy], ...] = (BackupStage, InstanceLock, NoLock, Tabl
 """The strategies in order of preference. The first strategy that suffices for a server is used."""
 
 STRATEGIES: tuple[LockProperties, ...] = tuple(kind.properties for kind in _REGISTRY)
-"""Properties of each strategy, in order of preference."""
+"""The properties of each strategy, in order of preference."""
 
 STATEMENTS: tuple[str, ...] = tuple(lock.statement for lock in STRATEGIES if lock.statement)
-"""Lock statements. `probe` tests which of them a server's parser knows."""
+"""Lock statements. `probe` tests which of these statements a server's parser understands."""
 
 
 def properties(name: str) -> LockProperties:
@@ -378,6 +384,6 @@ def properties(name: str) -> LockProperties:
 def strategy(name: str, *, longest: float, kill: str) -> Strategy:
     """Return the named strategy.
 
-    `longest` and `kill` are those of `Strategy`.
+    `longest` and `kill` have the same meaning as in `Strategy`.
     """
     return next(kind for kind in _REGISTRY if kind.properties.name == name)(longest, kill)

@@ -1,4 +1,4 @@
-"""Facts about a server and its capabilities, from queries to it. No decision depends on the major version."""
+"""Facts about a server and its capabilities, from queries to the server. No decision depends on the major version."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ _URN = "file://"
 def loaded_plugins(session: Session, variables: Mapping[str, str]) -> ServerPlugins:
     """Return the plugins of the server. Change nothing.
 
-    Plugins that the account cannot see are missing. To see them, it needs SELECT on tables of the schema `mysql`. A
-    name that would be invalid in an option file is skipped.
+    Plugins that the account cannot see are missing. To see all plugins, the account needs SELECT on tables of the
+    schema `mysql`. A name that would be invalid in an option file is skipped.
     """
     by_row = {str(name).lower() for (name,) in _rows_or_none(session, _ROWS)}
     made = [_plugin(row, by_row) for row in session.query(_PLUGINS)]
@@ -90,7 +90,7 @@ def _parse_plugin(
 
 
 def _rows_or_none(session: Session, sql: str) -> list[Row]:
-    """Return the rows; empty if the server lacks the table or the account cannot read it."""
+    """Return the rows of the table; empty if the server lacks the table or the account cannot read it."""
     try:
         return session.query(sql)
     except ServerError:
@@ -101,7 +101,7 @@ _POSITION = ("SHOW BINARY LOG STATUS", "SHOW BINLOG STATUS", "SHOW MASTER STATUS
 _CHANNELS = ("SHOW ALL SLAVES STATUS", "SHOW REPLICA STATUS", "SHOW SLAVE STATUS")
 _STOP = ("STOP REPLICA SQL_THREAD", "STOP SLAVE SQL_THREAD")
 _START = ("START REPLICA SQL_THREAD", "START SLAVE SQL_THREAD")
-"""Alternative statements in the order of attempts.
+"""Alternative statements, in the order in which they are tried.
 
 MariaDB's SHOW ALL SLAVES STATUS comes first, because MariaDB's other statements show only one connection.
 """
@@ -115,7 +115,7 @@ def lock_statements(session: Session) -> frozenset[str]:
 def dialect(session: Session) -> Dialect:
     """Return the statements that this server understands.
 
-    Raise ServerError if the server understands none of the alternatives.
+    Raises ServerError if the server understands none of the alternatives.
     """
     return Dialect(*(_first_understood(session, forms) for forms in (_POSITION, _CHANNELS, _STOP, _START)))
 
@@ -141,7 +141,7 @@ _FILTERS = (
     *("Replicate_Wild_Do_Table", "Replicate_Wild_Ignore_Table", "Replicate_Rewrite_DB"),
     *("Replicate_Do_Domain_Ids", "Replicate_Ignore_Domain_Ids", "Replicate_Ignore_Server_Ids"),
 )
-"""Columns of SHOW REPLICA STATUS (also under its older names) for filters that omit changes or rename schemas."""
+"""Columns of SHOW REPLICA STATUS, or of its older names, for filters that omit changes or rename schemas."""
 SYSTEM_SCHEMAS = ("mysql", "sys", "information_schema", "performance_schema")
 
 
@@ -175,7 +175,10 @@ def probe(session: Session) -> ServerFacts:
 
 
 def _binlog_filters(session: Session, forms: Dialect) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the schemas to which the binlog is restricted, and the omitted ones. MySQL has no variable for these."""
+    """Return the schemas to which the binlog is restricted, and the schemas that it omits.
+
+    MySQL has no variable for these.
+    """
     row = next(iter(session.records(forms.position)), {})
     logged, ignored = (str(row.get(name) or "") for name in ("Binlog_Do_DB", "Binlog_Ignore_DB"))
     return _split_list(logged), _split_list(ignored)
@@ -193,7 +196,7 @@ def flavour_and_dialect(session: Session) -> tuple[Flavour, Dialect]:
 def refresh_facts(session: Session, facts: ServerFacts, *, engines: bool) -> ServerFacts:
     """Return the facts with current values of settings that a snapshot depends on and that can change at any time.
 
-    `engines`: also count the tables per engine again, which is slow if there are very many tables.
+    `engines`: whether to count the tables per engine again, which is slow if the server has very many tables.
     """
     changed = global_variables(session, ("innodb_flush_log_at_trx_commit", "delay_key_write"))
     variables = {**facts.variables, **changed}
@@ -210,10 +213,10 @@ def _redo_disabled(session: Session) -> bool:
 
 
 def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:
-    """Return the files of InnoDB's tablespaces, without temporary tablespaces: a server recreates those at each start.
+    """Return the files of InnoDB's tablespaces, without temporary tablespaces, which a server recreates at each start.
 
-    Both families call the temporary tablespace innodb_temporary (fsp0types.h). To report the column FILE_TYPE, MySQL
-    would open each tablespace and wait for a lock. INNODB_SYS_DATAFILES lists no temporary tablespaces.
+    Both families call the temporary tablespace innodb_temporary (fsp0types.h). The column FILE_TYPE is not queried,
+    because MySQL would open each tablespace and wait for a lock. INNODB_SYS_DATAFILES lists no temporary tablespaces.
     """
     rows = session.query(
         "SELECT path FROM information_schema.innodb_sys_datafiles"
@@ -229,7 +232,7 @@ def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:
 
 
 def _sees_all_tables(session: Session) -> bool:
-    """Return whether the account has SELECT on everything, because information_schema lists only readable tables."""
+    """Return whether the account has SELECT on all tables. Otherwise, information_schema does not list all tables."""
     return bool(
         session.query(
             "SELECT 1 FROM information_schema.user_privileges WHERE privilege_type = 'SELECT' AND REPLACE(grantee,"
@@ -241,7 +244,7 @@ def _sees_all_tables(session: Session) -> bool:
 def _prepared_xa(session: Session) -> int | None:
     """Return the number of external XA transactions that are prepared.
 
-    None if the account lacks the privilege to list them (MySQL: XA_RECOVER_ADMIN).
+    None if the account lacks the privilege to list these transactions (MySQL: XA_RECOVER_ADMIN).
     """
     try:
         return len(session.query("XA RECOVER"))
@@ -252,8 +255,8 @@ def _prepared_xa(session: Session) -> int | None:
 def _row_versions(session: Session, flavour: Flavour, version: str) -> int:
     """Return the number of tables with row versions after INSTANT ADD or DROP COLUMN.
 
-    Only releases with bugs in the recovery of such tables are queried: INNODB_TABLES opens every table and waits for
-    running DDL.
+    Only releases with bugs in the recovery of such tables are queried, because INNODB_TABLES opens every table and
+    waits for running DDL.
     """
     if not row_versions_are_flawed(flavour, release_of(version)):
         return 0
@@ -274,7 +277,10 @@ def channels(session: Session, forms: Dialect) -> tuple[Channel, ...]:
 
 
 def channel_of(row: Mapping[str, Any]) -> Channel:
-    """Return the channel in a row of SHOW REPLICA STATUS. Under its older names, only the column names differ."""
+    """Return the channel in a row of SHOW REPLICA STATUS.
+
+    Older names of this statement have the same columns with other names.
+    """
 
     def first(*names: str) -> str:
         return next((str(row[name]) for name in names if row.get(name) is not None), "")
@@ -295,7 +301,7 @@ def channel_of(row: Mapping[str, Any]) -> Channel:
 
 
 def published_position(session: Session, facts: ServerFacts) -> Position:
-    """Return the position that the server reports now: binlog file, offset, and executed GTIDs."""
+    """Return the position that the server currently reports, with binlog file, offset and executed GTIDs."""
     if not facts.has_binlog:
         return Position(facts.flavour, None, None, "server")
     rows = session.records(facts.dialect.position)

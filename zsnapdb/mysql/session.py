@@ -1,4 +1,7 @@
-"""A connection with one owner. PyMySQL is loaded when a connection is opened, because many commands never open one."""
+"""A connection with one owner.
+
+PyMySQL is loaded only when a connection is opened, because many commands open no connection.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ _ANOTHER = (
 
 
 def auth_hint(text: str) -> str:
-    """Return the hint for a login error of the client library; "" if no authentication plugin caused it."""
+    """Return the hint for a login error of the client library; "" if no authentication plugin caused the error."""
     package, plugin = _PACKAGE.search(text), _PLUGIN.search(text)
     if package is not None and package[1] in _PACKAGES:
         own = _PACKAGES[package[1]]
@@ -41,17 +44,23 @@ def auth_hint(text: str) -> str:
 
 UNLIMITED = 18446744073709551615
 _IDLE_SECONDS = 2 * 86400
-"""Uploads, hooks and waits between two statements may take longer than a site's limit for idle connections."""
+"""Seconds until the server closes an idle session.
+
+Uploads, hooks and waits may take longer than the server's configured limit.
+"""
 _NET_SECONDS = 3600
-"""A reader of rows may be slow, because it writes them to a disk or another server."""
+"""Seconds within which a client must read the next rows.
+
+A client may be slow, because it writes the rows to a disk or another server.
+"""
 
 
 @dataclass(frozen=True)
 class SessionSetting:
-    """A variable and its value. `mysql` and `mariadb`: the first release with the variable (None: not in that family).
+    """A variable and its value. `mysql` and `mariadb`: the first release with the variable (None: the family lacks it).
 
-    `answers`: the variable changes the meaning of a result or statement. So sessions for users' statements keep the
-    server's value.
+    `answers`: whether the variable changes the meaning of a result or statement. Sessions for users' statements keep
+    the server's value of such a variable.
     """
 
     name: str
@@ -63,7 +72,7 @@ class SessionSetting:
 
 SETTINGS = (
     SessionSetting("sql_select_limit", UNLIMITED),
-    # Setting this turns sql_big_selects off, so sql_big_selects comes after it.
+    # This setting turns sql_big_selects off, so sql_big_selects must be set afterwards.
     SessionSetting("max_join_size", UNLIMITED),
     SessionSetting("sql_big_selects", 1),
     SessionSetting("sql_safe_updates", 0),
@@ -89,8 +98,8 @@ SETTINGS = (
     SessionSetting("lc_messages", "en_US"),
     SessionSetting("sql_mode", "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION", answers=True),
     SessionSetting("old_mode", "UTF8_IS_UTF8MB3", mysql=None, mariadb=100601, answers=True),
-    # Otherwise tables may be read as of another time. The keyword DEFAULT means the current time, whatever the global
-    # value is.
+    # Otherwise, tables may be read as of another time. The keyword DEFAULT means the current time, for every global
+    # value.
     SessionSetting("system_versioning_asof", "DEFAULT", mysql=None, answers=True),
     SessionSetting("sql_if_exists", 0, mysql=None, mariadb=100600, answers=True),
     SessionSetting("time_zone", "+00:00", answers=True),
@@ -127,8 +136,11 @@ def set_statement(*, of_users: bool) -> str:
 
 
 def global_statement() -> str:
-    """Return the statement for a server of zsnapdb on which a dump program opens sessions without these settings."""
-    # A dump program sets its own modes and time zone, but would read the tables as of another time.
+    """Return the statement that sets global variables on zsnapdb's own server.
+
+    Sessions of a dump program then have these settings.
+    """
+    # A dump program sets its own modes and time zone, but it would otherwise read the tables as of another time.
     as_of = [setting for setting in SETTINGS if setting.name == "system_versioning_asof"]
     first, *others = _choose_settings(SETTINGS, of_users=True) + as_of
     parts = [_for_releases(f", GLOBAL {each.name} = {_quoted(each.value)}", each) for each in others]
@@ -196,7 +208,7 @@ _END = "zsnapdb: end of the script"
 
 @dataclass(frozen=True)
 class Address:
-    """Address of a server: a socket, or a host and a port."""
+    """The address of a server: a socket, or a host and a port."""
 
     user: str
     socket: Path | None = None
@@ -209,7 +221,8 @@ class Address:
 
 
 NO_TLS = 2026
-"""The TLS error number, CR_SSL_CONNECTION_ERROR (refman 8.4, "Client Error Message Reference")."""
+"""The error number CR_SSL_CONNECTION_ERROR, for a failed TLS connection (refman 8.4, "Client Error Message Reference").
+"""
 
 
 def _classified(error: Exception, doing: str, address: Address) -> ServerError:
@@ -266,10 +279,11 @@ class Session:
         """Connect with the settings in SETTINGS, independent of the server's global variables.
 
         `of_users`: the session runs statements of users, so settings that change the meaning of statements keep the
-        server's values. `timeout` (seconds) limits the connection itself. `read_timeout` limits the login, each
-        statement up to its last row, and each batch of a stream. So a server that answers byte by byte causes an error,
-        not an endless wait. `scripts` allows several statements in one text, each with that time limit. Raise
-        ServerError if the server is unreachable, refuses the account, or does not apply a setting.
+        server's values. `timeout` (seconds) limits only the connection to the server. `read_timeout` limits the login,
+        each statement up to its last row, and each batch of a stream. So a server that answers byte by byte causes an
+        error instead of an endless wait. `scripts` allows several statements in one text, each with the time limit
+        `read_timeout`. Raises ServerError if the server is unreachable, refuses the account, or does not apply a
+        setting.
         """
         from zsnapdb.mysql.connection import Connection
 
@@ -318,7 +332,7 @@ class Session:
             return list(cursor.fetchall()) if cursor.description else []
 
     def records(self, sql: str) -> list[dict[str, Any]]:
-        """Run one statement and return its rows by column name: columns of SHOW statements differ between versions."""
+        """Run one statement and return its rows by column name. Columns of SHOW statements differ between versions."""
         with self._errors(f"`{sql}`"), self._connection.cursor_by_name() as cursor:
             cursor.execute(sql)
             return list(cursor.fetchall())
@@ -327,7 +341,7 @@ class Session:
         """Run the statements of a script, each ended by a semicolon, as one transaction.
 
         Return the number of statements and the number of changed rows. The server itself splits the text. A script that
-        ends in an open comment or quote is refused, because its last part would not run. ServerError contains the
+        ends in an open comment or quote is refused, because its last part would not run. Raises ServerError with the
         failed statement. The server rolls back the earlier statements as far as it can.
         """
         done = rows = 0
@@ -361,8 +375,8 @@ class Session:
     ) -> tuple[tuple[str, ...], Iterator[Row]]:
         """Run one statement. Return its column names, and an iterator that reads at most `batch` rows at a time.
 
-        `times_as_text`: return times as the server writes them, with all digits. A session can have only one open
-        stream.
+        `times_as_text`: whether times are returned as the server's text, with all digits. A session can have only one
+        open stream.
         """
         if times_as_text:
             self._connection.read_times_as_text()
@@ -377,7 +391,7 @@ class Session:
             while rows := self._next_rows(cursor, sql, batch):
                 yield from rows
         finally:
-            # Closing reads and drops the remaining rows, so the connection can be used again.
+            # When the cursor is closed, it reads and discards the remaining rows, so the connection can be used again.
             with contextlib.suppress(self._connection.Failure, OSError), self._connection.exchange():
                 cursor.close()
 
@@ -409,8 +423,8 @@ class Session:
     def understands(self, statement: str) -> bool:
         """Return whether the server's parser understands the statement, without running it.
 
-        PREPARE parses first: only an unknown statement fails with ER_PARSE_ERROR; a known statement that cannot be
-        prepared fails with ER_UNSUPPORTED_PS (refman 8.4, "PREPARE Statement").
+        PREPARE first parses the statement. An unknown statement fails with ER_PARSE_ERROR. A known statement that
+        cannot be prepared fails with ER_UNSUPPORTED_PS (refman 8.4, "PREPARE Statement").
         """
         try:
             with self._connection.exchange(), self._connection.cursor() as cursor:
@@ -429,14 +443,14 @@ class Session:
         return self.query(sql)[0][0]
 
     def is_same_connection(self) -> bool:
-        """Return whether the connection is alive and is still the original one."""
+        """Return whether the connection is alive and is still the original connection."""
         try:
             return int(self.value("SELECT CONNECTION_ID()")) == self.connection_id
         except ServerError:
             return False
 
     def close(self) -> None:
-        """Close the connection; the server then releases all its locks."""
+        """Close the connection. The server then releases all locks of the connection."""
         try:
             self._connection.close()
         except self._connection.Failure:

@@ -1,4 +1,4 @@
-"""Measurement of the waits of table readers and writers, by repeated queries.
+"""Measurement of how long readers and writers of tables wait, by repeated queries.
 
 A reader selects one row. A writer locks one row, alternately the first and the last by primary key. Such a query
 acquires the locks of a writing statement (metadata lock SHARED_WRITE; refman 8.4, "Locking Reads") and changes nothing.
@@ -27,12 +27,12 @@ The pause grows with the number of queries to limit the load, but shorter waits 
 """
 _ENDING_SECONDS = 60.0
 _WITHOUT_TABLE = ("DO 1",)
-"""A statement that uses no table. So a wait of this statement is caused by the server or the host."""
+"""A statement that uses no table. If this statement waits, the server or the host causes the wait."""
 
 
 @dataclass(frozen=True)
 class MeasuredWaits:
-    """Waits of table readers and writers, and the longest wait of a statement without a table, in seconds."""
+    """Waits of table readers and writers, and the longest wait of a statement that uses no table, in seconds."""
 
     tables: tuple[TableWait, ...]
     without_table: float
@@ -77,7 +77,7 @@ class _Watcher:
             self._since = self._since if error else None
 
     def begin(self) -> None:
-        """Reset the counters: everything measured so far, even the start of a current wait, preceded the migration."""
+        """Reset the counters, including the start of a current wait, because the migration begins only now."""
         with self._lock:
             self._before, self._longest = self._longest, 0.0
             self._asked, self._failed, self._error = 0, 0, ""
@@ -98,13 +98,13 @@ class _Watcher:
         return self._longest
 
     def seen(self, table: TableName, access: TableAccess) -> TableWait:
-        """Return the measurements since `begin` as a wait for this kind of access to the table."""
+        """Return the measurements since `begin` as waits for this kind of access to the table."""
         return TableWait(table, access, self._longest, self._before, self._asked, self._failed, self._error)
 
 
 @dataclass(frozen=True)
 class TableWatch:
-    """Running watchers: one for each kind of access to each table, in order, and a last one for the server alone."""
+    """The running watchers. Each kind of access to each table has a watcher, and a last watcher uses no table."""
 
     uses: Sequence[tuple[TableName, TableAccess]]
     watchers: Sequence[_Watcher]
@@ -125,15 +125,15 @@ class TableWatch:
         return cls(uses, watchers, threads, stop)
 
     def begin(self) -> None:
-        """Reset the counters, because everything measured so far was before the migration."""
+        """Reset the counters, because all earlier measurements preceded the migration."""
         for watcher in self.watchers:
             watcher.begin()
 
     def end(self) -> MeasuredWaits:
-        """Stop, and return the measurements since `begin`.
+        """Stop the watchers, and return the measurements since `begin`.
 
-        If a query has no answer after 60 s, it probably waits for a leftover of the migration, and is treated as
-        failed.
+        If a query has no answer after 60 s, it probably waits for a lock that the migration left behind, and is treated
+        as failed.
         """
         self.stop.set()
         until = time.monotonic() + _ENDING_SECONDS

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 
 class TlsMode(StrEnum):
-    """REQUIRED: TLS, and the server's certificate is verified. PREFERRED: TLS if the server offers it. OFF: no TLS.
+    """How connections use TLS.
 
-    PREFERRED verifies the certificate only if a CA is configured. Without a CA, it protects from eavesdroppers, but not
-    from an impostor.
+    REQUIRED: with TLS and a verified certificate. PREFERRED: with TLS if the server offers it. OFF: without TLS.
+
+    PREFERRED verifies the certificate only if a CA is configured. Without a CA, PREFERRED protects against
+    eavesdroppers, but not against an impostor.
     """
 
     REQUIRED = "required"
@@ -29,12 +31,12 @@ class TlsMode(StrEnum):
 
 @dataclass(frozen=True)
 class Tls:
-    """Protection of a TCP connection. A Unix socket needs none.
+    """The TLS protection of a TCP connection. A connection over a Unix socket needs no TLS.
 
-    `mode` None: REQUIRED, but PREFERRED for the loopback interface. `ca`: the authorities that may sign the server's
-    certificate (None: the authorities of this host). `checks_name`: whether the certificate must contain the name of
-    the host. `asks_for_public_key`: whether, without TLS, a password may be encrypted with a key that the answering
-    server sends.
+    `mode` is None by default, which means PREFERRED for the loopback interface and REQUIRED otherwise. `ca`: the file
+    with the authorities that may sign the server's certificate (None: this host's authorities). `checks_name`: whether
+    the certificate must contain the name of the host. `asks_for_public_key`: whether, without TLS, a password may be
+    encrypted with a key that the answering server sends.
     """
 
     mode: TlsMode | None = None
@@ -60,7 +62,7 @@ class Tls:
 
 
 NO_SETTINGS = Tls()
-"""Protection of a connection if nothing is configured."""
+"""The TLS protection of a connection if no TLS settings are configured."""
 
 
 def is_loopback(host: str) -> bool:
@@ -74,7 +76,7 @@ def is_loopback(host: str) -> bool:
 def context(tls: Tls, host: str) -> ssl.SSLContext | None:
     """Return the TLS context of a connection to the host; None if the connection has no TLS.
 
-    Raise ConfigError if a configured file cannot be used.
+    Raises ConfigError if a configured file cannot be used.
     """
     import ssl
 

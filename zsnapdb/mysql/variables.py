@@ -1,4 +1,4 @@
-"""Variables of a server, and settings that a job changes for its own session or copy."""
+"""Variables of a server, and variables that a job changes for its own session or for a copy of the server."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from zsnapdb.planning.server_family import family, flavour_of
 STOP_LOGGING = "SET SESSION sql_log_bin = 0"
 """Statement that keeps the session's changes out of the binlog."""
 BEFORE_ACCOUNTS = f"{STOP_LOGGING}/*M!, SESSION old_passwords = 0 */"
-"""First line of an init file that creates accounts.
+"""The first line of an init file that creates accounts. It turns old_passwords off.
 
 With old_passwords, MariaDB would store hashes with which no login is possible.
 """
 
 
 _IN_EVERY_LIST = ("datadir", "version", "wait_timeout")
-"""Variables that every server has, from the middle and the end of the sorted list."""
+"""Variables that every server has, from the middle and the end of the sorted list.
+
+They show whether the list is complete.
+"""
 
 
 class ServerVariables(dict[str, str]):
@@ -33,9 +36,10 @@ class ServerVariables(dict[str, str]):
 
 
 def global_variables(session: Session, names: Sequence[str] = ()) -> dict[str, str]:
-    """Return the global variables by lower-case name: all, or those in `names` that the server has.
+    """Return the global variables by lower-case name: all variables, or the variables in `names` that the server has.
 
-    Raise ServerError if the list of all variables is incomplete. Later access to a missing variable also raises it.
+    Raises ServerError if the list of all variables is incomplete. Access to a missing variable in the result also
+    raises ServerError.
     """
     if not names:
         rows = session.query("SHOW GLOBAL VARIABLES")
@@ -49,9 +53,9 @@ def global_variables(session: Session, names: Sequence[str] = ()) -> dict[str, s
 
 
 def set_variables(session: Session) -> dict[str, str] | None:
-    """Return the variables not at their compiled default, by lower-case name, with the origin as the server names it.
+    """Return the variables that differ from their compiled defaults, by lower-case name, with the reported origin.
 
-    None if this is not available: MySQL before 8.0, or an account that cannot read performance_schema.
+    None before MySQL 8.0, or if the account cannot read performance_schema.
     """
     try:
         rows = session.query(family(server_flavour(session)).set_variables_query)
@@ -86,7 +90,7 @@ def refuse_writes_of_users(session: Session) -> None:
 
 
 def shut_down_slowly(session: Session) -> None:
-    """Make the next shutdown purge and merge everything, so that nothing is left for the next start.
+    """Make the next shutdown complete all purges and merges, so that the next start has none to do.
 
     See innodb_fast_shutdown in refman 8.4 and the MariaDB manual.
     """
@@ -103,11 +107,11 @@ _NAMES = (
     "Innodb_data_written",
     "Innodb_page_size",
 )
-"""Status variables of MySQL and MariaDB; a release may lack some of them."""
+"""Status variables of MySQL and MariaDB. A release may lack some of these variables."""
 
 
 def load_status(session: Session) -> dict[str, int]:
-    """Return the server's status variables in `_NAMES`, by name. Raise ServerError if the server does not answer."""
+    """Return the server's status variables in `_NAMES`, by name. Raises ServerError if the server does not answer."""
     rows = session.query(f"SHOW GLOBAL STATUS WHERE variable_name IN ({', '.join(['%s'] * len(_NAMES))})", _NAMES)
     known = {name.lower(): name for name in _NAMES}
     return {known[str(name).lower()]: int(value) for name, value in rows if str(value).isdecimal()}

@@ -31,11 +31,15 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LONGEST_WORD = 200
 _MOST_LOGS = 100_000
 TABLES_AT_ONCE = 10_000
-"""The guest agent's answer with this many tables is about 1 MB long. libvirt accepts at most 10 MiB."""
+"""Maximum number of tables per query.
+
+The guest agent's answer with this many tables is about 1 MB long, and libvirt accepts at most 10 MiB.
+"""
 # Event types at the start of a binlog that contain the GTIDs of all earlier binlogs.
 _LISTING = ("Gtid_list", "Previous_gtids")
 _UNKNOWN_SERVER = re.compile(r"ERROR (?:2002|2003|2006|2013|1040|1053)\b")
-"""Client errors while the server is not up: no socket, no connection, too many connections, shutdown (errmsg manual).
+"""Client errors while the server is not up: no socket, no connection, too many connections, shutdown (MySQL error
+reference).
 """
 
 Rows = Sequence[Sequence[str | None]]
@@ -44,7 +48,7 @@ Rows = Sequence[Sequence[str | None]]
 def rows(text: str) -> Rows:
     """Return the rows that the client printed. NULL becomes None.
 
-    So does the text "NULL", because the client prints both in the same way.
+    The text "NULL" also becomes None, because the client prints both in the same way.
     """
     return [[_value(field) for field in line.split("\t")] for line in text.split("\n") if line]
 
@@ -64,7 +68,7 @@ def question(sql: str) -> str:
 
 
 def variables(answer: Rows) -> Mapping[str, str]:
-    """Return the variables in the answer to VARIABLES. Raise DamagedError if there is no version."""
+    """Return the variables in the answer to VARIABLES. Raises DamagedError if the answer contains no version."""
     values = {row[0].lower(): row[1] for row in answer if len(row) == 2 and row[0] and row[1] is not None}
     known = {name: values[name] for name in _NAMES if name in values}
     if not known.get("version") or not all(is_line(v) and len(v) <= _LONGEST_WORD for v in known.values()):
@@ -78,7 +82,7 @@ def has_binlog(known: Mapping[str, str]) -> bool:
 
 
 def binlogs(answer: Rows) -> tuple[tuple[str, int], ...]:
-    """Return names and sizes (bytes) of the binlogs, oldest first. Raise DamagedError if the answer is malformed."""
+    """Return names and sizes (bytes) of the binlogs, oldest first. Raises DamagedError if the answer is malformed."""
     listed = [(row[0] or "", row[1] or "") for row in answer if len(row) >= 2]
     if len(listed) != len(answer) or not 0 < len(listed) <= _MOST_LOGS:
         raise _strange("its binlogs")
@@ -88,14 +92,14 @@ def binlogs(answer: Rows) -> tuple[tuple[str, int], ...]:
 
 
 def beginning(binlog: str) -> str:
-    """Return the query for the first events of a binlog. Raise DamagedError for an invalid name."""
+    """Return the query for the first events of a binlog. Raises DamagedError if the binlog's name is invalid."""
     if not _BINLOG.fullmatch(binlog):
         raise _strange("its binlogs")
     return f"SHOW BINLOG EVENTS IN '{binlog}' LIMIT 4;\n"
 
 
 def recovered(flavour: Flavour, answer: Rows) -> Gtids | None:
-    """Return the GTIDs before the start of the binlog, from the answer to `beginning`; None if it contains none."""
+    """Return the GTIDs of all earlier binlogs, from the answer to `beginning`; None if the answer contains no GTIDs."""
     for row in answer:
         if len(row) == 6 and row[2] in _LISTING:
             text = (row[5] or "").strip().removeprefix("[").removesuffix("]")
@@ -104,7 +108,7 @@ def recovered(flavour: Flavour, answer: Rows) -> Gtids | None:
 
 
 def executed(flavour: Flavour) -> str:
-    """Return the query for the GTIDs in all binlogs now."""
+    """Return the query for the GTIDs that all binlogs currently contain."""
     return f"SELECT @@GLOBAL.{family(flavour).executed_variable};\n"
 
 
@@ -116,12 +120,12 @@ def gtids_now(flavour: Flavour, answer: Rows) -> Gtids | None:
 
 
 def tables_from(number: int) -> str:
-    """Return the query for at most TABLES_AT_ONCE tables, from this number on."""
+    """Return the query for at most TABLES_AT_ONCE tables, starting with the table of this number."""
     return f"{STORED_TABLES} LIMIT {TABLES_AT_ONCE} OFFSET {number};\n"
 
 
 def tables(answer: Rows) -> list[CatalogueTable]:
-    """Return the tables in the answer to STORED_TABLES. Raise DamagedError for a malformed row."""
+    """Return the tables in the answer to STORED_TABLES. Raises DamagedError if a row is malformed."""
     listed = []
     for row in answer:
         is_table = len(row) == 6 and row[0] and row[1] and row[2] and _NUMBER.fullmatch(row[5] or "")
@@ -137,7 +141,10 @@ def check_of(chosen: Sequence[CatalogueTable]) -> str:
 
 
 def check_results(chosen: Sequence[CatalogueTable], answer: Rows) -> dict[str, list[tuple[str, ...]]]:
-    """Return the rows of the answer to `check_of` by quoted table name. A table without a row gets an empty list."""
+    """Return the rows of the answer to `check_of`, by quoted table name.
+
+    For a table without a row, the list is empty.
+    """
     by_name: dict[str, list[tuple[str, ...]]] = {f"{table.schema}.{table.name}": [] for table in chosen}
     for row in answer:
         if len(row) == 4 and row[0] in by_name:
@@ -148,7 +155,7 @@ def check_results(chosen: Sequence[CatalogueTable], answer: Rows) -> dict[str, l
 def answered(
     known: Mapping[str, str], logs: tuple[tuple[str, int], ...], listed: Gtids | None, now: Gtids | None
 ) -> GuestServerAnswer:
-    """Return all answers of the server as one object. Raise DamagedError if the server's identity is malformed."""
+    """Return all answers of the server as one object. Raises DamagedError if the server's identity is malformed."""
     number, uuid = known.get("server_id", "0"), known.get("server_uuid", "").lower() or None
     if not _NUMBER.fullmatch(number) or (uuid is not None and not _UUID.fullmatch(uuid)):
         raise _strange("its identity")

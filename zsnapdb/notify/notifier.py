@@ -1,4 +1,4 @@
-"""Delivery of notifications in threads, within the configured limits."""
+"""Delivery of notifications in background threads, within the configured time limits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from zsnapdb.planning.health.notification_events import Occasion, TargetMemory, 
 
 
 class DeliveryFailure(Exception):
-    """A notification did not arrive. `may_work_later`: whether another attempt makes sense."""
+    """An error: a notification did not arrive. `may_work_later`: whether another attempt may succeed."""
 
     def __init__(self, reason: str, *, may_work_later: bool) -> None:
         super().__init__(reason)
@@ -54,7 +54,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Message:
-    """A notification to deliver. All attempts have the same `id`, by which a receiver recognises repetitions."""
+    """A notification to deliver. All attempts have the same `id`, so that a receiver recognises repetitions."""
 
     id: str
     occasion: Occasion
@@ -68,7 +68,7 @@ class Message:
 
     @property
     def text(self) -> str:
-        """The complete text for people."""
+        """The notification's complete text for people."""
         occasion = self.occasion
         hint = f"\nhint: {occasion.hint}" if occasion.hint else ""
         where = f"\nrepository: {occasion.repository}" if occasion.repository else ""
@@ -76,7 +76,7 @@ class Message:
 
     @property
     def json(self) -> bytes:
-        """The complete document for programs."""
+        """The notification's complete document for programs."""
         occasion = self.occasion
         document = {
             "format": 1,
@@ -117,7 +117,7 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> None:
     """Post the body, and return after a successful answer (2xx). Raise DeliveryFailure otherwise.
 
-    This takes at most `seconds`, from the connection to the headers of the answer. The body of the answer is not read.
+    From the connection to the answer's headers, this takes at most `seconds`. The body of the answer is not read.
     """
     host = urlsplit(url).hostname
     if not url.startswith(("http://", "https://")):
@@ -268,7 +268,7 @@ Tell = Callable[[str], None]
 class Notifier:
     """Background delivery of notifications to all targets. `tell` gets a line for each failure.
 
-    No method raises an error because a target is unreachable; only `close` waits for targets.
+    If a target is unreachable, no method raises an error. Only `close` waits for targets.
     """
 
     settings: Settings
@@ -292,7 +292,9 @@ class Notifier:
         self._rounds[name].add(occasion)
 
     def close(self, seconds: float | None = None) -> tuple[str, ...]:
-        """Wait at most `seconds` (None: the budget). Return the targets that did not get all notifications.
+        """Wait at most `seconds` (None: the configured budget) for deliveries.
+
+        Return the targets that did not get all notifications.
 
         A delivery that is still in progress is treated as failed, even if it arrives later.
         """
@@ -303,7 +305,7 @@ class Notifier:
 
 
 class _Round:
-    """The deliveries to one target, one after the other, in a separate thread."""
+    """The deliveries to one target. A separate thread makes them one after the other."""
 
     def __init__(self, settings: Settings, name: str, tell: Tell) -> None:
         self._bounds, self._name, self._tell = settings.notifications, name, tell

@@ -1,4 +1,4 @@
-"""Notifications about commands, objectives that are missed or met again, and pools with too little space."""
+"""Notifications about commands, missed objectives, objectives that are met again, and pools with too little space."""
 
 from __future__ import annotations
 
@@ -38,8 +38,9 @@ _TOLD = ("SERVICE_RESULT", "EXIT_STATUS")
 def notified(settings: Settings, job: NotifiedJob, instance: str, tell: Tell) -> Iterator[None]:
     """Run the block, a job of the instance, and send notifications of its start and end. An exception propagates.
 
-    The notification of the start is sent while the block runs. After the block, the wait for deliveries is limited to
-    the budget. If a run is refused because another run is active (exit code 75), neither success nor failure is sent.
+    The notification of the start is sent while the block runs. After the block, this function waits for deliveries, but
+    not longer than the budget. If a run is refused because another run is active (exit code 75), neither success nor
+    failure is sent.
     """
 
     def occasion(event: NotificationEvent, text: str, code: int | None = None, hint: str = "") -> Occasion:
@@ -76,7 +77,9 @@ def send_test(settings: Settings, names: list[str], tell: Tell) -> tuple[str, ..
 
 
 def send_failed_unit(settings: Settings, unit: str, told: Mapping[str, str], tell: Tell) -> tuple[str, ...]:
-    """Send notifications of the failed unit. Return the unreachable targets. Nothing is sent if the unit succeeded.
+    """Send notifications about the failed unit, and return the unreachable targets.
+
+    If the unit succeeded, send nothing.
 
     `told` are the variables that systemd set. Raise UsageError if `unit` is not a unit name.
     """
@@ -99,7 +102,7 @@ def _code(error: BaseException) -> int:
 
 def _why(error: BaseException) -> str:
     if isinstance(error, ZsnapdbError):
-        # The error's notes state the resulting state, such as a stopped server.
+        # The error's notes describe the state after the error, such as a stopped server.
         text = "; ".join([error.message, *getattr(error, "__notes__", [])])
     else:
         # An exit raised by the CLI itself has no text, because the error was already printed.
@@ -108,7 +111,7 @@ def _why(error: BaseException) -> str:
 
 
 def notify_of(settings: Settings, states: Sequence[InstanceStatus], at: datetime, tell: Tell) -> tuple[str, ...]:
-    """Send each target the states that are new to it. Return the unreachable targets.
+    """Send each target the states that it has not received yet. Return the unreachable targets.
 
     A ping target for objectives gets every result, combined for all instances of the target. The wait is limited to the
     budget.
@@ -139,7 +142,10 @@ def _pools(settings: Settings) -> Sequence[PoolRoom]:
 
 
 def _of_pool(room: PoolRoom, at: datetime) -> Occasion:
-    """Return the occasion about whether the pool has enough free space for production. It has no instance."""
+    """Return the occasion that reports whether the pool has enough free space for production.
+
+    The occasion has no instance.
+    """
     wrong = room.objection
     event = NotificationEvent.MET if wrong is None else NotificationEvent.BROKEN
     text = f"the pool {room.pool} has clones.free_floor free" if wrong is None else wrong.text

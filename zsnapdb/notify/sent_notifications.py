@@ -1,4 +1,4 @@
-"""Files that store which notifications each target last got."""
+"""Files that store the last notifications of each target."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zsnapdb.planning.health.notification_events import FailedDelivery, TargetMe
 class MemoryFile:
     """The stored state of one target.
 
-    An unreadable file is treated as empty, because two notifications are better than none.
+    An unreadable file is treated as empty, because a repeated notification is better than a missing one.
     """
 
     file: Path

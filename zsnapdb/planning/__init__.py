@@ -1,1 +1,1 @@
-"""Pure decisions: functions from facts to a result with its reasons. No clock, no I/O."""
+"""Decisions as pure functions: they compute a result with reasons from facts, and use no clock and no I/O."""

@@ -23,14 +23,14 @@ from zsnapdb.config.settings import Settings
 _NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _NUMBERS = {name: number for number, name in enumerate(_NAMES)}
 _SUNDAY = 7
-"""Sunday, as the end of a range of weekdays."""
+"""The number of Sunday if it ends a range of weekdays."""
 _EVERY = re.compile(r"\*(?:/([0-9]{1,3}))?")
 _SOME = re.compile(r"([0-7]|[a-z]{3})(?:-([0-7]|[a-z]{3})(?:/([0-9]{1,3}))?)?")
 
 
 @dataclass(frozen=True)
 class CronDays:
-    """Days of the month and weekdays of a schedule. A day must match both. Weekdays are given as names or `*`."""
+    """Days of the month and weekdays of a schedule. A day must match both of them. Weekdays are names or `*`."""
 
     day: str
     weekday: str
@@ -47,7 +47,7 @@ class CronTimes:
 
 
 def cron_times(expression: str) -> CronTimes:
-    """Return the times of a cron expression of five fields.
+    """Return the times that a cron expression with five fields describes.
 
     Raises ConfigError if the weekdays are invalid. The other fields are not checked.
     """
@@ -103,11 +103,11 @@ def _step(word: str | None) -> int:
 
 
 HOST = "_host"
-"""The value that replaces the instance in a job of the host. No instance can have this name."""
+"""The value that stands for the instance in a job of the host. No instance can have this name."""
 
 
 class JobKind(StrEnum):
-    """The kinds of jobs. ARCHIVE runs all the time; the others run on a schedule."""
+    """The kinds of jobs. ARCHIVE runs all the time; jobs of the other kinds run on a schedule."""
 
     ARCHIVE = "archive"
     SNAPSHOT = "snapshot"
@@ -220,9 +220,9 @@ def _planned_job(name: JobName, words: tuple[str, ...], schedule: ScheduleSettin
 AGAIN = 60.0
 """Seconds after which a job starts again if it found another run active, or if it is continuous and ended."""
 MOST = 3600.0
-"""Maximum number of seconds until a continuous job that keeps failing starts again."""
+"""The maximum time in seconds until a continuous job that keeps failing starts again."""
 _STEADY = 600.0
-"""A continuous job that ran for this many seconds does not count as failing."""
+"""If a continuous job ran for this many seconds, it does not count as failing."""
 
 
 class _FrozenRecord(BaseModel):
@@ -230,11 +230,11 @@ class _FrozenRecord(BaseModel):
 
 
 class RunRecord(_FrozenRecord):
-    """The last run of a job. It covered every time of the schedule up to `scheduled` (UTC).
+    """The last run of a job. The run was for all times of the schedule up to `scheduled` (UTC).
 
-    `exit_code` is None while the job runs, and negative if a signal ended the job. After the end, None means that the
-    agent ended the job or was killed. In this case the job runs again at once, and the run is not a failure. `failures`
-    is the number of failed runs since the last good run.
+    `exit_code` is None while the job runs, and negative if a signal ended the job. If it is still None after the run,
+    the agent ended the job or was killed. In this case the job starts again immediately, and the run does not count as
+    failed. `failures` is the number of failed runs since the last successful run.
     """
 
     format: Literal[1] = 1
@@ -245,9 +245,9 @@ class RunRecord(_FrozenRecord):
     exit_code: int | None = None
     failures: Annotated[int, Field(ge=0)] = 0
     succeeded: AwareDatetime | None = None
-    """The end of the last good run."""
+    """The time when the last successful run ended."""
     tail: Annotated[str, Field(max_length=20_000)] = ""
-    """The last lines of the output."""
+    """The last lines of the run's output."""
 
     @classmethod
     def begin(cls, before: RunRecord | None, run_id: str, scheduled: datetime, started: datetime) -> RunRecord:
@@ -260,7 +260,7 @@ class RunRecord(_FrozenRecord):
         return self.finished is None
 
     def is_steady(self, now: datetime) -> bool:
-        """Return whether the run has lasted so long that a continuous job no longer counts as failing."""
+        """Return whether the run has lasted so long that its continuous job no longer counts as failing."""
         return self.is_running and (now - self.started).total_seconds() >= _STEADY
 
     @property
@@ -282,7 +282,7 @@ class RunRecord(_FrozenRecord):
 
 
 class PauseRecord(_FrozenRecord):
-    """A pause of an instance: none of its jobs starts from `since` (None: unknown) to `until` (UTC)."""
+    """A pause of an instance: no job of it starts between `since` (None if unknown) and `until` (UTC)."""
 
     format: Literal[1] = 1
     since: AwareDatetime | None = None
@@ -290,7 +290,10 @@ class PauseRecord(_FrozenRecord):
     reason: Annotated[str, Field(min_length=1, max_length=500)]
 
     def before_clock(self, now: datetime) -> PauseRecord:
-        """Return the pause. If it begins in the future (the clock was ahead), it begins now and lasts as long."""
+        """Return the pause.
+
+        If it begins in the future, because the clock was ahead, let it begin now with the same duration.
+        """
         if self.since is None or self.since <= now:
             return self
         return self.model_copy(update={"since": now, "until": now + (self.until - self.since)})
@@ -310,7 +313,7 @@ class DueJob:
     name: JobName
     scheduled: datetime
     begins: datetime
-    """The earliest start: the scheduled time plus the jitter, or later if the last run found another run active."""
+    """The earliest start: the scheduled time plus the jitter. It is later if the last run found another run active."""
 
 
 def is_good(exit_code: int | None, *, warns_with_one: bool) -> bool:
@@ -327,21 +330,24 @@ def jitter(name: JobName, scheduled: datetime, longest: float) -> float:
 def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: float, now: datetime) -> float:
     """Return the seconds for which the agent leaves a job to the fleet before it starts the job itself.
 
-    `record` is the last run of agent or fleet; `given` is when the fleet last gave this host the job. If `given` is
-    before the last run, or in the future because the clock was ahead, the fleet is considered unreachable. Then the
-    agent starts the job on time itself.
+    `record` is the last run by the agent or the fleet. `given` is the time when the fleet last gave this host the job.
+    If `given` is before the last run, or in the future because the clock was ahead, the fleet counts as unreachable,
+    and the agent itself starts the job on time.
     """
     is_away = record is not None and not (given is not None and record.started <= given <= now)
     return 0.0 if is_away else longest
 
 
 def is_later(record: RunRecord, other: RunRecord) -> bool:
-    """Return whether the last known event of `record` is later than the last known event of `other`."""
+    """Return whether the last known event (start or end) in `record` is later than that in `other`."""
     return (record.finished or record.started) > (other.finished or other.started)
 
 
 def before_clock(record: RunRecord, now: datetime) -> RunRecord:
-    """Return the record with all times limited to now, so that jobs still start after the clock was set back."""
+    """Return the record without times in the future: they are set to now.
+
+    So jobs still start if the clock was set back.
+    """
     times = {"scheduled": record.scheduled, "started": record.started, "finished": record.finished}
     changes = {name: now for name, time in times.items() if time is not None and time > now}
     return record.model_copy(update=changes) if changes else record
@@ -350,7 +356,7 @@ def before_clock(record: RunRecord, now: datetime) -> RunRecord:
 def find_retry_time(record: RunRecord | None, *, is_continuous: bool) -> datetime | None:
     """Return when the job starts again because of its last run; None if the next start depends only on the schedule.
 
-    An interrupted job starts again at once. A job that found another run active starts again soon. A continuous job
+    An interrupted job starts again immediately. A job that found another run active starts again soon. A continuous job
     that keeps failing waits longer each time.
     """
     if record is None or record.finished is None:
@@ -375,8 +381,8 @@ def starts_at(
 ) -> tuple[DueJob, ...]:
     """Return the jobs that start now: for each instance without a running job, the job that has been due longest.
 
-    `running` are the instances with a running job, and `held` are the instances whose jobs may not start. Jobs of the
-    kinds ASIDE do not wait for others.
+    `running` contains the instances with a running job, and `held` the instances whose jobs may not start. Jobs of the
+    kinds in ASIDE do not wait for other jobs.
     """
     due = [job for job in due if job.name.instance not in held]
     beside = tuple(job for job in due if job.name.kind in ASIDE and _may_begin(job, pauses, now))
@@ -404,9 +410,9 @@ class KnownRun:
 def not_ready(jobs: Sequence[KnownRun], stale: float, now: datetime) -> tuple[str, ...]:
     """Return the problems of the agent's jobs; empty if there are none.
 
-    There are no problems if the objectives were judged within `stale` seconds, none was broken, and no job's last run
-    failed. An unknown state is a problem. An archiver that was restarted and has run long enough does not count as
-    failing.
+    There is no problem if the objectives were evaluated within `stale` seconds, no objective was broken, and no job's
+    last run failed. An unknown state is a problem too. An archiver that was restarted and has run long enough does not
+    count as failing.
     """
     reasons = [
         f"{job.name} failed {job.last.failures} times in a row"

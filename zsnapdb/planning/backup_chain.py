@@ -1,6 +1,6 @@
-"""The base of the next increment, the due date of full backups, and the chain that a restore needs.
+"""Chooses the base of the next increment, decides when a full backup is due, and finds the chain that a restore needs.
 
-Backups are linked by snapshot GUID alone. `planning/creation_order.py` orders them.
+Only the GUIDs of snapshots link backups. `planning/creation_order.py` orders them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zsnapdb.base.errors import DamagedError
 
 
 class VolumeLink(Protocol):
-    """The lineage properties of one volume of a stored backup."""
+    """The facts about one volume of a stored backup that link the backup to its base."""
 
     @property
     def role(self) -> str: ...
@@ -31,7 +31,7 @@ class VolumeLink(Protocol):
 
 
 class Link(Protocol):
-    """The lineage properties of a stored backup."""
+    """The facts about a stored backup that link it to its base."""
 
     @property
     def backup_id(self) -> str: ...
@@ -47,11 +47,14 @@ OTHER_ADDRESS_HINT = (
     "check the name of the instance, and `url` of its repository; `zsnapdb list --instances` lists the instances that"
     " each repository has"
 )
-"""The hint if a restore finds no backups. Probably the address or the name is wrong."""
+"""The hint if a restore finds no backups.
+
+Usually the address of the repository or the name of the instance is wrong.
+"""
 
 
 class ReasonKind(StrEnum):
-    """The kind of a reason for an increment, for a full backup, or against the use of a stored backup as base."""
+    """The kind of a reason: for an increment, for a full backup, or against using a stored backup as the base."""
 
     INCREMENT = "increment"
     FIRST = "first"
@@ -95,7 +98,7 @@ _NEVER = ChainPolicy()
 
 @dataclass(frozen=True)
 class BasePlan(Generic[L]):
-    """The base of the next backup, or None for a full backup, and the reasons. The last reason was decisive."""
+    """The base of the next backup (None for a full backup), and the reasons. The last reason was decisive."""
 
     base: L | None
     reasons: tuple[Reason, ...]
@@ -134,11 +137,11 @@ def _unusable(
 class Lineage(Generic[L]):
     """The base of each stored backup, found by snapshot GUID.
 
-    The index is built in one pass, because there may be many thousands of backups.
+    The index of the GUIDs is built in one pass, because there may be many thousands of backups.
     """
 
     def __init__(self, stored: Sequence[L], damaged: Collection[str] = ()) -> None:
-        """`stored` is oldest first.
+        """`stored` contains the stored backups, oldest first.
 
         Several backups can contain the same snapshots, for example after `zsnapdb consolidate`. Increments use the
         latest of these backups as base. A backup in `damaged` is used only if all backups with these snapshots are
@@ -150,7 +153,7 @@ class Lineage(Generic[L]):
             self._by_guids.setdefault(frozenset((volume.role, volume.guid) for volume in link.volumes), []).append(link)
 
     def base(self, link: L) -> L | None:
-        """Return the base of `link`; None if `link` is a full backup.
+        """Return the base of the backup `link`; None if `link` is a full backup.
 
         Raises DamagedError if the repository does not contain the base.
         """
@@ -169,9 +172,9 @@ class Lineage(Generic[L]):
         )
 
     def chain(self, target: L) -> tuple[L, ...]:
-        """Return the backups to receive for `target`, the full one first.
+        """Return the backups that must be received to restore `target`, the full backup first.
 
-        Raises DamagedError if a backup of the chain is missing, or the chain is a loop.
+        Raises DamagedError if a backup of the chain is missing, or if the chain is a loop.
         """
         chain, known = [target], {target.backup_id}
         while (base := self.base(chain[-1])) is not None:
@@ -194,7 +197,8 @@ def _known_damage(chain: Sequence[Link], damaged: Mapping[str, str]) -> Reason |
 
 def _full_is_due(chain: Sequence[Link], policy: ChainPolicy, now: datetime) -> Reason | None:
     first = chain[0].backup_id
-    # If the clock was set back, ages are negative. So the full backup is due later, and the chain grows until then.
+    # If the clock was set back, ages are negative. In that case the full backup is due later, and the chain grows until
+    # then.
     age = (now - backup_time(first)).total_seconds()
     if policy.full_every is not None and age >= policy.full_every:
         text = (
@@ -223,8 +227,8 @@ def choose_base(
 ) -> BasePlan[L]:
     """Return the newest stored backup that can be the base of the next backup; None if a full backup is needed.
 
-    A backup with a broken chain cannot be the base. If a full backup is due, older backups of that chain cannot be
-    either.
+    A backup with a broken chain cannot be the base. If a full backup is due, no older backup of the present chain can
+    be the base either.
 
     - `stored`: the backups, oldest first
     - `local`: for each role, the GUIDs of the snapshots and bookmarks on this host
@@ -266,7 +270,7 @@ def _short(reasons: Sequence[Reason]) -> Sequence[Reason]:
 
 
 def restore_chain(stored: Sequence[L], target: L, damaged: Collection[str] = ()) -> tuple[L, ...]:
-    """Return the backups to receive for `target`, the full one first.
+    """Return the backups that must be received to restore `target`, the full backup first.
 
     A backup in `damaged` is used only if no other backup has the same snapshots. Raises DamagedError if a backup of the
     chain is missing.

@@ -1,19 +1,20 @@
-"""The time by which things expire: the wall clock of this host, if its steady clock confirms it. Pure.
+"""Determines the time that decides about expiry: this host's wall clock, if its steady clock confirms it. Pure.
 
 A host records the last reading of its clocks. From then on the steady clock (CLOCK_BOOTTIME, which also runs while the
 host is suspended) proves a minimum of elapsed time. Removals use the earlier of the proven time and the wall clock. So
 a wall clock that jumps ahead or is behind never makes zsnapdb remove anything early.
 
 After a reboot the length of the downtime is unknown, and the wall clock may have been corrected. So a jump is accepted
-only if a person confirms it, or if the wall clock keeps its rate: for an hour after a reboot, otherwise for a day.
+only if a person confirms it, or if the wall clock then runs at the right rate. It must do so for an hour after a
+reboot, otherwise for a day.
 
-Creation and use are recorded with the later of both times, so that nothing expires early because the wall clock was
-behind. If the wall clock was ahead, the recorded time is in the future. With `RemovalTime.is_sure`, such a time is
-detected as soon as the clock is right.
+When an object is created or used, the later of both times is recorded. So no object expires early because the wall
+clock was behind. If the wall clock was ahead, the recorded time is in the future. If `RemovalTime.is_sure` is set, such
+a time is detected as soon as the clock is right.
 
-After a reboot both times may be behind until the clock is set. When a clock is accepted, the record keeps a span. The
-span begins with the last reading before the jump or the first reading after a reboot, whichever is later. It ends with
-the time to which the clock was set. A recorded time in this span is too early.
+After a reboot both times may be behind until the clock is set. When a clock is accepted, a span of time is recorded.
+The span begins with the last reading before the jump or the first reading after a reboot, whichever is later. It ends
+with the time to which the clock was set. A recorded time within this span is too early.
 """
 
 from __future__ import annotations
@@ -30,19 +31,23 @@ from zsnapdb.base.patterns import Moment, Seconds, Words
 from zsnapdb.base.quantities import format_duration
 
 TOLERANCE = 300.0
-"""Seconds by which the proven time may be behind without a warning. Reboots and NTP steps cause smaller differences."""
+"""The number of seconds by which the proven time may be behind without a warning.
+
+Reboots and NTP steps cause smaller differences.
+"""
 STEP = 5.0
-"""If the wall clock differs from the steady clock plus slew by more than these seconds, it was set."""
+"""If the wall clock differs from the steady clock, adjusted for slew, by more than this many seconds, it was set."""
 _PRECISION = timedelta(seconds=1)
 """The resolution of recorded times, which are truncated to seconds."""
 SLEW = 0.001
 """The fraction by which the proven time may run faster than the steady clock, so that it follows the wall clock."""
 SETTLED_AFTER_REBOOT = 3600.0
 SETTLED_AFTER_STEP = 86_400.0
-"""Seconds of the steady clock for which a wall clock must keep its rate after a jump before it is accepted."""
+"""The time in seconds for which a wall clock must run at the right rate after a jump before it is accepted."""
 RECORDED_EVERY = 60.0
-"""Seconds between two writes of the record while the clocks agree. Every command checks the clocks, and a write is slow
-because it is durable.
+"""The time in seconds between two writes of the record while the clocks agree.
+
+Every command checks the clocks, and a write is slow because it is synced to disk.
 """
 FAR = timedelta(days=1)
 """The largest accepted difference between two clocks.
@@ -52,14 +57,17 @@ that is wrong by more than a day expires backups that retention would keep.
 """
 
 MOST_SPANS = 64
-"""Maximum number of recorded spans in which times were too early. Older spans are dropped."""
+"""The maximum number of recorded spans in which times were too early. Older spans are dropped."""
 
 CONFIRM = "check `date -u`; if the clock is right, run `zsnapdb reap --trust-clock`"
 """The hint for a doubtful clock."""
 
 
 class ClockJump(StrEnum):
-    """Why the wall clock disagrees with the steady clock. The wall clock is not trusted until it is accepted."""
+    """The reason why the wall clock disagrees with the steady clock.
+
+    Until it is accepted, the wall clock is not trusted.
+    """
 
     REBOOT = "reboot"
     STEP = "step"
@@ -77,13 +85,13 @@ class ClockReading:
 class ClockRecord(BaseModel):
     """The last recorded reading of a host's clocks, with the proven time at that moment.
 
-    - `jump`: why the wall clock is not accepted; None if it is
-    - `kept_rate`: seconds of the steady clock for which the wall clock has kept its rate since the jump
+    - `jump`: the reason why the wall clock is not accepted; None if it is accepted
+    - `kept_rate`: the seconds of the steady clock for which the wall clock has run at the right rate since the jump
     - `since`: the start of this record, if less than a day ago; None if the record is older, or if a person confirmed
       the clock
     - `jumped`: the earliest time that this host may have recorded since the first jump that was not accepted; None if
       there is no such jump
-    - `before`: the later time of both clocks before the latest jump that was not accepted
+    - `before`: the later of both clocks' times before the latest jump that was not accepted
     - `rebooted`: whether the host was rebooted since the first such jump, so that the proven time is only a lower bound
     - `early`: the spans in which recorded times were too early, oldest first
     - `behind_since`: the time to which the accepted clock was set back; None if it was not set back
@@ -107,10 +115,10 @@ class ClockRecord(BaseModel):
 
 @dataclass(frozen=True)
 class RemovalTime:
-    """The wall clock (UTC), the proven time, and the reason to doubt the wall clock, or "" without a doubt.
+    """The wall clock's time (UTC), the proven time, and the reason to doubt the wall clock ("" if there is none).
 
     `is_new` is set if this host started to record its clocks less than a day ago. `jumped`, `before`, `rebooted` and
-    `early` are as in the record.
+    `early` have the same meaning as in the record.
     """
 
     wall: datetime
@@ -124,12 +132,12 @@ class RemovalTime:
 
     @property
     def at(self) -> datetime:
-        """The time that expiry uses: the earlier of both clocks."""
+        """The time that decides about expiry: the earlier of both clocks' times."""
         return min(self.wall, self.proven)
 
     @property
     def latest(self) -> datetime:
-        """The later of both clocks. A recorded time after it is in the future."""
+        """The later of both clocks' times. A recorded time after this time is in the future."""
         return max(self.wall, self.proven)
 
     @property
@@ -152,7 +160,8 @@ class RemovalTime:
         return self._is_early(recorded)
 
     def _is_early(self, recorded: datetime) -> bool:
-        # A time recorded right after the clock was accepted is truncated to a second, but not too early.
+        # A time that was recorded right after the clock was accepted seems too early, because times are truncated to
+        # seconds.
         return any(first - _PRECISION < recorded <= last - _PRECISION for first, last in self.early)
 
     def is_age_unknown(self, recorded: datetime) -> bool:
@@ -171,8 +180,8 @@ class RemovalTime:
         `store` is the time of the store's clock, or None if unknown. `backups` are the times of the backups, oldest
         first.
 
-        Without a store clock, the newest backup may be at most a day older than twice the longest pause between two
-        backups. With fewer than two backups, this check is skipped.
+        If the store's clock is unknown, the newest backup may be at most a day older than twice the longest pause
+        between two backups. If there are fewer than two backups, this check is skipped.
         """
         now, reasons = self.wall, list[str]()
         past = [time for time in backups if time <= now]
@@ -200,7 +209,7 @@ def first_record(reading: ClockReading) -> ClockRecord:
 
 
 def accepted(record: ClockRecord, reading: ClockReading) -> ClockRecord:
-    """Return the record after its clock was accepted. `record` contains the same reading.
+    """Return the record after the clock was accepted. `record` already contains this reading.
 
     The times that were recorded between the jump and the last setting of the clock are too early.
     """
@@ -210,14 +219,14 @@ def accepted(record: ClockRecord, reading: ClockReading) -> ClockRecord:
     if record.jumped is not None:
         starts = [record.jumped]
         if ahead > TOLERANCE and behind_since is not None:
-            # If the clock was set back and then forward, it was behind in between.
+            # If the clock was set back and then forward, it was behind between these two changes.
             starts.append(behind_since)
         booted = record.proven - timedelta(seconds=reading.steady)
         if ahead > TOLERANCE and record.jump is ClockJump.STEP and record.jumped - booted < FAR:
             # If a clock is set forward soon after the boot, it was behind since the boot.
             starts.append(booted)
         spans.append((min(starts), was_set))
-    # If a clock was set back, it shows the times of earlier spans again.
+    # A clock that was set back shows the times of earlier spans a second time.
     early = [(first, min(last, was_set)) for first, last in spans if (was_set - first).total_seconds() > TOLERANCE]
     if abs(ahead) > TOLERANCE:
         behind_since = was_set if ahead < 0 else None
@@ -233,10 +242,13 @@ def confirmed(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
 
 
 def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
-    """Return the record of a new reading. A jump of the wall clock never moves the proven time forward."""
+    """Return the record that follows `record` with a new reading.
+
+    A jump of the wall clock never moves the proven time forward.
+    """
     if record is None:
         return first_record(reading).model_copy(update={"since": reading.wall})
-    # If the steady clock went back, it is a different clock, for example that of another container.
+    # If the steady clock shows an earlier time than before, it is another clock, for example that of another container.
     is_same_boot = record.boot == reading.boot and reading.steady >= record.steady
     passed = reading.steady - record.steady if is_same_boot else reading.steady
     proven = record.proven + timedelta(seconds=passed)
@@ -251,9 +263,9 @@ def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
     if not is_same_boot:
         jump, kept = record.jump or ClockJump.REBOOT, 0.0
     elif is_step(record, reading):
-        # Setting the clock soon after a restart corrects for the downtime, so the jump stays a reboot.
+        # If the clock is set soon after a reboot, this corrects for the downtime, so the jump still counts as a reboot.
         kept = 0.0
-    # Since a reboot, no recorded time is earlier than the later of both clocks at the reading.
+    # No time recorded since the reboot is earlier than the later of both clocks' times in this reading.
     latest = max(proven, reading.wall)
     jumped = min(record.jumped, latest) if record.jumped else record.proven if is_same_boot else latest
     before = record.before
@@ -296,7 +308,7 @@ def _recorded(
 
 
 def removal_time(record: ClockRecord) -> RemovalTime:
-    """Return the time that expiry uses. `record` contains the current reading of the clocks."""
+    """Return the time that decides about expiry. `record` contains the current reading of the clocks."""
     off = (record.wall - record.proven).total_seconds()
     if abs(off) <= TOLERANCE or record.jump is None:
         return RemovalTime(record.wall, record.proven, is_new=record.since is not None, early=record.early)

@@ -1,15 +1,15 @@
 """The order of creation of snapshot sets, backups, drills, findings and binlog histories. Pure.
 
-Clocks are not used. On a host, ZFS orders snapshot sets by `createtxg`, the transaction group of their pool. In a
-repository, each new document has a sequence number: the greatest number that its writer knew, plus one. In a
+No clock is used for this. On a host, snapshot sets are ordered by `createtxg`, the transaction group of their pool. In
+a repository, each new document has a sequence number: the greatest number that its writer knew, plus one. In a
 repository, `createtxg` also orders sets of one pool, because a set may be stored late, and a consolidated backup
 contains old snapshots.
 
 Documents that earlier versions wrote have no number. They come before numbered documents, unless the order in their
-pool shows otherwise. Documents without numbers from different pools are ordered by their ids, which are times, because
-no better source exists.
+pool shows otherwise. If documents without numbers come from different pools, they are ordered by their ids, which are
+times, because nothing better is known.
 
-No other module compares ids or times to order something. `tests/unit/test_order_law.py` checks this.
+No other module uses ids or times to determine an order. `tests/unit/test_order_law.py` checks this.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from zsnapdb.planning.backup_chain import Link
 STEP = 2**24
 """The largest accepted gap between a stored number and the next smaller one.
 
-Even if a host makes a backup every minute and keeps only one in thirty years, the gap is smaller. An attacker who wants
-to use up the numbers in steps of this size needs 2**29 documents.
+The gap of a real host is smaller, even if it makes a backup every minute and keeps only one in thirty years. An
+attacker who wants to use up all numbers in steps of this size needs 2**29 documents.
 """
 
 
@@ -48,10 +48,10 @@ P = TypeVar("P", bound=PlacedLink)
 
 
 def greatest_reached(numbers: Iterable[int | None], known: int = 0, step: int = STEP) -> int:
-    """Return the greatest number that can be reached from `known` in steps of at most `step`; ignore greater ones.
+    """Return the greatest number that can be reached from `known` in steps of at most `step`; ignore greater numbers.
 
-    An attacker can write any number. If no honest writer can have reached a number, that number must not use up the
-    remaining numbers or make its document the latest.
+    An attacker can write any number. A number that no honest writer can have reached must not use up the remaining
+    numbers, and must not make its document the latest.
     """
     reached = known
     for number in sorted(one for one in numbers if one is not None):
@@ -64,8 +64,8 @@ def greatest_reached(numbers: Iterable[int | None], known: int = 0, step: int = 
 def next_number(given: int, stored: Iterable[int | None]) -> int:
     """Return the sequence number of a new document.
 
-    `given` is the greatest number that this host recorded as used, or 0 if there is none. `stored` are the numbers of
-    the documents that this host accepts.
+    `given` is the greatest number that this host recorded as used, or 0 if there is none. `stored` contains the numbers
+    of the documents that this host accepts.
     """
     return min(greatest_reached(stored, given) + 1, GREATEST_SEQUENCE)
 
@@ -78,9 +78,10 @@ def by_number(documents: Iterable[T], number: Callable[[T], int | None], name: C
 
 
 def failed_last(drills: Iterable[T], number: Callable[[T], int | None], has_failed: Callable[[T], bool]) -> list[T]:
-    """Return the drills in the given order, but of several with the same number the failed ones last.
+    """Return the drills in the given order. Among drills with the same number, failed drills come last.
 
-    Concurrent drills of several hosts can get the same number. Their clocks do not decide which one is the latest.
+    Concurrent drills of several hosts can get the same number. The hosts' clocks do not decide which of these drills is
+    the latest.
     """
     groups = ((of_number, list(same)) for of_number, same in groupby(drills, number))
     return [one for of_number, same in groups for one in (same if of_number is None else sorted(same, key=has_failed))]
@@ -98,7 +99,8 @@ def by_creation(items: Iterable[T], createtxg: Callable[[T], int]) -> list[T]:
 def contradicted(times: Sequence[datetime], slack: timedelta = timedelta()) -> list[bool]:
     """Return for each time, in order of creation, whether a previous time is later or a following time is earlier.
 
-    If so, a clock was wrong, and it is unknown which of the times is right. Differences up to `slack` are ignored.
+    In that case a clock was wrong, and it is unknown which of the times is right. Differences up to `slack` are
+    ignored.
     """
     earlier = [datetime.min.replace(tzinfo=UTC), *accumulate(times, max)]
     later = [datetime.max.replace(tzinfo=UTC), *accumulate(reversed(times), min)]
@@ -115,7 +117,7 @@ def by_pool(items: Iterable[T], place: Callable[[T], tuple[int, int]], productio
     """Return the snapshot sets of several pools, oldest first.
 
     `place` returns the pool GUID and the transaction group. Sets in `production` pools come last, because new sets are
-    created there. The order of the other pools has no meaning.
+    created there. The order among the other pools has no meaning.
     """
 
     def key(item: T) -> tuple[bool, int, int]:
@@ -148,8 +150,8 @@ def is_kept_state(
 ) -> bool | None:
     """Return whether a bookmark without its snapshot is an earlier state of its dataset; None if that is unknown.
 
-    All numbers are transaction groups of one pool. `snapshots` and `replacements` are those of the dataset. `first` is
-    the first group with a record of replacements (None: there is no record).
+    All numbers are transaction groups of one pool. `snapshots` and `replacements` contain those of the dataset. `first`
+    is the first group with a record of replacements, or None if there is no record.
 
     A replacement destroys all snapshots after the state that it keeps. So the bookmark is an earlier state if a
     snapshot between the bookmark and the next replacement still exists.
@@ -166,12 +168,13 @@ def in_order(
     """Return the backups, oldest first, independent of the clocks from which their ids come.
 
     Backups of one pool are ordered by transaction group, and an increment follows its base. Between pools the sequence
-    numbers decide. A number or id is ignored if a younger backup of the same pool has a smaller one. `believed` are the
-    ids of trusted backups, whose order other backups cannot change. If `believed` is None, all are trusted.
+    numbers decide. The number or id of a backup is ignored if a younger backup of the same pool has a smaller one.
+    `believed` contains the ids of trusted backups, whose order other backups cannot change. If `believed` is None, all
+    backups are trusted.
 
-    If a pool is replaced by an older copy of itself, it uses transaction groups again. `abandoned` contains each backup
-    that was created between the copy and the replacement. It maps such a backup to the group of the next backup, before
-    which the abandoned backups come.
+    If a pool is replaced by an older copy of itself, the copy uses the same transaction groups a second time.
+    `abandoned` contains the backups that were created after the copy and before the replacement. It maps each of them
+    to the group of the first backup after the replacement. The abandoned backups come before that backup.
     """
     by_pool: dict[int, list[P]] = {}
     links = list(stored)
@@ -193,7 +196,7 @@ def in_order(
 
 
 def with_turn(abandoned: Mapping[str, int], of_pool: Mapping[str, int], createtxg: int) -> dict[str, int]:
-    """Return `abandoned` after a pool created a set in this group.
+    """Return the value of `abandoned` after a pool created a set in this transaction group.
 
     `of_pool` maps the ids of the pool's backups to their groups.
     """
@@ -252,7 +255,7 @@ def _bases_first(ordered: Sequence[P]) -> list[P]:
 
 
 def _is_bases_first(ordered: Sequence[Link]) -> bool:
-    """Return whether every base precedes its increments. Also return False if a base is not stored."""
+    """Return whether every base precedes its increments. If a base is not stored, return False too."""
     seen: set[tuple[str, int]] = set()
     for link in ordered:
         first = link.volumes[0]
@@ -264,10 +267,10 @@ def _is_bases_first(ordered: Sequence[Link]) -> bool:
 
 
 def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
-    """Return the ids of `ordered`, and insert the ids that only other orders contain.
+    """Return the ids of `ordered`, with the ids inserted that only the orders `known` contain.
 
-    A missing id directly follows the latest of its predecessors in its own order. Without a predecessor, the missing id
-    precedes its successor. Without either, it comes last, because it may be the newest state.
+    A missing id is placed directly after the latest of its predecessors in its own order. If it has no predecessor, it
+    is placed before its successor. If it has neither, it is placed last, because it may be the newest state.
     """
     place = {name: at for at, name in enumerate(ordered)}
     added = set[str]()
@@ -313,7 +316,7 @@ def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
 def is_after(one: str, other: str, order: Sequence[str]) -> bool:
     """Return whether backup `one` is later than `other` by `order`, which is oldest first.
 
-    A backup outside the order is unreadable, so only its id is known. In this case the ids are compared.
+    If a backup is not in the order, it is unreadable, and only its id is known. In this case the ids are compared.
     """
     if one in order and other in order:
         return order.index(one) > order.index(other)
@@ -337,8 +340,8 @@ F = TypeVar("F", bound=Finding)
 def latest_finding(findings: Iterable[F]) -> F | None:
     """Return the latest finding about an object; None if there is none.
 
-    If two concurrent runs used the same number, the finding with damage is the latest. Only findings without numbers
-    are ordered by time.
+    If two concurrent runs used the same number, the finding with damage is the latest. Only findings that have no
+    numbers are ordered by time.
     """
     listed = list(findings)
     reached = greatest_reached(one.sequence for one in listed)

@@ -1,4 +1,4 @@
-"""Known damage of backups and archived binlogs, the time of its discovery, and the check that found it. Pure."""
+"""The known damage of backups and archived binlogs, the time of its discovery, and the check that found it. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DamageKind(StrEnum):
 
 @dataclass(frozen=True)
 class KnownDamage:
-    """The damage of one backup (`name`: its id) or archived binlog (`<incarnation>/<file>`).
+    """The damage of one backup or archived binlog. `name` is the backup's id, or `<incarnation>/<file>` of the binlog.
 
     `since` is the time of the first finding (UTC), and `by` is the check that found the damage. `files` maps file
     paths, relative to the root of the restored server, to the findings about damaged pages.
@@ -51,7 +51,7 @@ class DamageRegister:
     """All known damage in the repository of an instance.
 
     `sound` lists, for each backup, the files whose pages a drill has read completely without finding damage.
-    `read_whole` are the backups of which a drill has read every page of every file.
+    `read_whole` contains the backups of which a drill has read every page of every file without finding damage.
     """
 
     known: tuple[KnownDamage, ...] = ()
@@ -73,9 +73,9 @@ class DamageRegister:
     def of_chain(self, chain: Sequence[str]) -> tuple[KnownDamage, ...]:
         """Return the damage that affects a restore of the last backup of `chain`. The full backup comes first.
 
-        Each backup needs the stored objects of all earlier ones. A damaged page also affects all later backups, because
-        they may still contain the page. If a drill of a backup has completely read the page's file, or all files,
-        earlier damage of the page no longer affects that backup and later ones.
+        Each backup needs the stored objects of all earlier backups in the chain. A damaged page also affects all later
+        backups, because they may still contain the page. If a drill of a later backup has read the page's file, or all
+        files, completely, the damage no longer affects that backup and the backups after it.
         """
         met: list[KnownDamage] = []
         sound: set[str] = set()
@@ -98,9 +98,9 @@ class DamageRegister:
         return {damage.name: damage for damage in self.known if damage.kind is DamageKind.STORED}
 
     def of_chains(self, links: Sequence[Link]) -> Mapping[str, tuple[KnownDamage, ...]]:
-        """Return the damage of each backup's chain (see `of_chain`).
+        """Return the damage of each backup's chain, by backup id (see `of_chain`).
 
-        Backups without damage in the chain and chains with a missing link are left out.
+        Backups are left out if their chain has no damage, or if a backup of the chain is missing.
         """
         if not self._by_name:
             return {}
@@ -119,7 +119,7 @@ _SHOWN = 3
 
 
 def sentences(damages: Sequence[KnownDamage]) -> tuple[str, ...]:
-    """Return a sentence for each of the first three damaged objects, and a sentence for all others."""
+    """Return a sentence for each of the first three damaged objects, and one more sentence for all others."""
     shown = [damage.describe() for damage in damages[:_SHOWN]]
     more = len(damages) - len(shown)
     return (*shown, f"{more} more backups or archived binlogs are damaged") if more else tuple(shown)

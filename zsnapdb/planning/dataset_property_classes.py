@@ -1,4 +1,4 @@
-"""The class of every ZFS property. It decides whether copies and replacements of production get the property.
+"""The class of every ZFS property. The class decides whether copies and replacements of production get the property.
 
 Pure.
 
@@ -24,7 +24,7 @@ class PropertyClass(StrEnum):
 
     - DATA: with few exceptions, a copy gets the value that is set on its source or inherited by it.
     - EXPLICIT: a copy gets a fixed value, whatever the values of its parent datasets are.
-    - PLACE: the property belongs to the location of a dataset, and only a replacement of production gets it.
+    - PLACE: the property belongs to the location of a dataset. Only a replacement of production gets the property.
     - FACT: ZFS reports the property or fixes it on creation; it cannot be set.
     """
 
@@ -40,7 +40,7 @@ class ClassifiedProperty:
 
     `value` is the value on a copy. If `value` is None, the copy gets the value of its source (DATA), or the job that
     creates the copy chooses the value. `since` is the first OpenZFS release with the property; (2, 1) stands for all
-    older releases. `kinds` are the dataset types that have the property.
+    older releases. `kinds` contains the dataset types that have the property.
     """
 
     name: str
@@ -195,9 +195,12 @@ _NATIVE_NAME = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _USER_NAME = re.compile(r"(?=[^:]*:)[a-z0-9:+._-]{1,255}")
 
 SPACE = ("quota", "refquota", "snapshot_limit", "filesystem_limit", "refreservation", "reservation")
-"""Space limits and reservations, in the order in which they are set. They depend on the space that a dataset uses."""
+"""Space limits and reservations, in the order in which they are set.
+
+Whether they can be set depends on the space that the dataset uses.
+"""
 GUARANTEES = ("reservation", "refreservation")
-"""Reservations. A pool may not have space for the reservations of two datasets at the same time."""
+"""The reservations. A pool may not have space for the reservations of two datasets at the same time."""
 TEXTS = frozenset(
     {"mountpoint", "sharenfs", "sharesmb", "keylocation", "mlslabel", "context", "fscontext", "defcontext"}
     | {"rootcontext"}
@@ -240,7 +243,10 @@ def explicit_values(dataset: DatasetKind = "filesystem") -> dict[str, str]:
 def data_values(
     recorded: Mapping[str, str], dataset: DatasetKind = "filesystem", unknown: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the recorded source values that a copy gets. `unknown` are properties that this host does not have."""
+    """Return the recorded source values that a copy gets.
+
+    `unknown` contains the properties that this host's OpenZFS does not know.
+    """
     names = set(names_of(PropertyClass.DATA, dataset)).difference(unknown)
     return {name: _BY_NAME[name].value or value for name, value in recorded.items() if name in names}
 

@@ -1,4 +1,4 @@
-"""Evidence about an instance: verification of a chain of records, and changes to the backup policy. Pure."""
+"""Verifies an instance's chain of evidence records, and finds changes of its backup policy. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from zsnapdb.config.repository import KeepRules, KeepSettings, ObjectLockSetting
 from zsnapdb.config.settings import MaskingSettings
 
 NOTHING = "0" * 64
-"""The hash of the previous record in the first record."""
+"""The value that the first record contains in place of the hash of a previous record."""
 
 
 @dataclass(frozen=True)
 class StoredLink:
-    """A stored record: its number, its SHA-256, and the SHA-256 of the previous record, which it contains.
+    """A stored record: its number, its SHA-256, and the SHA-256 of the previous record, as this record contains it.
 
     `problem` is the reason why the record itself is invalid, such as a bad signature; "" if it is valid.
     """
@@ -31,7 +31,7 @@ class StoredLink:
 
 @dataclass(frozen=True)
 class RememberedLink:
-    """The newest record that a host knows, from its own files or from an earlier report."""
+    """The newest record of the log that a host remembers, from its own files or from an earlier report."""
 
     number: int
     sha256: str
@@ -49,8 +49,8 @@ def findings(links: Sequence[StoredLink], remembered: RememberedLink | None = No
     """Return the problems of the chain by record number; none if the chain is complete.
 
     If a record in the middle is altered, the hash in the next record no longer matches. The last record is protected
-    only by its signature or by `remembered`. Without them, a change of the last record and a removal of the newest
-    records are not found.
+    only by its signature or by `remembered`. Without a signature and `remembered`, changes of the last record and
+    removals of the newest records are not found.
     """
     return (*_of_chain(links), *_of_end(links, remembered))
 
@@ -92,7 +92,10 @@ _TIMES = ("within", "sweep_after")
 
 
 class PolicyChange(BaseModel):
-    """A line of the policy, or a key, with its old and new text. The text is "" if the line is missing."""
+    """A changed line of the policy, or a changed key, with the old and the new text.
+
+    A text is "" if the line did not or does not exist.
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -103,11 +106,11 @@ class PolicyChange(BaseModel):
 
 @dataclass(frozen=True)
 class PolicyFacts:
-    """The sources of a policy.
+    """The facts from which the lines of a policy are made.
 
-    `keep` is the retention policy. If `keep` is None, backups are never removed. `identities` and `signing_keys` are
-    the public parts of this host's keys. `scripts` maps each file that masking runs to its SHA-256, or to the reason
-    why the file cannot be read.
+    `keep` is the retention policy. If `keep` is None, backups are never removed. `identities` and `signing_keys`
+    contain the public parts of this host's keys. `scripts` maps each file that masking runs to its SHA-256, or to the
+    reason why the file cannot be read.
     """
 
     repository: RepositorySettings

@@ -1,4 +1,4 @@
-"""Snapshots of instance datasets that other programs or users created, with their creators, holds and clones.
+"""Describes snapshots of instance datasets that other programs or users created: their creators, holds and clones.
 
 Pure.
 """
@@ -66,7 +66,7 @@ def listing(snapshots: Sequence[ForeignSnapshot]) -> str:
 
 
 def objection(what: str, snapshots: Sequence[ForeignSnapshot], *, may_go: bool) -> PreflightError | None:
-    """Return the error which says that `what` may not be destroyed because of these snapshots; None if it may.
+    """Return an error which says that these snapshots prevent the removal of `what`; None if they do not.
 
     `may_go` is set if the caller requested the destruction of the snapshots. Even then, a snapshot with a hold or a
     clone is protected.

@@ -1,4 +1,4 @@
-"""The decision about a command whose caller chose its id (`--once RUN`), from the recorded run."""
+"""Decides about a command whose caller chose the id of its run (`--once RUN`), from the record of that run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _DAY = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T")
 
 
 class RunState(StrEnum):
-    """The state of a run: `begun` if it is active, was killed or failed; `given-up` if its results were removed."""
+    """The state of a run.
+
+    It is `begun` if the run is active, was killed or failed, and `given-up` if its results were removed.
+    """
 
     BEGUN = "begun"
     DONE = "done"
@@ -36,8 +39,8 @@ class RunVerdict(StrEnum):
 class Action:
     """The action of a command: its verb, its object (an instance, a clone), and the identity of that object.
 
-    `aim` are the GUIDs of the datasets that have the object's name now. They are compared because a name can be reused.
-    If `aim` is empty, only the name is compared.
+    `aim` contains the GUIDs of the datasets that have the object's name now. The GUIDs are compared because a name can
+    be reused. If `aim` is empty, only the name is compared.
     """
 
     verb: str

@@ -1,4 +1,4 @@
-"""Counters of ZFS and of a server at two moments, and their differences. Pure.
+"""Computes how the counters of ZFS and of a server changed between two moments. Pure.
 
 Sources:
 
@@ -76,7 +76,7 @@ class LoadSample:
 class Load:
     """The load during `seconds`. A field is None if its counters were unreadable, or were reset during the period.
 
-    `arc_now` and `server_now` are the values at the end, including those that are not counters. `busy` is the busy
+    `arc_now` and `server_now` contain the values at the end, including values that are not counters. `busy` is the busy
     share of the processors, from 0 to 1.
     """
 
@@ -93,7 +93,7 @@ class Load:
     busy: float | None
 
     def rate(self, count: int | None) -> float:
-        """Return a count per second."""
+        """Return how often the counted event happened per second."""
         return (count or 0) / self.seconds
 
 

@@ -1,4 +1,4 @@
-"""The content of a schema: tables of every type, views, routines, events and triggers; storage engines. Pure."""
+"""Describes the content of a schema: tables of every type, views, routines, events and triggers. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNKNOWN = "unknown"
 
 
 class RowPlace(StrEnum):
-    """The location of a table's rows: files or memory of the server, nowhere, or elsewhere."""
+    """The location of a table's rows: in files or memory of the server, nowhere, or outside the server."""
 
     FILES = "files"
     MEMORY = "memory"
@@ -40,7 +40,10 @@ _PLACES = {
 """`sequence` is the engine of MariaDB's virtual tables `seq_1_to_9`, not the table type of CREATE SEQUENCE."""
 _RECOVERS = ("innodb", "rocksdb")
 _NO_FILES = ("memory", "blackhole", "performance_schema", "sequence", "federated")
-"""CONNECT is not listed, because most types of CONNECT tables are files, by default in the data directory."""
+"""The engines without files.
+
+CONNECT is not listed, because most CONNECT tables are files, by default in the data directory.
+"""
 
 
 def row_place(engine: str) -> RowPlace:
@@ -54,7 +57,10 @@ def survives_a_crash(engine: str) -> bool:
 
 
 def rows_not_restored(engines: Mapping[str, int]) -> tuple[str, ...]:
-    """Return a sentence for each engine whose rows a restore does not recover. `engines` are table counts by engine."""
+    """Return a sentence for each engine whose rows a restore does not recover.
+
+    `engines` contains the numbers of tables by engine.
+    """
     words = {
         RowPlace.MEMORY: "only in the memory of the server, so a restore brings them back without rows",
         RowPlace.ELSEWHERE: "not in the files of the server, so a snapshot does not hold them",
@@ -146,8 +152,8 @@ class SequenceDefault:
 class SchemaContent:
     """The objects of a schema, sorted by name.
 
-    `versioned_by_transaction` are the system-versioned tables whose history is based on transactions, not times. Names
-    in `routines` begin with their type ("procedure pay").
+    `versioned_by_transaction` contains the system-versioned tables whose history is based on transactions, not times.
+    Names in `routines` begin with their type ("procedure pay").
     """
 
     name: str
@@ -163,7 +169,7 @@ class SchemaContent:
 
     @property
     def stored(self) -> tuple[CatalogueTable, ...]:
-        """All tables with rows: everything except views."""
+        """All tables that have rows: everything in the schema except views."""
         return tuple(table for table in self.tables if table.type is not TableType.VIEW)
 
     @property

@@ -1,4 +1,4 @@
-"""Facts about a server and its plugins for the pure decisions. `mysql/probe.py` collects them."""
+"""The facts about a server and its plugins on which decisions depend. `mysql/probe.py` collects these facts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Plugin(BaseModel):
 
     @property
     def option(self) -> str:
-        """The name of the option that switches the plugin."""
+        """The name of the option that switches the plugin on or off."""
         return self.name.lower().replace("-", "_")
 
     def describe(self) -> str:
@@ -57,7 +57,7 @@ class Plugin(BaseModel):
 
 
 class ServerPlugins(BaseModel):
-    """The plugins of a server, its plugin folder, and the minimum maturity of plugins (empty without a limit)."""
+    """The plugins of a server, its plugin folder, and the required maturity of plugins (empty if there is no limit)."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -80,7 +80,7 @@ _UNLOADED = tuple(
         r"Cannot load component from specified URN: 'file://([^']{1,128})'",
     )
 )
-"""Error texts of both families, from the error references (numbers 1286, 1524, 1126, 1128, 4161, 4185, 3529)."""
+"""Error texts of MySQL and MariaDB, from the error references (numbers 1286, 1524, 1126, 1128, 4161, 4185, 3529)."""
 _REFUSED_PASSWORD = re.compile(r"does not satisfy the current policy requirements \(([A-Za-z0-9_]{1,64})\)")
 """MariaDB's ER_NOT_VALID_PASSWORD. MariaDB's appliers check the passwords in replayed statements again."""
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}")
@@ -126,7 +126,7 @@ _LIBRARIES = {
     "unix_socket": "auth_socket.so",
     **{name.lower(): f"provider_{name.lower()}.so" for name in ("BZip2", "LZ4", "LZMA", "LZO", "Snappy")},
 }
-"""Plugin libraries whose names do not follow the pattern for storage engines."""
+"""The libraries of plugins whose names do not follow the pattern for storage engines."""
 
 
 def library_of(name: str) -> str:
@@ -172,7 +172,7 @@ class ServerFacts:
     """Facts about a server, from the server's own answers.
 
     - `variables`: the global variables by lower-case name
-    - `engines`: the storage engines of user tables, with table counts
+    - `engines`: the storage engines of user tables, with the numbers of tables
     - `lock_statements`: the statements for lock strategies that the parser accepts
     - `prepared_xa`: the number of prepared external XA transactions; None if the account may not list them
     - `row_versions`: the number of tables that INSTANT ADD or DROP COLUMN changed

@@ -25,7 +25,7 @@ class Family:
     dump_programs: tuple[str, ...]
     binlog_programs: tuple[str, ...]
     dump_options: tuple[str, ...]
-    """Further options of the dump program, so that loading a dump does not change the GTIDs of the server."""
+    """Further options of the dump program, with which loading a dump does not change the GTIDs of the server."""
     option_section: str
     """The section of an option file that only servers of this family read."""
     numbers_always: bool
@@ -37,21 +37,24 @@ class Family:
     has_uuid: bool
     """Whether the server has an identity in `server_uuid`."""
     names_connections: bool
-    """Replication statements contain a connection name. If False, they contain FOR CHANNEL."""
+    """Whether replication statements contain a connection name. If False, they contain FOR CHANNEL."""
     finishes_ddl: bool
-    """Crash recovery completes an interrupted DDL statement and writes it to the binlog."""
+    """Whether crash recovery completes an interrupted DDL statement and writes it to the binlog."""
     upgrades_by_program: bool
-    """An upgrade program must be run. If False, the newer server upgrades the data on startup."""
+    """Whether an upgrade program must be run. If False, the newer server upgrades the data on startup."""
     redo_is_replaceable: bool
-    """After a slow shutdown, redo and doublewrite files may be removed. Undo tablespaces can be recreated online."""
+    """Whether redo and doublewrite files may be removed after a slow shutdown.
+
+    Undo tablespaces can be recreated online.
+    """
     knows_expiry_switch: bool
-    """A variable turns off the expiry of binlogs (binlog_expire_logs_auto_purge)."""
+    """Whether a variable can turn off the expiry of binlogs (binlog_expire_logs_auto_purge)."""
     atomic_ddl_from: tuple[int, ...]
     """The first release with crash-safe atomic DDL (refman 8.0 and MariaDB manual, "Atomic DDL")."""
     removed_modes: tuple[str, ...]
     """Values of sql_mode that were removed in `removed_modes_from`.
 
-    No later server starts with one of them in its options.
+    A later server does not start with one of these values in its options.
     """
     removed_modes_from: tuple[int, ...]
     long_term_series: tuple[tuple[int, int], ...]
@@ -62,33 +65,36 @@ class Family:
     ddl_xids_from: tuple[int, ...] | None
     """The first release whose query events have an XID if their DDL is atomic; None if they never have one."""
     gtids_are_sets: bool
-    """Executed transactions are recorded as a set of intervals. If False, as the last GTID of each domain."""
+    """Whether executed transactions are recorded as a set of intervals.
+
+    If False, only the last GTID of each domain is.
+    """
     gtids_carry_server_id: bool
-    """GTIDs contain the server_id. So a server that skips transactions must not reuse its old server_id."""
+    """Whether GTIDs contain the server_id. If so, a server that skips transactions must not reuse its old server_id."""
     position_needs_replica_log: bool
-    """A replica's position is known only if the replica writes the applied transactions to its own binlog."""
+    """Whether a replica's position is known only if the replica writes applied transactions to its own binlog."""
     applier_may_leave_gaps: bool
     """Parallel workers may leave gaps between applied transactions when they stop, unless they preserve the commit
     order.
     """
     has_aria: bool
-    """The server has the Aria engine, which has its own logs."""
+    """Whether the server has the Aria engine, which has its own logs."""
     encrypts_each_event: bool
-    """Encrypted binlogs are encrypted event by event, so an event can only be located by reading from the start."""
+    """Whether binlogs are encrypted event by event, so that an event can be found only by reading from the start."""
     limits_statements: bool
-    """A variable limits the run time of statements (max_statement_time)."""
+    """Whether a variable limits the run time of statements (max_statement_time)."""
     lists_innodb_files: bool
-    """`information_schema.files` lists the files of InnoDB."""
+    """Whether `information_schema.files` lists the files of InnoDB."""
     privileges_to_look: tuple[str, ...]
-    """Global privileges for observing the server, and for flushing its tables and logs."""
+    """The global privileges for observing the server, and for flushing its tables and logs."""
     root_uses_socket: bool
-    """The system user root can log in as the account root through the socket (MariaDB 10.4: unix_socket)."""
+    """Whether the system user root can log in as the account root through the socket (MariaDB 10.4: unix_socket)."""
     option_folder: str
     """The folder of option files that only servers of this family read on Debian."""
     versions_tables: bool
-    """Tables can keep old versions of their rows (MariaDB manual, "System-Versioned Tables")."""
+    """Whether tables can keep old versions of their rows (MariaDB manual, "System-Versioned Tables")."""
     strict_variables: tuple[str, ...]
-    """Variables without which a server reads the files differently from its source.
+    """The variables without which a server would read the files differently from its source.
 
     Every server program must know these variables. In an option file, all other variables have the prefix `loose_`.
     """
@@ -98,9 +104,9 @@ class Family:
     The performance schema may be off.
     """
     has_event_table: bool
-    """The table `mysql.event` contains the scheduled events in every release, and can be updated."""
+    """Whether the table `mysql.event` contains the scheduled events in every release, and can be updated."""
     starts_without_keys: bool
-    """Without the keys of encrypted tables, the server still starts, but cannot read these tables."""
+    """Whether the server starts even without the keys of encrypted tables, although it cannot read these tables."""
 
 
 _FILE_VARIABLES = (
@@ -232,15 +238,15 @@ _FAMILIES = {family.flavour: family for family in (MYSQL, MARIADB)}
 
 
 def family(flavour: Flavour) -> Family:
-    """Return the facts of a family."""
+    """Return the facts about the family of a flavour."""
     return _FAMILIES[flavour]
 
 
 def flavour_in(*words: str) -> Flavour:
-    """Return the family of a server from its version texts: only version texts of MariaDB contain "MariaDB"."""
+    """Return the flavour of a server from its version texts: only version texts of MariaDB contain "MariaDB"."""
     return Flavour.MARIADB if "mariadb" in " ".join(words).lower() else Flavour.MYSQL
 
 
 def flavour_of(variables: Mapping[str, str]) -> Flavour:
-    """Return the family of a server from its global variables by lower-case name."""
+    """Return the flavour of a server from its global variables, which are mapped by lower-case name."""
     return flavour_in(variables.get("version", ""), variables.get("version_comment", ""))

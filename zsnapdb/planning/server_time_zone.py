@@ -30,7 +30,7 @@ _TIME = r"[+-]?[0-9]{1,3}(:[0-9]{2}){0,2}"
 _ABBREVIATION = r"([A-Za-z]{3,16}|<[A-Za-z0-9+-]{3,16}>)"
 _DATE = rf"(M[0-9]{{1,2}}\.[0-9]\.[0-9]|J?[0-9]{{1,3}})(/{_TIME})?"
 _RULE = re.compile(rf"{_ABBREVIATION}{_TIME}({_ABBREVIATION}({_TIME})?,{_DATE},{_DATE})?")
-"""A zone without a file (tzset(3), "POSIX format"), such as CET-1CEST,M3.5.0,M10.5.0/3."""
+"""The pattern of a zone without a file (tzset(3), "POSIX format"), such as CET-1CEST,M3.5.0,M10.5.0/3."""
 
 
 def is_file_name(text: str) -> bool:
@@ -125,7 +125,7 @@ def difference(wanted: Sequence[int], seen: Sequence[int]) -> str | None:
 
 
 def unit_line(zone: ServerZone, here: HostZones) -> str | None:
-    """Return the line of a unit that sets the server's zone; None if this host already uses that zone."""
+    """Return the line of a systemd unit that sets the server's zone; None if this host already uses that zone."""
     if zone.name is None or difference(zone.offsets, here.local or ()) is None:
         return None
     return f"Environment=TZ={zone.name}"

@@ -1,4 +1,4 @@
-"""SQL text: quoting, the check that a statement only reads, and the check that the right server answers. Pure."""
+"""Quotes SQL text, checks that a statement only reads, and makes clients refuse the wrong server. Pure."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from zsnapdb.report.view import Part, Table, TabularView, View
 
 
 class PauseView(View, kind="agent-pause", document=AgentPauseDocument):
-    """A pause that starts or ends now."""
+    """A pause that the command started or ended."""
 
     instance: str
     until: datetime | None
@@ -27,7 +27,7 @@ class PauseView(View, kind="agent-pause", document=AgentPauseDocument):
 
 
 class AgentRunView(View, kind="agent-run", document=AgentRunDocument, read_from="ran"):
-    """A job that a person started at once."""
+    """A job that a person started immediately."""
 
     ran: RanJob
 

@@ -71,7 +71,7 @@ def detail_lines(source: SourcePart) -> list[str]:
 def _lock(lock: LockPart) -> str:
     """Return a text with the duration of the lock and the statements that waited for it.
 
-    A lock that allows writes is not a pause.
+    A lock that allows writes is not called a pause.
     """
     if lock.waited is None:
         return f"{lock.strategy}, held {lock.held_ms:.1f} ms"
@@ -79,7 +79,7 @@ def _lock(lock: LockPart) -> str:
 
 
 def position_column(source: SourcePart) -> str:
-    """Return the position as a table cell: binlog and offset, or a dash if there is none."""
+    """Return the position as a table cell: binlog and offset, or a dash if the position is unknown."""
     if not isinstance(source, ServerSourcePart) or not source.position.binlog_file:
         return "-"
     return f"{source.position.binlog_file}:{source.position.binlog_offset}"
@@ -169,7 +169,7 @@ class BackupPlanView(View, kind="backup-plan", document=documents.BackupPlanDocu
 
 
 def _path_rows(observed: Observed) -> list[tuple[str, ...]]:
-    """Return one row per path that the server writes. Settings with the same path share a row."""
+    """Return one row for each path that the server writes. Settings with the same path share a row."""
     settings: dict[str, list[str]] = {}
     for item in observed.paths:
         settings.setdefault(item.path, []).append(item.what)

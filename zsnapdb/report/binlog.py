@@ -60,7 +60,7 @@ class ArchivingView(View, kind="binlog-archive", document=documents.ArchivingDoc
 
 
 class PlacedBinlog(NamedTuple):
-    """An archived binlog, and the gap right before it (None: none)."""
+    """An archived binlog, and the gap directly before it (None: no gap)."""
 
     file: ArchivedFile
     gap: str | None
@@ -180,7 +180,7 @@ def _gtid(entry: ListedTransaction) -> str:
 
 
 def _lines(entry: ListedTransaction, widest: int) -> list[str]:
-    """Return the lines about a transaction: first GTID, time to the second and size, then its changes."""
+    """Return the lines about a transaction: first its GTID, time (to the second) and size, then its changes."""
     changes = entry.changes
     kinds = "" if changes.statements and not changes.tables else f"{','.join(changes.kinds) or '-'}: "
     unknown = "" if changes.are_rows_known else " + unknown rows"

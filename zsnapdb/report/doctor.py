@@ -1,4 +1,4 @@
-"""The diagnosis of each instance: as text, as a document, and as a line for Nagios and compatible programs."""
+"""The diagnosis of each instance, as text, as a document, or as a line for Nagios and compatible programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHOWN = 3
 
 
 class DoctorView(TabularView, kind="doctor", document=DoctorDocument):
-    """The findings of each instance and its verdict, and the changes of `--fix`, made or planned."""
+    """The findings and the verdict of each instance, and the changes that `--fix` made or would make."""
 
     diagnoses: Sequence[Diagnosis]
     fixed: Sequence[PropertyChange] = ()
@@ -68,7 +68,10 @@ class DoctorView(TabularView, kind="doctor", document=DoctorDocument):
 
 
 def nagios_line(state: str, text: str) -> str:
-    """Return one line of a Nagios plugin. No character in `text` can end the line or begin performance data."""
+    """Return one line of a Nagios plugin.
+
+    Characters in `text` that would end the line or begin performance data are replaced.
+    """
     return f"ZSNAPDB {state} - {printable(text).replace('|', '/')}"
 
 

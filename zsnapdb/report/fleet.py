@@ -1,4 +1,4 @@
-"""Views of a fleet: its state with red rows first, changes of its jobs, runs and pauses, and its metrics."""
+"""Views of a fleet: its state with red rows first, changes to its jobs, runs and pauses, and its metrics."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from zsnapdb.serve.roles import Role, sees_all
 from zsnapdb.verbs.requests import FleetQuery
 
 _OLD_SECONDS = 600.0
-"""Minimum age in seconds of a reading whose age the text shows."""
+"""Minimum age in seconds from which the text shows the age of a reading."""
 _LABELS = {Verdict.MET: "met", Verdict.WARNING: "warning", Verdict.BROKEN: "BROKEN"}
 
 
@@ -136,7 +136,7 @@ def _reason_text(reason: FleetReason) -> str:
 
 @dataclass(frozen=True)
 class FleetSnapshot:
-    """Answers about the fleet in the configuration (None: the default file). No repository is read."""
+    """Answers about the fleet in the configuration file (None: the default file). No repository is read."""
 
     host: Host
     config: Path | None = None
@@ -145,7 +145,7 @@ class FleetSnapshot:
     def __call__(self, asked: FleetQuery, role: Role) -> ResultAnswer:
         """Return the requested rows.
 
-        The text of an error can contain endpoint, bucket and folders, so only roles that see everything get this text.
+        An error's text can contain the endpoint, bucket and folders, so only roles that see everything get this text.
 
         Raises:
             UnknownNameError: no fleet is configured

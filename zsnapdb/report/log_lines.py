@@ -23,7 +23,7 @@ class LogLevel(StrEnum):
 
     @property
     def priority(self) -> int:
-        """The level in syslog's numbers (syslog(3)): a smaller number is more important."""
+        """The level as a number of syslog (syslog(3)). A smaller number is more important."""
         return {"error": 3, "warning": 4, "info": 6, "debug": 7}[self.value]
 
 

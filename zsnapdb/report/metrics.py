@@ -1,7 +1,7 @@
 """The state of instances as metrics, in the text format of Prometheus (version 0.0.4).
 
-Times of facts are exported, never ages, because an age would freeze when the exports stop. The number of series is
-bounded by the configured instances and their objectives.
+Only the times of facts are exported. An exported age would no longer grow if the exports stopped. The number of series
+is bounded by the configured instances and their objectives.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ _TIMES = {
         "newest_passed_drill.finished"
     ),
 }
-"""The times of facts. An unknown fact has no sample."""
+"""The metrics with the times of facts. An unknown fact has no sample."""
 
 METRICS = (BUILD, JUDGED, READABLE, VERDICT, OBJECTIVE, DEADLINE, LIMIT, *_TIMES, DRILL_PASSED, RESTORE, DAMAGE)
 """Every metric, in the order of the text."""
 
 
 def samples(states: Sequence[InstanceStatus], at: datetime) -> Iterator[Sample]:
-    """Yield the samples of these instances, which were read at that time."""
+    """Yield the samples of these instances, whose state was read at that time."""
     yield Sample(BUILD, {"version": __version__}, 1)
     for state in states:
         labels = {"zsnapdb_instance": state.instance, "repository": state.repository}

@@ -108,7 +108,7 @@ class RestoreView(View, kind="restore", document=documents.RestoreDocument, read
 
 
 class AbandonedView(View, kind="restore-abandoned", document=documents.AbandonedDocument):
-    """An abandoned restore. `left` is the state of the server that was to be replaced (empty if there was none)."""
+    """An abandoned restore. `left` is the state of the server that was to be replaced (empty: no server was)."""
 
     plan: RestorePlan
     left: str = ""

@@ -19,7 +19,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 class _WithoutTitles(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's
-        """Leave out the titles of fields, which repeat their names."""
+        """Omit the titles of fields, because they only repeat the fields' names."""
         return False
 
 

@@ -73,7 +73,7 @@ class SetupView(View, kind="setup", document=documents.SetupDocument):
 
     @property
     def proved(self) -> Sequence[Fields]:
-        """The documents of the proving steps. They are the same as those of the corresponding commands."""
+        """The documents of the proving steps. The corresponding commands print the same documents."""
         return [{"kind": view.kind, **view.fields()} for view in map(proof_view, self.proof)]
 
 
@@ -275,7 +275,7 @@ class SizingView(View, kind="sizing", document=SizingDocument, read_from="estima
 
 
 def _basis(line: float) -> Sequence[str]:
-    """Return the measurements behind the figures."""
+    """Return the measurements on which the figures are based."""
     return [
         *paragraph("basis       ", f"a line of {size(round(line))}/s; the slower one of line and program decides"),
         *paragraph("            ", f"backup {size(round(BACKUP.value))}/s: {BACKUP.source}"),

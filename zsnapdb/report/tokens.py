@@ -1,4 +1,7 @@
-"""Views of the tokens of `zsnapdb serve`. Only the command that creates a token shows it, once."""
+"""Views of the tokens of `zsnapdb serve`.
+
+Only the command that creates a token shows the token's text, and only once.
+"""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ class View(ABC):
 
 @dataclass(frozen=True)
 class Table:
-    """Columns below their headings. Each row has a cell for each heading; `empty` is shown if there is no row.
+    """Columns below their headings. Each row has a cell for each heading; `empty` is shown if the table has no rows.
 
     `lines` is the table as other plain text (empty: the columns are used).
     """
@@ -188,7 +188,7 @@ def finding_lines(findings: Sequence[FitnessFinding]) -> list[str]:
 
 
 def missing_lines(findings: Sequence[StoredFinding], width: int, indent: str = "") -> list[str]:
-    """Return a line for each difference from this host's records, and one with its hint.
+    """Return a line for each difference from this host's records, and a line with the difference's hint.
 
     `width` is the label's width.
     """

@@ -1,8 +1,8 @@
 """The journal of a backup that is being stored: a file on this host, durable line by line, without secrets.
 
-Every line of the journal matches the repository: a line is written after its chunk is stored, and voided before the
-chunk is replaced. So a later run may trust every line. The repository may contain more chunks than the journal lists.
-Each line has a checksum. A torn last line is ignored.
+A line is written after its chunk is stored, and voided before the chunk is replaced. So every line matches the
+repository, and a later run may trust every line. The repository may contain more chunks than the journal lists. Each
+line has a checksum. If a crash cut off the last line, the line is ignored.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ class StartedVolume(Part):
 class StreamFormat(Part):
     """Chunk sizes and compression of the streams. All runs of one backup use the same format.
 
-    Chunks grow from `first_chunk` to `chunk_size`. None: all chunks have `chunk_size`, as in earlier versions.
+    Chunks grow from `first_chunk` to `chunk_size`, both in bytes. If `first_chunk` is None, all chunks have
+    `chunk_size`, as in earlier versions.
     """
 
     chunk_size: int
@@ -68,7 +69,7 @@ class StartedBackup(Part):
     """A backup with verified snapshots.
 
     `draft` is the manifest of the backup without keys and volumes. `volumes` are the streams to send. `base` is the id
-    of the base of an increment, or None.
+    of an increment's base (None: a full backup).
     """
 
     format: Literal[1] = 1
@@ -94,13 +95,13 @@ class JournalDisk:
     """
 
     def append(self, out: BinaryIO, line: bytes) -> None:
-        """Write the whole line. The line is durable on return."""
+        """Write the whole line. When this method returns, the line is durable."""
         while line:
             line = line[out.write(line) :]
         os.fsync(out.fileno())
 
     def remove(self, file: Path) -> None:
-        """Remove the file, if it exists. The removal is durable on return."""
+        """Remove the file, if it exists. When this method returns, the removal is durable."""
         file.unlink(missing_ok=True)
         sync_folder(file.parent)
 
@@ -154,7 +155,7 @@ class BackupJournal:
     def read(cls, file: Path, disk: JournalDisk = DISK) -> BackupJournal:
         """Return the journal in the file, without opening the file for writing.
 
-        DamagedError if the file is not a journal, or if a line before the last one is damaged.
+        Raises DamagedError if the file is not a journal, or if a line other than the last is damaged.
         """
         lines = file.read_bytes().split(b"\n")[:-1]
         entries = [_parse(line) for line in lines]
@@ -174,7 +175,7 @@ class BackupJournal:
         return journal
 
     def go_on(self) -> None:
-        """Open a journal after `read` to append to it. First a torn last line is cut off.
+        """After `read`, open the journal to append lines. An incomplete last line is removed first.
 
         Raises: PreflightError if the file cannot be opened or written.
         """
@@ -211,7 +212,8 @@ class BackupJournal:
         elif kind == "volume":
             volume = VolumePart.model_validate(value)
             self.finished[volume.role] = volume
-        # A newer version may write other kinds of lines. They add facts, but do not contradict the known kinds.
+        # A newer zsnapdb may write other kinds of lines. These add facts, but do not contradict the known kinds of
+        # lines.
 
     def known(self, role: str) -> dict[int, KnownChunk]:
         """Return the stored chunks of the volume, by index."""
@@ -219,9 +221,9 @@ class BackupJournal:
             return {index: chunk for (name, index), chunk in self._known.items() if name == role}
 
     def forget(self, role: str, index: int) -> None:
-        """Void a chunk's line, if there is one. The change is durable on return.
+        """Void a chunk's line, if the journal has one. When this method returns, the change is durable.
 
-        Raises PreflightError if the journal can be neither written nor removed. In that case, the chunk must not be
+        Raises PreflightError if the journal can be neither written nor removed. After this error, the chunk must not be
         replaced.
         """
         with self._writing:
@@ -237,7 +239,7 @@ class BackupJournal:
                     ) from error
 
     def add_key(self, part: KeyPart) -> None:
-        """Record a data key in its wrapped form. Call this before anything is encrypted with the key."""
+        """Record a data key in its wrapped form. Call this method before you encrypt anything with the key."""
         with self._writing:
             self.keys[part.id] = part
             self._note("key", part.model_dump(mode="json"))
@@ -255,7 +257,7 @@ class BackupJournal:
             self._note("volume", volume.model_dump(mode="json"))
 
     def completed(self, draft: Manifest) -> Manifest | None:
-        """Return the draft with the volumes and their keys; None unless all volumes are done."""
+        """Return the complete manifest, with volumes and data keys; None unless all volumes are completely stored."""
         volumes = tuple(self.finished[one.role] for one in self.started.volumes if one.role in self.finished)
         used = {chunk.key_id for volume in volumes for chunk in volume.chunks}
         keys = tuple(part for key_id, part in self.keys.items() if key_id in used)
@@ -263,7 +265,7 @@ class BackupJournal:
         return draft.model_copy(update={"keys": keys, "volumes": volumes}) if is_done else None
 
     def close(self) -> None:
-        """Stop writing. The journal file stays for the next run."""
+        """Stop writing to the journal file. The next run can use the file."""
         with self._writing:
             if self._out is not None:
                 self._out.close()
@@ -275,7 +277,10 @@ class BackupJournal:
             self._give_up()
 
     def _note(self, kind: str, value: object) -> None:
-        """Append a line. If this fails, continue without a journal file, so that the backup does not fail."""
+        """Append a line.
+
+        If the file cannot be written, continue without a journal file, so that the backup does not fail.
+        """
         if self._out is not None:
             try:
                 self._append(kind, value)

@@ -75,7 +75,7 @@ def pin(repository: Repository, instance: str, backup_id: str, reason: str) -> P
 
 
 def copy_pin(here: Repository, there: Repository, instance: str, backup_id: str) -> bool:
-    """Copy a backup's pin from repository `here` to repository `there`, unless the backup is already pinned in `there`.
+    """Copy a backup's pin from repository `here` to repository `there`, unless `there` already has its pin.
 
     Return whether a pin was copied.
     """
@@ -88,7 +88,7 @@ def copy_pin(here: Repository, there: Repository, instance: str, backup_id: str)
 
 
 def unpin(repository: Repository, instance: str, backup_id: str) -> Pin:
-    """Remove a backup's pin and return it. NotFound if the backup has no pin."""
+    """Remove a backup's pin and return it. Raises NotFound if the backup has no pin."""
     removed = pins(repository, instance).get(backup_id)
     if removed is None:
         raise NotFound(
@@ -165,7 +165,7 @@ def _parse(repository: Repository, line: bytes, instance: str, backup_id: str, m
 def _unreadable(instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
     """Return the mark for an object that is unreadable, of another backup, or without a trusted signature.
 
-    Such a mark shows that a backup was started.
+    Even such a mark shows that a backup was started.
     """
     return Unfinished(backup_id, instance, "an unknown host", "an unknown time", {}, modified)
 
@@ -189,8 +189,8 @@ def unfinished(repository: Repository, instance: str, stored: Collection[str] = 
 
 
 def remove_mark(repository: Repository, instance: str, backup_id: str) -> None:
-    """Remove the mark of a backup that is stored or abandoned. The mark of a backup with a manifest has no meaning.
+    """Remove the mark of a backup that is stored or abandoned. A mark is meaningless once its backup has a manifest.
 
-    Raises: RepositoryError if this host may not remove it.
+    Raises: RepositoryError if this host may not remove the mark.
     """
     repository.delete(layout.unfinished_backup(instance, backup_id))

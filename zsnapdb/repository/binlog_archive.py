@@ -1,4 +1,4 @@
-"""The binlog archive of one instance: reads and writes.
+"""The binlog archive of one instance, with methods that read and write it.
 
 `binlog_descriptions` defines the objects of the archive, and `binlog_contents` reads all descriptions.
 """
@@ -48,7 +48,7 @@ Load = Callable[[], Body]
 class ArchivedBytes(io.RawIOBase):
     """An archived binlog, open for reading. `parts` has each chunk's size and loader, which checks the hashes.
 
-    Two chunks are kept in memory, because readers move forward, and back by at most one event.
+    Only two chunks are kept in memory, because readers move forward, or back by at most one event.
     """
 
     def __init__(self, name: str, parts: Sequence[tuple[int, Load]]) -> None:
@@ -69,7 +69,7 @@ class ArchivedBytes(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Set the offset of the next read, in bytes, and return it."""
+        """Set the offset of the next read in bytes, and return this offset."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._ends[-1] if self._ends else 0}[whence]
         self._at = start + offset
         return self._at
@@ -90,9 +90,9 @@ class ArchivedBytes(io.RawIOBase):
         return len(piece)
 
     def load_rest(self) -> None:
-        """Load every chunk that was not read.
+        """Load every chunk that was not read yet.
 
-        Raises: DamagedError if one is damaged.
+        Raises: DamagedError if a chunk is damaged.
         """
         for number in range(len(self._loads)):
             if number not in self._loaded:
@@ -112,7 +112,9 @@ _PIECE = 1 << 20
 
 @contextlib.contextmanager
 def _new_file(target: Path, end: int) -> Iterator[BinaryIO]:
-    """Open a new file. After the block the file is truncated to `end` and durable; after an error it is removed.
+    """Open a new file.
+
+    After the block, the file is truncated to `end` bytes and durable; after an error, it is removed.
 
     Raises: ExistsError if `target` exists.
     """
@@ -149,7 +151,7 @@ class BinlogArchive:
     repository: Repository
     instance: str
     cache: DescriptionCache | None = field(default=None, kw_only=True)
-    """The descriptions that this host has already read; None: every description is read."""
+    """The descriptions that this host has already read (None: no cache; every description is read)."""
 
     def load(self) -> Archive:
         """Return the contents of the archive.
@@ -161,16 +163,16 @@ class BinlogArchive:
     def fetch(self, file: ArchivedFile, target: Path) -> None:
         """Write the file's archived bytes, up to the end of its last complete transaction, to a new file `target`.
 
-        The bytes are synced on return. Every chunk is decrypted, and its hashes are checked, before any byte of the
-        chunk is written. Raises ExistsError if `target` exists, and DamagedError with the missing or altered object.
-        After any other error no file is left at `target`.
+        When this method returns, the bytes are synced to disk. Every chunk is decrypted, and its hashes are checked,
+        before any byte of the chunk is written. Raises ExistsError if `target` exists, and DamagedError with the name
+        of a missing or altered object. After any error except ExistsError, no file is left at `target`.
         """
         with _new_file(target, file.end) as out:
             for plain in self.plain(file):
                 out.write(plain)
 
     def is_local(self, file: ArchivedFile, read: Callable[[int, int], Body]) -> bool:
-        """Whether a copy of the file on this host contains the archived bytes, according to the described hashes.
+        """Whether a copy of the file on this host contains the archived bytes, according to the archived hashes.
 
         `read` returns the bytes of the copy from one offset to another. Nothing is fetched, and no key is needed.
         """
@@ -183,11 +185,11 @@ class BinlogArchive:
         return file.is_rotated and at == file.end and stream_hash(file.chunks) == file.sha256
 
     def copy_local(self, file: ArchivedFile, read: Callable[[int, int], Body], target: Path) -> bool:
-        """Write the archived bytes to a new file `target`, like `fetch`, but from a copy of the file on this host.
+        """Like `fetch`, write the archived bytes to a new file `target`, but from a copy of the file on this host.
 
         `read` returns the bytes of the copy from one offset to another. Every chunk is checked by the hash in the
-        file's description; no chunk is fetched, and no key is needed. If the copy differs, the result is False and no
-        file is left at `target`.
+        file's description; no chunk is fetched, and no key is needed. If the copy differs from the archived bytes, the
+        result is False and no file is left at `target`.
         """
         chunks: Sequence[Chunk] = file.chunks if file.is_rotated else tuple(segment.chunk for segment in file.segments)
         is_same = not file.is_rotated or stream_hash(chunks) == file.sha256
@@ -201,7 +203,7 @@ class BinlogArchive:
         return is_same
 
     def plain(self, file: ArchivedFile) -> Iterator[Body]:
-        """Yield the plain bytes of the file's chunks or segments in order, after a check of their hashes."""
+        """Yield the plain bytes of the file's chunks or segments in order. The hashes are checked first."""
         return (load() for _, load in self._loads(file))
 
     def open(self, file: ArchivedFile) -> ArchivedBytes:
@@ -247,14 +249,17 @@ class BinlogArchive:
     def add_segment(self, incarnation: str, segment: Segment, body: Body) -> None:
         """Store a segment of an active file, durably: first its body, then its description.
 
-        ExistsError if another writer, whom this host trusts, has described this segment.
+        Raises ExistsError if another writer that this host trusts has described this segment.
         """
         self.repository.put_alone(self.segment_body_key(incarnation, segment), body)
         place = document_digests.segments(incarnation, segment.name)
         self._put(self.segment_key(incarnation, segment), segment.encode(), place)
 
     def note_complete(self, complete: CompleteUntil) -> None:
-        """Store durably up to which point an incarnation is complete. The new record replaces the older record."""
+        """Durably record up to which point an incarnation is completely archived.
+
+        The new record replaces an older record.
+        """
         record = CompleteRecord(
             repository_id=self.repository.id,
             instance=self.instance,
@@ -278,7 +283,8 @@ class BinlogArchive:
     def commit(self, file: ArchivedFile) -> None:
         """Store the description of a rotated file and read it back.
 
-        A trusted description is never overwritten. A foreign or unreadable one has the place of this host's own.
+        A trusted description is never overwritten. A foreign or unreadable description is replaced, because the key
+        belongs to this host's description.
 
         Raises: ConsistencyError if the repository then contains another description of the file.
         """
@@ -298,9 +304,11 @@ class BinlogArchive:
         return self.repository.get(self.segment_body_key(incarnation, segment))
 
     def confirm(self, incarnation: str, name: str, attempt: str, chunks: Sequence[Chunk]) -> None:
-        """Check that the repository contains every chunk of a file, with the right size. Call this before `commit`.
+        """Check that the repository contains every chunk of a file, with the recorded size.
 
-        Raises DamagedError with the first chunk that is missing or incomplete.
+        Call this method before `commit`.
+
+        Raises DamagedError with the name of the first chunk that is missing or incomplete.
         """
         sizes = self.repository.sizes(layout.binlog_chunks(self.instance, incarnation, name, attempt))
         for index, chunk in enumerate(chunks, 1):
@@ -347,20 +355,22 @@ class BinlogArchive:
         )
 
     def associated(self, repository_id: str, incarnation: str, role: str, index: int, *, last: bool) -> bytes:
-        """Return the associated data of an encrypted chunk: the place to which the chunk belongs.
+        """Return the associated data of an encrypted chunk, which names the object that the chunk belongs to.
 
         `repository_id` is the id in the description of the file or segment: the id of the repository to which it was
-        written. `role` is `binlog/<file>` or `segment/<file>`. `index` is the number of the chunk from 1, or the
-        segment's first byte.
+        written. `role` is `binlog/<file>` or `segment/<file>`. `index` is the number of the chunk (from 1), or the
+        offset of the segment's first byte.
         """
         return "\n".join(
             ("zsnapdb/1", repository_id, self.instance, incarnation, role, str(index), str(int(last)))
         ).encode()
 
     def _put(self, key: Key, line: bytes, place: str = "") -> None:
-        """Store a description. It replaces a foreign or unreadable one, because the incarnation is this host's own.
+        """Store a description.
 
-        Raises: ExistsError if there is a trusted description.
+        A foreign or unreadable description is replaced, because the incarnation belongs to this host.
+
+        Raises: ExistsError if a trusted description exists.
         """
         keyring = self.repository.keyring
         body = keyring.signed(line, place)
@@ -391,16 +401,17 @@ class BinlogArchive:
 
 
 ListedPart: TypeAlias = ListedObject[BinlogChunkKey] | ListedObject[SegmentBodyKey] | ListedObject[SegmentKey]
-"""A listed object that contains a part of a binlog."""
+"""The key of a listed object that contains a part of a binlog."""
 
 
 def remove(archive: BinlogArchive, file: ArchivedFile) -> int:
     """Remove a binlog from the archive. Return the number of removed objects.
 
-    After an interruption, either the file is complete, or only unusable objects are left below its name. A killed run
-    may have left segments of a rotated file. These are removed before the file's description, because without the
-    description readers would take the segments for the file. For an active file, the segment with the first byte is
-    removed first. If the incarnation's record of completeness is about this file, the record is removed too.
+    After an interruption, the binlog is either complete, or only unusable objects are left below its name. A killed run
+    may have left segments of a rotated binlog. These segments are removed before the binlog's description, because
+    readers would use the segments if the description were missing. For an active binlog, the segment with the first
+    byte is removed first. If the record of the incarnation's complete part names this binlog, the record is removed
+    too.
     """
     repository, place = archive.repository, (archive.instance, file.incarnation, file.name)
     _remove_complete_record(archive, file)
@@ -427,7 +438,7 @@ def _remove_complete_record(archive: BinlogArchive, file: ArchivedFile) -> None:
 
 
 def remove_segments(archive: BinlogArchive, incarnation: str, segments: Sequence[Segment]) -> None:
-    """Remove segments that a longer segment replaced, descriptions first."""
+    """Remove segments that a longer segment has replaced. Their descriptions are removed first."""
     for segment in segments:
         archive.repository.delete(archive.segment_key(incarnation, segment))
     for segment in segments:
@@ -437,7 +448,7 @@ def remove_segments(archive: BinlogArchive, incarnation: str, segments: Sequence
 def remove_unneeded(archive: BinlogArchive, file: ArchivedFile) -> int:
     """Remove the unneeded objects of a rotated file. Return their number.
 
-    These are the segments of the file, descriptions first, and the chunks of other attempts.
+    Unneeded objects are the file's segments, whose descriptions are removed first, and the chunks of other attempts.
     """
     repository, place = archive.repository, (archive.instance, file.incarnation, file.name)
     keys: list[BinlogKey] = [
@@ -453,9 +464,9 @@ def remove_unneeded(archive: BinlogArchive, file: ArchivedFile) -> int:
 def undescribed(archive: BinlogArchive) -> dict[tuple[str, str], list[ListedPart]]:
     """Return the objects of undescribed binlogs, by incarnation and name.
 
-    A killed run left these objects, or a running archiver has not described them yet. A binlog is described if there is
-    a description of it as a rotated file, readable or not, or a segment with its first byte. Only described
-    incarnations are searched.
+    A killed run left these objects, or a running archiver has not described them yet. A binlog is described if it has a
+    rotated file's description, readable or not, or a segment with its first byte. Only incarnations with a description
+    are searched.
     """
     described = archive.repository.list(layout.incarnations(archive.instance))
     return {
@@ -467,7 +478,7 @@ def undescribed(archive: BinlogArchive) -> dict[tuple[str, str], list[ListedPart
 
 def _undescribed(archive: BinlogArchive, incarnation: str) -> dict[str, list[ListedPart]]:
     repository, place = archive.repository, (archive.instance, incarnation)
-    # Names are listed before descriptions: a binlog that is described in between does not look like garbage.
+    # Names are listed before descriptions, so that a binlog that is described in between is not treated as undescribed.
     bodies = (*repository.folders(layout.binlog_chunks(*place)), *repository.folders(layout.segment_bodies(*place)))
     unclear = {name for name in bodies if layout.is_binlog_name(name)}
     unclear |= {listed.key.name for listed in repository.list(layout.segments(*place))}
@@ -498,13 +509,13 @@ def _parts(archive: BinlogArchive, incarnation: str, name: str) -> list[ListedPa
 def sweep(archive: BinlogArchive, incarnation: str, name: str, keys: Collection[str]) -> int:
     """Remove the objects that `undescribed` returned for a name. Return the number of removed objects.
 
-    Nothing is removed if the name has a description now, or if there is any object that is not in `keys`. So an
-    archiver that starts with the file again is noticed by its new objects: it gives each body a new name.
+    Nothing is removed if the name now has a description, or an object that is not in `keys`. A running archiver gives
+    each body a new name, so its new objects prevent the removal.
     """
     now: list[BinlogKey] = sorted(part.key for part in _parts(archive, incarnation, name))
     if not now or not set(now) <= set(keys) or name in _described(archive, incarnation):
         return 0
-    # The description itself is read, because a listing may lag.
+    # The description itself is requested, because a listing may be outdated.
     if archive.repository.exists(layout.rotated_binlog(archive.instance, incarnation, name)):
         return 0
     archive.repository.delete_many(now)
@@ -512,7 +523,7 @@ def sweep(archive: BinlogArchive, incarnation: str, name: str, keys: Collection[
 
 
 def name_of(file: ArchivedFile) -> str:
-    """Return the name of a file in findings."""
+    """Return the name that verification findings use for a file."""
     return f"{file.incarnation}/{file.name}"
 
 
@@ -527,7 +538,7 @@ def stored_sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[
 
 
 def listed_damage(archive: BinlogArchive, file: ArchivedFile, sizes: Mapping[BinlogKey, int]) -> tuple[str, ...]:
-    """Return the bodies that are missing or have a wrong size, according to the result of `stored_sizes`."""
+    """Return the bodies that are missing or have a wrong size, according to `sizes` from `stored_sizes`."""
     damage = []
     for key, chunk in archive.bodies(file):
         if key not in sizes:

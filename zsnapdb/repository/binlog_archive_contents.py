@@ -200,7 +200,7 @@ def _complete(reading: _Reading, keys: Sequence[CompleteKey]) -> tuple[tuple[Com
 
 @dataclass(frozen=True)
 class _Damage:
-    """An unreadable part of the archive, and its place."""
+    """An unreadable part of the archive, and its location."""
 
     error: DamagedError
     place: Unreadable
@@ -218,13 +218,14 @@ def _files(
     Anyone who can write to the repository can add a description of the active binlog. So if the description of a
     rotated binlog is foreign or unreadable, this host's own segments of the binlog are used.
 
-    The binlogs are read again if a listed description or a segment is missing, because the archiver may have replaced
-    it in the meantime.
+    If a listed description or a segment is missing, the binlogs are read again, because the archiver may have replaced
+    the object.
 
-    Raises: ConsistencyError if this happens every time.
+    Raises: ConsistencyError if an object is missing at every attempt.
     """
     for attempt in range(1, _READINGS + 1):
-        # Segments are listed before rotated files: a file that is rotated in between is in both lists, not in none.
+        # Segments are listed before rotated files. So a file that is rotated in between is in both lists, and never in
+        # neither.
         segments = list(reading.repository.list(layout.segments(instance, incarnation.id)))
         described = reading.repository.list(layout.rotated_binlogs(instance, incarnation.id))
         read = _recall_or_read(reading, described, incarnation.id, _rotated)
@@ -265,7 +266,7 @@ class _Active:
     """The readable part of an active binlog, from its start, and the damage after it, if any.
 
     `is_changed`: a segment was removed after it was listed. `is_cut`: a segment is missing before another segment.
-    `is_own`: the first segment is this host's own. `is_displacing`: foreign segments are not used.
+    `is_own`: this host stored the first segment. `is_displacing`: foreign segments exist but are not used.
     """
 
     file: ArchivedFile | None = None
@@ -279,7 +280,7 @@ class _Active:
 def _active(
     reading: _Reading, instance: str, incarnation: Incarnation, name: str, known: Sequence[ListedObject[SegmentKey]]
 ) -> _Active:
-    """Return the readable part. Foreign and unreadable segments take the place of no other segment."""
+    """Return the readable part. A foreign or unreadable segment never replaces another segment."""
     read = _recall_or_read(reading, known, incarnation.id, lambda body, key: _segment(body, key, incarnation.flavour))
     segments = {key.span: segment for key, segment in read.items() if isinstance(segment, Segment)}
     own = {key.span for key, one in read.items() if isinstance(one, Segment) and reading.is_own(key, one)}
@@ -356,9 +357,11 @@ def _check_origin(repository: Repository, description: Description, key: str) ->
 def _recall_or_read(
     reading: _Reading, listed: Iterable[ListedObject[K]], incarnation: str, decode: Callable[[bytes, K], F]
 ) -> dict[K, F | DamagedError | None]:
-    """Return the listed descriptions in order. Those that this host does not know are read like by `_read_all`.
+    """Return the listed descriptions in order.
 
-    None: the object was removed after the listing.
+    Descriptions that are not in this host's cache are read as in `_read_all`.
+
+    None stands for an object that was removed after the listing.
     """
     results: dict[K, F | DamagedError | None] = {}
     versions: dict[K, str] = {}
@@ -382,7 +385,7 @@ def _read_all(
 ) -> list[tuple[K, T | DamagedError]]:
     """Return the decoded objects in order, without those that were removed after the listing.
 
-    `keep` returns the form in which a description stays in memory.
+    `keep` returns the form in which a description is kept in memory.
     """
     repository = reading.repository
 

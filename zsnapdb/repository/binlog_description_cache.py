@@ -1,9 +1,10 @@
 """The descriptions of archived binlogs that this host has read, in a file.
 
 A description never changes, so a cached description is valid as long as its object exists. Every reading lists the
-existing descriptions in the store, and does not rely on the cache for this. A description is read again if its object
-has another version (size and tag) than in the cache, or if this host no longer trusts it. The cache contains no chunks.
-So to read the bytes of a rotated binlog, this host reads the description and its signature again.
+existing descriptions in the store; the cache is not used to decide which descriptions exist. A description is read
+again if its object has another version (size and tag) than in the cache, or if this host no longer trusts it. The cache
+contains no chunks. To read the bytes of a rotated binlog, this host therefore reads the description and its signature
+again.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from zsnapdb.repository.repository import Repository
 
 _VERSION = 3
 _PROOF_BYTES = 65
-"""The length of the last line."""
+"""The length of the cache's last line in bytes."""
 _READ_BYTES = 1 << 20
 
 
 class KnownFile(NamedTuple):
     """The description of a rotated binlog. In the cache, its `file` has no chunks and no data keys.
 
-    `version` identifies the description's object, `signer` is the key of its signature, `line` the SHA-256 of its line.
-    `digest` and `stored_size` are those of the file.
+    `version` identifies the version of the description's object, `signer` is the key that signed it, and `line` is the
+    SHA-256 of its line. `digest` and `stored_size` have the same meaning as in `ArchivedFile`.
     """
 
     version: str
@@ -88,14 +89,17 @@ def _line(known: Known) -> bytes:
 class DescriptionCache:
     """The descriptions of one instance's archived binlogs, in a file on this host.
 
-    The first line contains the version and the trust. Each further line is one description, because a year can have
-    100,000 of them. The last line is the SHA-256 of all lines before it.
+    The first line contains the version and the trust. Each further line is one description; a year can have 100,000
+    descriptions. The last line is the SHA-256 of all lines before it.
     """
 
     file: Path
     instance: str
     trust: tuple[str, ...]
-    """The rules of trust at the time of reading. If the rules have changed, the descriptions are read again."""
+    """The rules of trust under which the descriptions were read.
+
+    If the rules have changed, the descriptions are read again.
+    """
 
     @classmethod
     def of(cls, folder: Path, repository: Repository, instance: str) -> DescriptionCache:
@@ -108,7 +112,10 @@ class DescriptionCache:
         return json.dumps([_VERSION, *self.trust]).encode() + b"\n"
 
     def read(self) -> Iterator[Known]:
-        """Yield the entries; none if the file is missing, has another format, or has other rules of trust."""
+        """Yield the entries.
+
+        There are no entries if the file is missing, has another format, or was written under other rules of trust.
+        """
         with contextlib.suppress(OSError, ValidationError), self.file.open("rb") as lines:
             rest = os.fstat(lines.fileno()).st_size - _PROOF_BYTES
             if _is_proved(lines, rest) and lines.readline() == self._header:
@@ -142,7 +149,10 @@ class DescriptionCache:
 
 
 def _is_proved(lines: BinaryIO, length: int) -> bool:
-    """Return whether the last line is the SHA-256 of the `length` bytes before it. Then go to the first line."""
+    """Return whether the last line is the SHA-256 of the `length` bytes before it.
+
+    Then set the file offset to the first line.
+    """
     proof = hashlib.sha256()
     for at in range(0, length, _READ_BYTES):
         proof.update(lines.read(min(_READ_BYTES, length - at)))

@@ -8,13 +8,13 @@
                                                             written after the segment's body
     <incarnation>/segments/<name>/<start>-<end>-<attempt>   the body of a segment: one chunk
 
-A rotated binlog has its own description. From then on its segments are ignored, and later removed, descriptions first.
-Readers start at byte 0, and always continue with the longest segment that starts where the last segment ended. So one
-longer segment may replace several shorter segments at any time. An attempt is four random hexadecimal digits, so that
-no body ever overwrites another.
+After a rotation, a binlog gets its own description. From then on, its segments are ignored. Later they are removed,
+descriptions first. Readers start at byte 0, and always continue with the longest segment that starts where the previous
+segment ended. So one longer segment may replace several shorter segments at any time. An attempt is four random
+hexadecimal digits, so that no body ever overwrites another body.
 
 `repository_id` is the repository to which a description was written. The associated data of encrypted chunks contains
-this id. So the chunks can be read without the marker, and also in a copy of the repository.
+this id. The chunks can therefore be read without the marker, and also in a copy of the repository.
 """
 
 from __future__ import annotations
@@ -54,10 +54,9 @@ from zsnapdb.stream.chunks import Chunk, Codec
 
 
 class Incarnation(Part):
-    """One unbroken binlog history of one server. `reason` is the reason why it was begun.
+    """One unbroken binlog history of one server. `reason` is the reason why the history starts.
 
-    `sequence` is its place among the histories of the instance. Histories that earlier versions stored have no
-    sequence.
+    `sequence` is the history's number in the order of the instance's histories. Earlier versions stored no sequence.
     """
 
     format: Literal[1] = 1
@@ -73,10 +72,10 @@ class Incarnation(Part):
 
 
 class HeadPart(Part):
-    """The facts in the head of a binlog file, before its first transaction.
+    """The facts in the head of a binlog file. The head ends before the first transaction.
 
-    - `created`: time when the server created the file (seconds UTC).
-    - `previous_gtids`: the GTIDs before the file, in the server's form (None if the head has none).
+    - `created`: time when the server created the file (seconds since 1970, UTC).
+    - `previous_gtids`: the GTIDs of all earlier files, in the server's format (None: the head has none).
     - `fingerprint`: SHA-256 of the file's first bytes up to `end`, which distinguishes files of the same name.
     """
 
@@ -90,7 +89,7 @@ class HeadPart(Part):
 
 
 class UndatedPart(Part):
-    """Transactions of a binlog, from byte `start` to `end`, whose commit times are not in their events.
+    """Transactions of a binlog, from byte `start` to `end`, whose events do not contain their commit times.
 
     The archiver observed that they were committed between `earliest` (None: unknown) and `latest`, in microseconds UTC.
     """
@@ -102,18 +101,18 @@ class UndatedPart(Part):
 
     @classmethod
     def of(cls, stretch: Stretch) -> UndatedPart:
-        """Return the stored form of a stretch."""
+        """Return the stored form of a stretch of transactions."""
         seen = stretch.sighting
         return cls(start=stretch.start, end=stretch.end, earliest=seen.earliest, latest=seen.latest)
 
     @property
     def stretch(self) -> Stretch:
-        """The described stretch."""
+        """The stretch of transactions that this part describes."""
         return Stretch(self.start, self.end, Sighting(self.earliest, self.latest))
 
 
 class CreatedTablePart(Part):
-    """A table whose engine is in no event, and the server's answer about it.
+    """A table whose engine is in no binlog event, and the server's answer about the table.
 
     The event at `offset` created the table.
     """
@@ -133,13 +132,13 @@ class SpanPart(Part):
     """The contents of a stretch of a binlog file, from byte `start` to `end`.
 
     - `end`: end of a transaction or of the head.
-    - `gtids`: GTIDs of the stretch's own transactions, as a set (MySQL) or the last GTID of each domain (MariaDB); None
-      if there are none.
+    - `gtids`: GTIDs of the stretch's own transactions (None: no GTIDs). MySQL: the set; MariaDB: the last GTID of each
+      domain.
     - `first_commit`, `last_commit`: earliest and latest commit time in microseconds UTC, rounded to seconds if
       `is_exact` is False. For transactions in `undated`, the bounds of the commit times are used.
-    - `made`: tables that were created without ENGINE, if the server described them to the archiver.
-    - `without_engine`: offsets of statements without ENGINE whose tables, judged by their transactions, have no
-      transactional engine, or whose options are not in the binlog.
+    - `made`: tables that were created without ENGINE, and that the server described to the archiver.
+    - `without_engine`: offsets of statements without ENGINE whose options are not in the binlog, or whose tables have
+      no transactional engine, judged by their transactions.
     """
 
     start: Count
@@ -157,7 +156,7 @@ class SpanPart(Part):
 
     @property
     def stretches(self) -> tuple[Stretch, ...]:
-        """The stretches whose commit times are not in the events."""
+        """The stretches whose events do not contain the commit times."""
         return tuple(part.stretch for part in self.undated)
 
     def has_unknown_engine(self, start: int, stop: int | None) -> bool:
@@ -170,7 +169,7 @@ class SpanPart(Part):
         return any(start <= at and (stop is None or at < stop) for at in self.without_engine if at not in known)
 
     def with_made(self, made: Sequence[CreatedTablePart]) -> SpanPart:
-        """Return the stretch with these tables, whose engine the server reported."""
+        """Return a copy with these tables, whose engine the server reported."""
         return self.model_copy(update={"made": tuple(made)[:MOST_MADE]})
 
     def then(self, more: SpanPart, flavour: Flavour) -> SpanPart:
@@ -205,13 +204,13 @@ class Segment(Part):
     """A segment of an active binlog: its bytes from `start` to `end`, as one chunk.
 
     - `span`: ends with the last complete transaction in the segment. A segment ends inside a transaction only if the
-      transaction is longer than a chunk. In that case, `span` ends at or after its start, before the segment's end.
+      transaction is longer than a chunk. In that case, `span` may be empty, and ends before the segment's end.
     - `attempt`: part of the name of the body.
     - `head`: head of the file, in its first segment.
     - `gap`: text about the missing part before the file, in its first segment.
     - `is_merged`: the segment replaced shorter segments.
-    - `seen`: time at which the archiver read the binlog (microseconds UTC; None: not recorded). Everything after the
-      segment was committed later.
+    - `seen`: time at which the archiver read the binlog (microseconds UTC; None: not recorded). Every transaction after
+      the segment was committed later.
     """
 
     format: Literal[1] = 1
@@ -230,7 +229,7 @@ class Segment(Part):
     seen: CommitTime | None = None
 
     def check_gtids(self, flavour: Flavour) -> None:
-        """Raise ValueError if GTIDs in the description do not have the format of this flavour."""
+        """Raise ValueError if GTIDs in the description do not have the format of the server's flavour."""
         _parsed(self.span.gtids, flavour)
         _parsed(self.head.previous_gtids if self.head is not None else None, flavour)
 
@@ -244,9 +243,9 @@ DamagedError if the description is missing or has changed.
 
 
 class UnreadChunks(Sequence[Chunk]):
-    """The chunks of a rotated binlog, if this host knows its description without chunks and data keys.
+    """The chunks of a rotated binlog whose cached description has no chunks and data keys.
 
-    The first use reads both.
+    The first use reads the chunks and the data keys from the repository.
 
     `digest` is the digest of the file, `stored_size` the size of the chunks in the store, in bytes. `place` are the
     arguments of `read`.
@@ -325,15 +324,16 @@ class UnreadKeys(Sequence[KeyPart]):
 
 
 class ArchivedFile(Part):
-    """An archived binlog file: its contents and the place of its bytes.
+    """An archived binlog file: its contents, and the objects with its bytes.
 
     The archived bytes end at `span.end`, the end of the file's last complete transaction. In these bytes, the in-use
     flag is cleared. A rotated file is complete and has chunks; an active file has segments.
 
     - `size`: size of the server's file in bytes, for a rotated file.
     - `sha256`: hash over the plain hashes of the chunks, as for a volume's stream.
-    - `gap`: text about the missing part right before the file.
-    - `seen`: everything after the file was committed later than this time (microseconds UTC; None: not recorded).
+    - `gap`: text about the missing part directly before the file.
+    - `seen`: every transaction after the file was committed later than this time (microseconds UTC; None: not
+      recorded).
     """
 
     format: Literal[1] = 1
@@ -367,7 +367,7 @@ class ArchivedFile(Part):
 
     @property
     def previous(self) -> Gtids | None:
-        """The GTIDs before the file; None if the head contains none."""
+        """The GTIDs of all earlier files; None if the head contains no GTIDs."""
         return _parsed(self.head.previous_gtids, self.flavour)
 
     @property
@@ -377,7 +377,7 @@ class ArchivedFile(Part):
 
     @property
     def reached(self) -> Gtids | None:
-        """The GTIDs at the end of the archived bytes: those before the file and those of its transactions."""
+        """The GTIDs at the end of the archived bytes, which include the GTIDs of all earlier files."""
         return joined(self.previous, self.gtids)
 
     @property
@@ -444,10 +444,12 @@ class ArchivedFile(Part):
 
 
 class CompleteRecord(Part):
-    """The end of an incarnation's complete part. The archiver replaces the record as often as the objectives require.
+    """The end of the part of an incarnation that is completely archived.
+
+    The archiver replaces the record as often as the objectives require.
 
     Every transaction that the server committed up to `until` (microseconds UTC, by the server's clock) is before byte
-    `end` of the binlog `name`. If the archive does not reach that byte, the record has no meaning.
+    `end` of the binlog `name`. If the archive does not reach that byte, the record is ignored.
     """
 
     format: Literal[1] = 1

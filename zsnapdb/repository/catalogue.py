@@ -1,8 +1,10 @@
-"""List of an instance's backups without their chunk tables. A cache on this host makes lists of many backups fast.
+"""The list of an instance's backups without their chunk tables.
+
+A cache on this host makes the list fast, even with many backups.
 
 A manifest never changes, so its summary is valid as long as the manifest exists. Every call lists the existing
-manifests in the store, and does not rely on the cache for this. A manifest is read again if its version (size and tag)
-differs from the version in the cache. An unreadable or unwritable cache is ignored.
+manifests in the store; the cache is not used to decide which manifests exist. A manifest is read again if its version
+(size and tag) differs from the version in the cache. An unreadable or unwritable cache is ignored.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from zsnapdb.repository.repository import Repository
 _VERSION = 8
 _READERS = 8
 _LARGE = 1 << 20
-"""Manifests above this size in bytes are read one at a time, smaller manifests in parallel."""
+"""Manifests above this size in bytes are read one at a time. Smaller manifests are read in parallel."""
 
 
 class VolumeSummary(NamedTuple):
@@ -76,7 +78,7 @@ class _Line(NamedTuple):
     createtxg: int
     sequence: int | None
     writer: str
-    """The identity of the source, for example of the server."""
+    """The identity of the source, for example a server's UUID."""
     described: str
     """Source and objectives as JSON, which is parsed on demand."""
     digest: str
@@ -91,7 +93,7 @@ class Summary(_Line):
     def source(self) -> SourcePart:
         """The source of the backup.
 
-        Raises: DamagedError if the cache has other data here.
+        Raises: DamagedError if the cached value cannot be parsed.
         """
         return self._described.source
 
@@ -99,7 +101,7 @@ class Summary(_Line):
     def objectives(self) -> ObjectivesPart | None:
         """The objectives of the host that made the backup.
 
-        Raises: DamagedError if the cache has other data here.
+        Raises: DamagedError if the cached value cannot be parsed.
         """
         return self._described.objectives
 
@@ -136,7 +138,7 @@ class Summary(_Line):
 
     @classmethod
     def read(cls, repository: Repository, instance: str, backup_id: str) -> Summary:
-        """Return the summary of a manifest in the repository. It raises the errors of `digested_manifest`."""
+        """Return the summary of a manifest in the repository. This raises the same errors as `digested_manifest`."""
         return cls.of(*repository.digested_manifest(instance, backup_id, ChunkTotals))
 
     @classmethod
@@ -161,7 +163,7 @@ class Summaries:
 
     @property
     def unread(self) -> Mapping[str, DamagedError]:
-        """The errors of all listed backups that are not used."""
+        """The error of each listed backup that is not used."""
         return {**self.unreadable, **self.foreign}
 
     @property
@@ -186,8 +188,8 @@ class _CacheFile(BaseModel):
 
 @functools.cache
 def _cache_file() -> TypeAdapter[_CacheFile]:
-    # If several threads call this at once, each builds a valid adapter. But two threads must not build a deferred model
-    # at once.
+    # If several threads call this function at the same time, each builds a valid adapter. Two threads must not build a
+    # deferred model at the same time.
     return TypeAdapter(_CacheFile)
 
 
@@ -212,7 +214,10 @@ class Cache:
 
     file: Path
     trust: tuple[str, ...]
-    """The keyring's rules of trust for these entries. If the rules change, the manifests are read again."""
+    """The keyring's rules of trust under which the entries were written.
+
+    If the rules change, the manifests are read again.
+    """
 
     @classmethod
     def of(cls, folder: Path, repository: Repository, instance: str) -> Cache:
@@ -288,7 +293,8 @@ def summaries(repository: Repository, instance: str, cache: Cache | None) -> Sum
         else:
             entries[name] = KnownManifest(listed[name].version, result)
     if vanished:
-        # These manifests were removed after the listing. If the store still lists one, the store is not consistent.
+        # These manifests were removed after the listing. If the store still lists one of them, the store is not
+        # consistent.
         for name in _manifest_versions(repository, instance).keys() & set(vanished):
             unreadable[name] = DamagedError(
                 f"manifest {layout.manifest(instance, name)} is listed, but cannot be read",
@@ -304,7 +310,7 @@ def manifest_of(repository: Repository, backup: Summary) -> Manifest:
     """Return the manifest of a backup.
 
     Raises: NotFound: the manifest was removed after it had been listed DamagedError: the manifest cannot be read, or is
-    not the one that was listed
+    not the listed manifest
     """
     manifest, digest = repository.digested_manifest(backup.instance, backup.backup_id)
     if digest != backup.digest:
@@ -316,7 +322,7 @@ def manifest_of(repository: Repository, backup: Summary) -> Manifest:
 
 
 def _manifest_versions(repository: Repository, instance: str) -> dict[str, ListedObject[ManifestKey]]:
-    """Return each listed manifest by backup id."""
+    """Return the version of each listed manifest, by backup id."""
     return {listed.key.backup_id: listed for listed in repository.list(layout.manifests(instance))}
 
 

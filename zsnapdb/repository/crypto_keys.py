@@ -37,7 +37,7 @@ class AgeIdentity:
 
     @classmethod
     def parse(cls, text: str) -> AgeIdentity:
-        """Return the identity. ValueError if the text is not an age identity."""
+        """Return the identity. Raises ValueError if the text is not an age identity."""
         try:
             return cls(text, str(pyrage.x25519.Identity.from_str(text).to_public()))
         except pyrage.IdentityError:
@@ -77,7 +77,7 @@ def check_recipients(recipients: Sequence[str]) -> None:
 def wrap(key: bytes, recipients: Sequence[str]) -> str:
     """Return the data key as an armoured age file that each of the recipients can open.
 
-    Raises: ConfigError if there is no recipient or one is malformed.
+    Raises: ConfigError if `recipients` is empty or contains a malformed recipient.
     """
     if not recipients:
         raise ConfigError(
@@ -90,8 +90,8 @@ def wrap(key: bytes, recipients: Sequence[str]) -> str:
 def unwrap(text: str, identities: Sequence[AgeIdentity], what: str) -> bytes:
     """Return the data key.
 
-    Raises ConfigError if no identity can open the data key, DamagedError if the text is not a wrapped data key. `what`
-    is the key's name in errors.
+    Raises ConfigError if no identity can open the data key, and DamagedError if the text is not a wrapped data key.
+    `what` is the data key's name in errors.
     """
     try:
         key: bytes = pyrage.decrypt(
@@ -128,7 +128,7 @@ def read_identities(file: Path) -> tuple[AgeIdentity, ...]:
         try:
             identities.append(AgeIdentity.parse(line.strip()))
         except ValueError:
-            # The line may be a secret with a typing error, so it is not shown.
+            # The line may be a mistyped secret key, so the error does not show the line.
             raise ConfigError(
                 f"identity_file {file}, line {number}: not an age identity", hint="the line must be AGE-SECRET-KEY-1…"
             ) from None
@@ -174,7 +174,7 @@ class SigningKey:
 
     @classmethod
     def read(cls, file: Path) -> SigningKey:
-        """Return the key in the file. ConfigError if the file has no Ed25519 private key."""
+        """Return the key in the file. Raises ConfigError if the file has no Ed25519 private key."""
         from cryptography.hazmat.primitives import serialization
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -223,7 +223,10 @@ def check_signer(text: str) -> None:
 
 
 def write_secret(file: Path, body: bytes) -> None:
-    """Write a new file, mode 0600, durably. ExistsError if the file exists: a key is never overwritten."""
+    """Write a new file durably, with mode 0600.
+
+    Raises ExistsError if the file exists, because a key must never be overwritten.
+    """
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as out:

@@ -1,6 +1,6 @@
 """The evidence of drills in the repository. Each object is written once and never overwritten.
 
-Like manifests, evidence is trusted by a host that signs only if a known key signed the evidence.
+A host that signs trusts evidence, like manifests, only if a known key signed it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ALL_PAGES = "all pages"
 class Outcome(StrEnum):
     """The result of a drill or one of its checks.
 
-    DAMAGED: stored bytes, in the repository or in a page, differ from the bytes that were written.
+    DAMAGED: bytes in the repository, or in a page of a restored file, differ from the bytes that were written.
     """
 
     PASSED = "passed"
@@ -59,7 +59,7 @@ class StepPart(Part):
 
 
 class CheckPart(Part):
-    """A check: its kind (position, pages, table, probe …), the object that was checked, the outcome and the finding."""
+    """A check: its kind (position, pages, table, probe …), the checked object, the outcome and the finding."""
 
     kind: Words
     what: Words
@@ -71,8 +71,8 @@ class Evidence(Part):
     """A drill: the backup, the host and the versions, the duration of each step, and the finding of each check.
 
     `requested` is the requested target, such as `latest`. `has_read_all_pages`: the drill has read every page of every
-    file, so a file without a check is not in the backup. `sequence` is the drill's place among the drills of the
-    instance; drills that earlier versions stored have none.
+    file, so a file without a check is not in the backup. `sequence` is the drill's number in the order of the
+    instance's drills; drills that earlier versions stored have no number.
     """
 
     format: Literal[1] = 1
@@ -100,7 +100,7 @@ class Evidence(Part):
 
     @property
     def outcome(self) -> Outcome:
-        """The worst outcome of the checks. A drill without checks proves nothing, so its outcome is a failure."""
+        """The worst outcome of all checks. A drill without checks proves nothing, so its outcome is a failure."""
         outcomes = {check.outcome for check in self.checks}
         if Outcome.DAMAGED in outcomes:
             return Outcome.DAMAGED
@@ -115,7 +115,7 @@ class Evidence(Part):
 def write(repository: Repository, evidence: Evidence) -> str:
     """Store the evidence and return its key. Evidence without a sequence number gets the next number.
 
-    ConsistencyError if another drill has the same id.
+    Raises ConsistencyError if another drill has the same id.
     """
     if evidence.sequence is None:
         known = keys(repository, evidence.instance)
@@ -123,7 +123,8 @@ def write(repository: Repository, evidence: Evidence) -> str:
         number = creation_order.next_number(0, [key.sequence for key in known]) if same is None else same.sequence
         evidence = evidence.model_copy(update={"sequence": number})
     key = layout.drill(evidence.instance, evidence.drill_id, evidence.sequence)
-    # A request that is repeated after a lost answer finds its own object. The comparison below detects this.
+    # If the answer to a request was lost, the repeated request finds the object of the first request. The comparison
+    # below detects this.
     with contextlib.suppress(ExistsError):
         repository.put(key, repository.keyring.signed_if_able(evidence.encode(), DRILLS))
     if repository.get(key).partition(b"\n")[0] != evidence.encode():
@@ -162,8 +163,7 @@ def read_at(repository: Repository, instance: str, key: DrillKey) -> Evidence:
     """Return a drill's evidence.
 
     Raises:
-        NotFound: it no longer exists.
-        DamagedError: it is unreadable, has no signature of a trusted key, or names another drill.
+        NotFound: the drill no longer exists.
     """
     evidence = Evidence.decode(repository.believed(key), key)
     named = (evidence.repository_id, evidence.instance, evidence.drill_id, evidence.sequence)
@@ -183,7 +183,9 @@ def newest(repository: Repository, instance: str, count: int) -> list[Evidence]:
 
 @dataclass(frozen=True)
 class PastDrills:
-    """The newest readable drills, oldest first. `unreadable` contains the ids of the unreadable drills of that time.
+    """The newest readable drills, oldest first.
+
+    `unreadable` contains the ids of the unreadable drills in between and after them.
 
     `missing` are drills that this host stored and the repository lacks.
     """
@@ -196,8 +198,8 @@ class PastDrills:
 def past(repository: Repository, instance: str, count: int, own: Sequence[str] = ()) -> PastDrills:
     """Return the newest drills, like `newest`, and the later drills that are unreadable or untrusted.
 
-    `own` are the drills whose evidence this host stored. Other writers can add any number of untrusted drills, but
-    these do not displace trusted drills: reading ends after `count` trusted drills or at the oldest drill.
+    `own` are the drills whose evidence this host stored. Other writers can add any number of untrusted drills. These do
+    not displace trusted drills, because reading ends only after `count` trusted drills or at the oldest drill.
     """
     readable: list[Evidence] = []
     unreadable: list[str] = []

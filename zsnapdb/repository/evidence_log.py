@@ -1,4 +1,4 @@
-"""The log of actions: records that are numbered, chained by hashes, written once and never changed.
+"""The evidence log, which records actions. Its records are numbered, chained by hashes, written once and never changed.
 
 Record N contains the SHA-256 of record N - 1 exactly as stored, including its signature. So the following records
 reveal if a record was altered, removed or moved.
@@ -21,9 +21,9 @@ from zsnapdb.repository import layout
 from zsnapdb.repository.repository import Repository
 
 _ATTEMPTS = 100
-"""Maximum number of attempts to write a record while other writers add records."""
+"""Maximum number of attempts to append a record while other writers append records."""
 _STEPS = 50
-"""The number of records that are requested one by one before the log is listed."""
+"""The number of records that are requested one by one before the whole log is listed."""
 _GAP = 1000
 """Largest accepted gap between a number and the next smaller number. Removed records leave a gap."""
 
@@ -32,7 +32,7 @@ class AuthorPart(BaseModel):
     """The account that ran a command, its login account, and the account before sudo, if known.
 
     `subject` is the user of a service that ran the command, such as `zsnapdb serve`. `issuer` is the issuer of the
-    user's id token, "" for a token of zsnapdb.
+    user's id token ("": the user had a zsnapdb token).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -48,8 +48,8 @@ class AuthorPart(BaseModel):
 class EvidenceRecord(BaseModel):
     """The actions of a run. `command` contains the arguments as typed, `exit_code` is the result.
 
-    `about` is the object of the command if that is not the whole instance: a clone, with the reason for an automatic
-    removal. `changes` are the changed keys, or for the job POLICY the changes in the policy of the host.
+    `about` is the object of the command, a clone ("": the whole instance). An automatic removal adds its reason to
+    `about`. `changes` are the changed keys. For the job POLICY, `changes` are the changes in the policy of the host.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -94,11 +94,11 @@ class StoredRecord:
 def append(repository: Repository, draft: EvidenceRecord, newest: RememberedLink | None) -> RememberedLink:
     """Write the record at the end of the chain, and return its place.
 
-    The number and `previous` of the draft are replaced.
+    The record gets its number and the value of `previous`; the values in the draft are ignored.
 
-    If `newest` is still the end, no listing is needed.
+    If `newest` is still the newest record, the log is not listed.
 
-    Raises: ConsistencyError if other runs keep writing.
+    Raises: ConsistencyError if other runs write a record first at every attempt.
     """
     last = newest or end(repository, draft.instance)
     for _ in range(_ATTEMPTS):
@@ -124,8 +124,8 @@ def read(
 ) -> tuple[StoredRecord, ...]:
     """Return the records after number `after`, in order, at most `most` (None: all).
 
-    A record that this host wrote (`owns`) is trusted without a signature if its hash is in the next trusted record, or
-    is the remembered hash of the `newest` record.
+    A record that this host wrote (`owns`) is trusted without a signature if the next trusted record contains its hash.
+    The newest record is trusted if its hash is the hash in `newest`.
     """
     keys = sorted(listed.key.number for listed in repository.list(layout.evidence_log(instance)))
     found: list[StoredRecord] = []
@@ -138,9 +138,9 @@ def read(
 
 
 def newest_number(repository: Repository, instance: str, known: int = 0) -> int:
-    """Return the number of the newest record; 0 if there is none. `known` is the newest known number.
+    """Return the number of the newest record; 0 if the log is empty. `known` is the newest number that this host knows.
 
-    From `known` on, the next records are requested one by one, so that the log, which only grows, need not be listed.
+    The records after `known` are requested one by one, so that the whole log, which only grows, need not be listed.
     """
     number = known
     while known and number < known + _STEPS and repository.exists(layout.evidence(instance, number + 1)):
@@ -162,7 +162,7 @@ def links(records: Sequence[StoredRecord]) -> list[StoredLink]:
 
 
 def end(repository: Repository, instance: str, known: int = 0) -> RememberedLink:
-    """Return the place of the newest record. `known` is the newest known number."""
+    """Return the place of the newest record. `known` is the newest number that this host knows."""
     last = _last_listed(repository, instance, known)
     if not last:
         return RememberedLink(0, NOTHING)

@@ -1,4 +1,4 @@
-"""The keys that this host has for a repository: for encryption, signatures and trust. Files are read on demand."""
+"""The keys that this host has for a repository, for encryption, signatures and trust. Key files are read on demand."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DataKey:
 
 
 class UntrustedRecord(DamagedError):
-    """An intact document without a trusted writer."""
+    """An error: the document is intact, but no trusted writer wrote it."""
 
 
 class KnownDocuments(Protocol):
@@ -38,31 +38,31 @@ class KnownDocuments(Protocol):
         """Whether the host stored or adopted a document with this SHA-256."""
 
     def note(self, place: str, digest: str) -> None:
-        """Record a document of a place. Call this before the document is stored."""
+        """Record a document under its place. Call this method before the document is stored."""
 
     def forget(self, place: str) -> None:
-        """Forget the documents of a place."""
+        """Forget all documents of a place."""
 
     def stored_elsewhere(self, repository_id: str) -> Mapping[str, Sequence[str]]:
         """Return the backups that this host stored at this address under other repository ids, oldest first, by id.
 
-        Empty if the host stored any under this id.
+        The result is empty if the host stored any backup under this repository's id.
         """
 
     def note_damage(self, document: bytes | None) -> None:
         """Record the damage that is known in the repository (None: no damage is known)."""
 
     def known_damage(self) -> bytes | None:
-        """Return the recorded damage; None if there is none."""
+        """Return the recorded damage; None if no damage is recorded."""
 
 
 @dataclass(frozen=True)
 class Keyring:
     """The keys of a repository that this host has.
 
-    An empty keyring neither encrypts nor signs, and trusts any manifest. A host that signs trusts only its own key and
-    the configured signers. A host that encrypts or has an identity refuses unencrypted backups, unless `accepts_plain`.
-    Documents that this host knows as its `own` are trusted without a signature.
+    An empty keyring neither encrypts nor signs, and trusts any manifest. A host that signs trusts only its own signing
+    key and the configured signers. A host that encrypts or has an identity refuses unencrypted backups, unless
+    `accepts_plain`. Documents that this host knows as its `own` are trusted without a signature.
     """
 
     recipients: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ class Keyring:
     def open_keys(self, parts: Sequence[KeyPart], what: str) -> Mapping[str, bytes]:
         """Return the data keys by id. `what` names the backup in errors.
 
-        Raises: ConfigError if this host has no identity that opens them.
+        Raises: ConfigError if this host has no identity that opens the data keys.
         """
         return {
             part.id: crypto_keys.unwrap(part.wrapped, self._identities, f"data key {part.id} of {what}")
@@ -143,7 +143,10 @@ class Keyring:
 
     @cached_property
     def trusted(self) -> tuple[str, ...]:
-        """The trusted public keys: the signers, or the host's own key. If there are none, any manifest is trusted."""
+        """The trusted public keys: the signers, or the host's own key.
+
+        If this host has neither, any manifest is trusted.
+        """
         if self.signers or self._signing_key is None:
             return self.signers
         return (self._signing_key.public,)
@@ -177,16 +180,19 @@ class Keyring:
             )
 
     def check_signing(self) -> None:
-        """Raise ConfigError if this host cannot sign as configured, or would not trust its own signature."""
+        """Raise ConfigError if this host cannot sign as configured, or would not trust its own signatures."""
         _ = self._signing_key
 
     @property
     def is_believed(self) -> bool:
-        """Whether this host trusts its own documents: it signs, or it trusts any document."""
+        """Whether this host trusts its own documents, because it signs them or trusts any document."""
         return self.signing_key_file is not None or not self.signers
 
     def signed_if_able(self, line: bytes, place: str = "") -> bytes:
-        """Return the stored object for a document that any host may write. It is signed if this host signs."""
+        """Return the stored object for a document that any host may write.
+
+        The object is signed only if this host signs.
+        """
         return self.signed(line, place) if self.is_believed else self._digested(line, place)
 
     def _digested(self, line: bytes, place: str) -> bytes:
@@ -205,7 +211,10 @@ class Keyring:
         return stored_document.with_signature(line, self._signing_key.sign(line))
 
     def signer(self, body: bytes) -> str | None:
-        """Return the key of a stored object's valid signature, trusted or not; None if there is no valid signature."""
+        """Return the public key of a stored object's valid signature (None: no valid signature).
+
+        The key may be untrusted.
+        """
         try:
             return stored_document.open_document(body, "it").signer
         except DamagedError:
@@ -219,7 +228,7 @@ class Keyring:
         """Return the document in the stored object. `name` is the name of the object for errors.
 
         Raises: DamagedError: the line does not match its signature or digest. UntrustedRecord: the line matches, but no
-        trusted key signed it, and the host does not know the document as its own.
+        trusted key signed it, and this host has not recorded the document as its own.
         """
         document = stored_document.open_document(body, name)
         signer = document.signer
@@ -236,13 +245,14 @@ class Keyring:
         )
 
     def believes(self, signer: str | None, digest: str) -> bool:
-        """Whether this host trusts a line with this SHA-256 and a valid signature of this key (None: not signed)."""
+        """Whether this host trusts a line with this SHA-256, validly signed with this public key (None: unsigned)."""
         return not self.trusted or signer in self.trusted or (self.own is not None and self.own.knows(digest))
 
     def known(self, body: bytes, name: str) -> bytes:
         """Return the document's line, with the checks of `verified`.
 
-        Raises: UntrustedRecord also if this host trusts any document but has no record of this document.
+        Raises: UntrustedRecord in the same cases as `verified`, and if this host trusts any document but has not
+        recorded this document.
         """
         line = self.verified(body, name)
         if not self.is_known(line):
@@ -253,11 +263,14 @@ class Keyring:
         return line
 
     def is_known(self, line: bytes) -> bool:
-        """Whether a line from `verified` is trusted by its key or by this host's record, or this host has no record."""
+        """Whether this host trusts a line from `verified`. It does if it checks signatures or recorded the line."""
         return self.is_own(stored_document.digest_of(line))
 
     def is_own(self, *digests: str) -> bool:
-        """Return `is_known` for a line, by its SHA-256 or by others that this host records for it."""
+        """Return `is_known` for a document with these digests.
+
+        This host may have recorded any of them for the document.
+        """
         if self.trusted or self.own is None or not self.own.tells_apart:
             return True
         return any(map(self.own.knows, digests))

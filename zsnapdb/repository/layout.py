@@ -1,12 +1,12 @@
 """The keys of objects below the repository's prefix. Only this module builds and parses keys.
 
-Each kind of key has a template, which defines the keys, their pattern, and the prefixes of listings. A backup exists if
-its manifest exists. Manifests are separate from chunks, so one short listing finds all backups, whatever the number of
-chunks.
+Each kind of key has a template, which defines the keys, their pattern, and the prefixes of listings. A backup exists
+only if its manifest exists. Manifests are separate from chunks, so one short listing finds all backups, however many
+chunks they have.
 
 A key is a string that matches the pattern of its kind. Text from a manifest, a binlog's description or a listing
-becomes a key only if it matches. No part of a key is empty, starts with a dot or contains a slash, so no key leads
-outside the prefix.
+becomes a key only if it matches. No part of a key is empty, starts with a dot or contains a slash, so no key is outside
+the prefix.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ _FIELDS = {
     "time": ("[0-9]{8}T[0-9]{6}Z", "%Y%m%dT%H%M%SZ"),
     "random": ("[0-9a-f]{8}", "08x"),
 }
-"""The fields of keys: for each field, the regular expression and the format specification of the value."""
+"""For each field of a key, the regular expression and the format specification of its value."""
 _PREFIX = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/)+")
 _HINT = "a document in the repository was altered, or a newer zsnapdb wrote it"
 
 
 class Key(str):
-    """The place of one object below the repository's prefix. Each kind has its own template, with fields in braces."""
+    """The key of one object below the repository's prefix.
+
+    Each kind of key has its own template, with fields in braces.
+    """
 
     __slots__ = ()
     _PIECES: ClassVar[tuple[str, ...]] = ("",)
@@ -167,7 +170,7 @@ class DrillKey(Key, form="{instance}/drills/{id}{sequence}.json"):
 
     @property
     def sequence(self) -> int | None:
-        """The place of the drill among the drills of the instance. None if an earlier version stored it."""
+        """The drill's number in the order of the instance's drills; None if an earlier version stored the drill."""
         number = self.field("sequence")
         return int(number[1:]) if number else None
 
@@ -185,7 +188,7 @@ class EvidenceKey(Key, form="{instance}/evidence/{number}.json"):
 class VerificationKey(Key, form="{instance}/checks/{time}-{random}.json"):
     """The place of the findings of one verification.
 
-    The key contains the time of the verification (UTC) and 32 random bits.
+    This key contains the time of the verification (UTC) and 32 random bits.
     """
 
     __slots__ = ()
@@ -253,7 +256,7 @@ class SegmentKey(BinlogKey, form="{instance}/binlogs/{id}/active/{binlog}/{start
 
     @property
     def span(self) -> tuple[int, int]:
-        """The offsets in the binlog of the segment's first byte, and of the byte after its last byte."""
+        """The binlog offsets of the segment's first byte and of the byte after its last byte."""
         return int(self.field("start")), int(self.field("end"))
 
 
@@ -285,7 +288,7 @@ segment_body, segment_bodies = SegmentBodyKey.of, SegmentBodyKey.below
 
 
 def drill(instance: str, drill_id: str, sequence: int | None = None) -> DrillKey:
-    """Return the key of a drill's evidence. A listing of the keys orders the drills."""
+    """Return the key of a drill's evidence. A sorted listing of these keys has the order of the drills."""
     return DrillKey.of(instance, drill_id, f"-{sequence}" if sequence is not None else "")
 
 

@@ -55,7 +55,7 @@ from zsnapdb.stream.send_stream_checks import DatasetKind, ExpectedStream
 
 _HASH = 32
 _PIECE = 256 << 10
-"""Bytes of JSON that are parsed at once. Parsed rows take several times the memory of the table."""
+"""Number of bytes of JSON that are parsed in one step. Parsed rows take several times the memory of the table."""
 _ROWS = 4096
 _NEXT_ROW = re.compile(rb"\],(?=\[)")
 
@@ -108,7 +108,7 @@ class ChunkTable(Sequence[Chunk]):
 
     @property
     def key_ids(self) -> tuple[str | None, ...]:
-        """The key ids of the chunks, each once. None: a chunk is not encrypted."""
+        """The set of the chunks' key ids. None is in the set if a chunk is not encrypted."""
         return tuple(self._key_numbers)
 
     def __len__(self) -> int:
@@ -149,7 +149,7 @@ class ChunkTable(Sequence[Chunk]):
 
 
 class ChunkTotals(ChunkTable):
-    """The totals of a table whose rows were checked and dropped: number, stored size and key ids."""
+    """The totals of a chunk table whose rows were checked and discarded: number, stored size and key ids."""
 
     __slots__ = ("_count", "_stored")
 
@@ -179,7 +179,7 @@ class ChunkTotals(ChunkTable):
 class ObjectivesPart(ObjectiveSettings):
     """The configured objectives of the host at the time of a backup. Unknown objectives are ignored.
 
-    Objectives for copies are omitted, because they contain names of repositories in that host's configuration.
+    Objectives for copies are omitted, because they name repositories as that host's configuration does.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
@@ -191,14 +191,14 @@ class ObjectivesPart(ObjectiveSettings):
 
     @classmethod
     def of(cls, settings: ObjectiveSettings) -> Self:
-        """Return the objectives of a configuration, without those for copies."""
+        """Return the objectives of a configuration, without the objectives for copies."""
         return cls.model_validate(settings.model_dump())
 
 
 class OtherSourcePart(Part):
     """A source of an unknown kind.
 
-    Backups of such a source are listed, retained, verified, copied and removed like others. All fields are kept
+    Backups of such a source are listed, retained, verified, copied and removed like other backups. All fields are kept
     unchanged.
     """
 
@@ -241,7 +241,7 @@ class RightPart(Part):
 
 
 class SitePart(Part):
-    """The site's settings on a dataset: locally set properties and granted rights.
+    """Settings that administrators made on a dataset: locally set properties and granted rights.
 
     A restore prints these settings for a person, but does not apply them.
     """
@@ -253,8 +253,8 @@ class SitePart(Part):
 class FilesystemType(Part):
     """The facts about a volume that is a filesystem: its mount point, and the ZFS properties that a restore sets.
 
-    `encryption` is the ZFS cipher at the time of the backup (None: not encrypted). `site` None: not recorded by the
-    backup.
+    `encryption` is the ZFS cipher at the time of the backup (None: not encrypted). `site` is None if the backup did not
+    record the administrators' settings.
     """
 
     kind: Literal["filesystem"] = "filesystem"
@@ -283,7 +283,10 @@ VolumeType = Annotated[FilesystemType | ZvolType, Field(discriminator="kind")]
 
 
 class KeyPart(Part):
-    """A data key in its stored form, wrapped to these age recipients. Each of them can open it."""
+    """A data key in its stored form, wrapped for these age recipients.
+
+    Each recipient's identity can open the data key.
+    """
 
     id: KeyId
     recipients: tuple[ShortLine, ...]
@@ -291,10 +294,12 @@ class KeyPart(Part):
 
 
 class VolumePart(Part):
-    """One volume's stream. `from_guid` is None for a full stream. Sizes are in bytes, chunks in order.
+    """One volume's stream.
 
-    `dataset` is the volume of the source. `sent_from` is the dataset from which the stream was sent, if it was another
-    dataset: the scratch dataset of a consolidation.
+    `from_guid` is None for a full stream. Sizes are in bytes. The chunks are in the order of the stream.
+
+    `dataset` is the volume of the source. `sent_from` is set only if the stream was sent from another dataset, the
+    scratch dataset of a consolidation.
     """
 
     role: RoleName
@@ -363,7 +368,10 @@ class SentVolume(Protocol):
 
 
 def expected_stream(volume: SentVolume, features: int | None = None) -> ExpectedStream:
-    """Return the expected BEGIN record of the volume's stream. `features` is None if the stream was not sent yet."""
+    """Return the expected BEGIN record of the volume's stream.
+
+    `features` is None if the stream has not been sent yet.
+    """
     kind = DatasetKind.FILESYSTEM if isinstance(volume.type, FilesystemType) else DatasetKind.ZVOL
     is_raw = form_of(volume.send_flags) is SendForm.RAW
     return ExpectedStream(volume.full_name, kind, volume.guid, volume.from_guid or 0, features, is_raw)
@@ -373,8 +381,8 @@ class Manifest(Part):
     """A backup: its identity, its source, its data keys and the streams of its volumes.
 
     `run_id` is the run that started the backup; a later run may have finished it. `host` and `objectives` are the name
-    and the configured objectives of the host that started the backup; older backups have neither. `sequence` is its
-    place among the backups of the instance (`planning/creation_order.py`); older backups have none.
+    and the configured objectives of the host that started the backup; older backups have neither. `sequence` is the
+    backup's number in the order of the instance's backups (`planning/creation_order.py`); older backups have no number.
     """
 
     format: Literal[1] = 1
@@ -396,12 +404,15 @@ class Manifest(Part):
 
     @property
     def encrypted(self) -> tuple[str, ...]:
-        """The datasets that were encrypted by ZFS at the time of the backup, but whose streams were sent decrypted."""
+        """The datasets that ZFS encrypted at the time of the backup, but whose streams were sent decrypted."""
         return tuple(v.dataset for v in self.volumes if v.type.encryption is not None and not v.is_raw)
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """The datasets whose streams keep the encryption of their blocks. The received datasets need the keys."""
+        """The datasets whose streams keep the encryption of their blocks.
+
+        The received datasets need the same ZFS keys.
+        """
         return tuple(volume.dataset for volume in self.volumes if volume.is_raw)
 
     @property
@@ -422,7 +433,7 @@ class Manifest(Part):
 
     @property
     def writer(self) -> str:
-        """The identity of the source, for example of the server."""
+        """The identity of the source, for example a server's UUID."""
         return writer_of(self.source, self.pool_guid)
 
     def guids(self) -> dict[str, int]:
@@ -434,7 +445,8 @@ def writer_of(source: SourcePart, pool_guid: int) -> str:
     """Return the identity of a backup's source.
 
     A server with a UUID and a virtual machine are identified by their UUIDs, wherever their files are. Any other source
-    is distinguished by its pool, because MariaDB's server_id is 1 on every server that does not set it.
+    is distinguished by its pool. MariaDB's server_id does not suffice, because it is 1 on every server that does not
+    set it.
     """
     if isinstance(source, MachineSourcePart):
         return f"virtual machine {source.uuid}"
@@ -468,7 +480,10 @@ def is_of_server(backup: _HasSource) -> bool:
 _TABLE = re.compile(rb'(?<=[{,]"chunks":)\[\[')
 _TABLE_END = re.compile(rb"\]\]")
 _STAND_IN = secrets.token_hex(32)
-"""The plain hash of the row that replaces a table during parsing. No writer of a manifest knows this hash."""
+"""The plain hash of the row that replaces a table during parsing.
+
+The hash is random, so no writer of a manifest can know it.
+"""
 
 
 def _without_tables(line: memoryview, kind: type[ChunkTable]) -> tuple[bytes, list[ChunkTable]]:
@@ -506,7 +521,7 @@ def _parse(line: memoryview, name: str, kind: type[ChunkTable]) -> Manifest:
                 for volume, number in zip(manifest.volumes, numbers, strict=True)
             )
             return manifest.model_copy(update={"volumes": tuple(volumes)})
-    # A table is damaged, or a field outside the volumes looks like a table.
+    # Either a table is damaged, or a field outside the volumes looks like a table.
     return Manifest.decode(bytes(line), name)
 
 

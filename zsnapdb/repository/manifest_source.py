@@ -33,7 +33,7 @@ class PositionPart(Part):
     """A stored position: binlog file and offset, GTIDs in the server's format, and their source.
 
     `binlog_fingerprint` is the SHA-256 of the binlog's head, as in the archive. `last_gtid` is the GTID of the last
-    transaction before the offset in that binlog. Both are None if unknown.
+    transaction before the offset in that binlog. Each of these two fields is None if its value is unknown.
     """
 
     binlog_file: FileName | None
@@ -83,7 +83,7 @@ class LockPart(Part):
 class ChannelPart(Part):
     """The position of a replica in the binlogs of its source.
 
-    `exact`: the replica's applier was stopped for the snapshot. Otherwise the position is approximate.
+    `exact`: the replica's applier was stopped for the snapshot. Otherwise, the channel's position is approximate.
     """
 
     name: Words
@@ -110,7 +110,7 @@ class ChannelPart(Part):
 
 
 class FileOwnerPart(Part):
-    """The account of a server at the backup: the numbers of its user and of its first group."""
+    """The account that owned a server's files at the time of the backup: its user number and first group's number."""
 
     uid: int = Field(gt=0, lt=2**32)
     gid: int = Field(ge=0, lt=2**32)
@@ -121,7 +121,7 @@ class ServerPart(Part):
 
     - `absolute_tablespaces`: paths of tablespaces outside the data directory.
     - `engines`: number of user tables of each storage engine.
-    - `key_files`: files with the keys of encrypted tables. These files may be in no backup.
+    - `key_files`: files with the keys of encrypted tables. The backup may not contain these files.
     - `origins`: origin of each variable that was set, as reported by the server.
     - `binlog_key`: name of the key of the newest encrypted binlog.
     - `plugins`: the plugins of the server (None: not recorded).
@@ -186,7 +186,7 @@ DomainXml = Annotated[str, StringConstraints(max_length=1 << 18), AfterValidator
 
 
 class FreezePart(Part):
-    """A freeze by the guest agent: number of file systems, duration in milliseconds, and the agent's list."""
+    """A freeze by the guest agent: number and list of file systems, and duration in milliseconds."""
 
     count: Count
     held_ms: Seconds
@@ -203,9 +203,9 @@ class BoundPart(Part):
 
 
 class ServerInsidePart(Part):
-    """A server in the machine that was locked during the snapshot, for `held_ms` milliseconds.
+    """A server inside the machine that was locked during the snapshot, for `held_ms` milliseconds.
 
-    The server's position in the snapshot is between `before` and `after`. `after` None: the lock was lost.
+    The server's position in the snapshot is between `before` and `after`. `after` is None if the lock was lost.
     """
 
     flavour: Flavour
@@ -222,7 +222,7 @@ class ServerInsidePart(Part):
 class MachineSourcePart(Part):
     """The source of a virtual machine's backup: its libvirt domain, and the consistency grade of its disks.
 
-    `xml` is the description for the domain's next start. `freeze` is None if nothing was frozen.
+    `xml` is the description for the domain's next start. `freeze` is None if no file system was frozen.
     """
 
     kind: Literal["vm"] = "vm"

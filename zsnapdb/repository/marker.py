@@ -1,4 +1,4 @@
-"""The marker, which identifies a repository. All facts in the marker are also in the manifests."""
+"""The marker, which identifies a repository. The manifests also contain all facts in the marker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OTHER_DIGITS = str.maketrans("0123456789abcdefABCDEF", "123456789abcdef0BCDEFA"
 
 
 def impossible_version(tag: str) -> str:
-    """Return a tag in the same format that no version has."""
+    """Return a tag in the format of `tag` that no version of an object has."""
     return tag.translate(_OTHER_DIGITS)
 
 
@@ -50,8 +50,8 @@ def prove_version(objects: RepositoryObjects, key: Key, body: bytes, tag: str) -
 def prove_replacements(objects: RepositoryObjects) -> None:
     """Raise PreflightError unless the store replaces exactly the version with the given tag, and no other version.
 
-    The test uses its own object, which every role with write access may write. The object is removed if the account may
-    do so.
+    The test uses its own object, which every role with write access may write. The object is removed if this account
+    may remove objects.
     """
     key = layout.PROBE
     try:
@@ -140,7 +140,7 @@ class Marker(BaseModel):
 
     @classmethod
     def read(cls, objects: RepositoryObjects) -> Marker:
-        """Return the repository's marker. NotFound if the repository has none."""
+        """Return the repository's marker. Raises NotFound if the repository has no marker."""
         return cls.parse(objects.get(layout.MARKER), objects.place(layout.MARKER))
 
     def encode(self) -> bytes:
@@ -150,8 +150,8 @@ class Marker(BaseModel):
     def write(self, objects: RepositoryObjects) -> None:
         """Write the marker.
 
-        Raises: ExistsError: the repository has a marker. PreflightError: the store ignores conditional writes; then the
-        marker is removed again.
+        Raises: ExistsError: the repository has a marker. PreflightError: the store ignores conditional writes; the new
+        marker was removed.
         """
         objects.put_alone(layout.MARKER, self.encode())
         try:
@@ -175,6 +175,7 @@ def has_digest(body: bytes) -> bool:
 def prove_conditional_writes(objects: RepositoryObjects) -> None:
     """Raise PreflightError if the store overwrites the marker despite a conditional write (If-None-Match).
 
-    In that case, the marker then ends with an additional line feed. Raises NotFound if there is no marker.
+    In such a store, this test leaves the marker with an additional line feed at its end. Raises NotFound if the
+    repository has no marker.
     """
     prove_absence(objects, layout.MARKER, objects.get(layout.MARKER) + b"\n")

@@ -45,7 +45,7 @@ class RepositoryObjects:
     _prefix: str
 
     def through(self, layer: Callable[[Store], Store]) -> Self:
-        """Return the same objects, reached through a layer around the store."""
+        """Return the same objects, accessed through a layer around the store."""
         return replace(self, _store=layer(self._store))
 
     def check(self) -> None:
@@ -60,18 +60,18 @@ class RepositoryObjects:
         return self._prefix + key
 
     def get(self, key: Key) -> bytes:
-        """Return the object. NotFound if it does not exist."""
+        """Return the object. Raises NotFound if it does not exist."""
         return self._store.get(self._prefix + key)
 
     def get_into(self, key: Key, target: memoryview) -> int:
         """Write as much of the object to `target` as fits. Return the object's full size in bytes.
 
-        NotFound if the object does not exist.
+        Raises NotFound if the object does not exist.
         """
         return self._store.read_into(self._prefix + key, target)
 
     def exists(self, key: Key) -> bool:
-        """Whether the object exists. The object itself is read, because a listing may lag."""
+        """Whether the object exists. The object itself is requested, because a listing may be outdated."""
         try:
             self.get(key)
         except NotFound:
@@ -79,14 +79,14 @@ class RepositoryObjects:
         return True
 
     def put(self, key: Key, body: Body) -> None:
-        """Store a new object durably. ExistsError if the object exists."""
+        """Store a new object durably. Raises ExistsError if the object exists."""
         self._store.put(self._prefix + key, body, only_if_absent=True)
 
     def put_alone(self, key: Key, body: Body) -> None:
         """Store a new object durably. No other process may write the object at the same time.
 
         Some stores that keep versions refuse a new object under the key of a removed object. In such a store, the
-        object is written without the condition.
+        object is written without the condition that no object exists.
 
         Raises: ExistsError if the object exists.
         """
@@ -100,9 +100,10 @@ class RepositoryObjects:
     def put_same(self, key: Key, body: bytes, *, is_alone: bool = False) -> bool:
         """Store the object unless it exists. Return whether the object now has exactly these bytes.
 
-        `is_alone`: no other process writes the object now.
+        `is_alone`: whether no other process can write the object at the same time.
         """
-        # A request that is repeated after a lost answer finds its own object. The comparison below detects this.
+        # If the answer to a request was lost, the repeated request finds the object of the first request. The
+        # comparison below detects this.
         with contextlib.suppress(ExistsError):
             (self.put_alone if is_alone else self.put)(key, body)
         return self.get(key) == body
@@ -115,7 +116,7 @@ class RepositoryObjects:
         self._store.put(self._prefix + key, body, sha256=sha256)
 
     def read_version(self, key: Key) -> Version:
-        """Return the object with the tag of its version. NotFound if the object does not exist."""
+        """Return the object with the tag of its version. Raises NotFound if the object does not exist."""
         return self._store.read_version(self._prefix + key)
 
     def replace(self, key: Key, body: Body, *, tag: str) -> None:
@@ -126,29 +127,29 @@ class RepositoryObjects:
         self._store.replace(self._prefix + key, body, tag=tag)
 
     def delete(self, key: Key) -> None:
-        """Remove the object. A missing object is no error."""
+        """Remove the object. If the object is missing, no error is raised."""
         self._store.delete(self._prefix + key)
 
     def delete_many(self, keys: Sequence[Key]) -> None:
-        """Remove the objects. Raises RepositoryError if the store refuses to remove one.
+        """Remove the objects. Raises RepositoryError if the store refuses to remove an object.
 
-        Other objects may be removed in this case.
+        Other objects may still have been removed.
         """
         self._store.delete_many([self._prefix + key for key in keys])
 
     def modified(self, key: Key) -> datetime | None:
-        """Return the last time of writing by the store's clock; None if the store does not report it."""
+        """Return the time of the object's last write, by the store's clock; None if the store does not report it."""
         path = self._prefix + key
         return next((item.modified for item in self._store.list(path) if item.key == path), None)
 
     def list(self, prefix: KeyPrefix[K]) -> Iterator[ListedObject[K]]:
-        """Yield the objects below the prefix, in the order of their keys, without foreign objects."""
+        """Yield the objects below the prefix, sorted by key. Objects with foreign keys are omitted."""
         return (listed for listed in self.list_all(prefix) if listed is not None)
 
     def list_all(self, prefix: KeyPrefix[K]) -> Iterator[ListedObject[K] | None]:
         """Yield every object below the prefix, in the order of their keys. A foreign object is yielded as None.
 
-        The key of a foreign object does not match the pattern of the prefix's kind.
+        An object is foreign if its key does not match the pattern of the prefix's kind.
         """
         skipped = len(self._prefix)
         for item in self._store.list(self._prefix + prefix.path):
@@ -174,7 +175,7 @@ class RepositoryObjects:
     def extend_lock(self, key: Key, until: datetime) -> None:
         """Lock the object in the store at least until this time (UTC).
 
-        Raises: NotFound if it does not exist.
+        Raises: NotFound if the object does not exist.
         """
         self._store.extend_lock(self._prefix + key, until)
 
@@ -183,13 +184,14 @@ class RepositoryObjects:
         return self._store.afterlife()
 
     def give_up(self) -> None:
-        """Stop retrying: calls that are waiting for their next attempt soon raise an error."""
+        """Stop retrying. Calls that wait for their next attempt soon raise an error."""
         self._store.give_up()
 
 
 _NO_FIELDS: set[str] = set()
 _SHORT = 36
-"""Maximum length of a text that probably occurs in many parts: the id of a server or repository, a name, a version.
+"""Maximum length of a text that probably occurs in many parts, such as the id of a server or repository, a name, or a
+version.
 """
 _BUILDING = threading.Lock()
 """In some versions of pydantic, two threads must not build a schema at the same time."""
@@ -226,10 +228,12 @@ class Part(BaseModel):
             ) from error
 
     def compact(self) -> Self:
-        """Return the same part, using a third less memory, for a host that keeps thousands of parts.
+        """Return an equal part that uses a third less memory.
 
-        The values are set one by one, so that all parts of the class share the table of names. The list of fields that
-        the document had is dropped. Equal short texts are shared.
+        This helps a host that keeps thousands of parts in memory.
+
+        The values are set one by one, so that all parts of the class share the table of names. The part no longer
+        records which fields the document contained. Equal short texts are shared.
         """
         part = type(self).__new__(type(self))
         for name, value in self.__dict__.items():

@@ -46,7 +46,7 @@ class VolumeChunks:
         return self.objects.sizes(layout.chunks(self.instance, self.backup_id, self.role))
 
     def associated(self, index: int, *, last: bool) -> bytes:
-        """Return the associated data of an encrypted chunk: the place to which the chunk belongs."""
+        """Return the associated data of an encrypted chunk, which names the object that the chunk belongs to."""
         return "\n".join(
             ("zsnapdb/1", self.repository_id, self.instance, self.backup_id, self.role, str(index), str(int(last)))
         ).encode()
@@ -56,23 +56,23 @@ class VolumeChunks:
         self.objects.overwrite(self.key(index), body, sha256=sha256)
 
     def get_chunk(self, index: int) -> bytes:
-        """Return the stored chunk. NotFound if it is missing."""
+        """Return the stored chunk. Raises NotFound if the chunk is missing."""
         return self.objects.get(self.key(index))
 
     def read_chunk(self, index: int, target: memoryview) -> int:
         """Write as much of the stored chunk to `target` as fits. Return its full size in bytes.
 
-        NotFound if it is missing.
+        Raises NotFound if the chunk is missing.
         """
         return self.objects.get_into(self.key(index), target)
 
     def give_up(self) -> None:
-        """Stop retrying: calls that are waiting for their next attempt soon raise an error."""
+        """Stop retrying. Calls that wait for their next attempt soon raise an error."""
         self.objects.give_up()
 
 
 _LOOKED_AT = 10
-"""The number of the last recorded backups that may prove the id of a repository."""
+"""How many of the last recorded backups may prove the id of a repository."""
 _REWRITTEN = "the id was read from a backup of this host; run `zsnapdb init` after the removal of the marker"
 
 
@@ -97,9 +97,9 @@ class Repository(RepositoryObjects):
         """Return the repository in the store.
 
         A repository without a marker is opened if one of `instances` has a readable manifest in it; `note` reports
-        this. The same applies to a marker that is unreadable or has another id, if one of the last backups that this
-        host recorded is still there. Raises NotFound if there is neither a marker nor a manifest, or if the bucket is
-        missing. Raises RepositoryError if the store cannot be reached.
+        this. A repository whose marker is unreadable or has another id is opened too, if one of the last backups that
+        this host recorded still exists. Raises NotFound if the repository has neither a marker nor a manifest, or if
+        the bucket is missing. Raises RepositoryError if the store cannot be reached.
         """
         return cls.among(RepositoryObjects(store, prefix), keyring, instances=instances)
 
@@ -107,7 +107,7 @@ class Repository(RepositoryObjects):
     def among(
         cls, objects: RepositoryObjects, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()
     ) -> Repository:
-        """Return the repository that consists of these objects. In all other respects like `open`."""
+        """Return the repository that consists of these objects. In all other respects, this is like `open`."""
         unknown = cls(objects._store, objects._prefix, "", keyring or Keyring())
         objects.check()
         place = objects.place(layout.MARKER)
@@ -141,7 +141,7 @@ class Repository(RepositoryObjects):
     def _recorded_manifest(unknown: Repository, instances: tuple[str, ...], marker_id: str) -> Manifest | None:
         """Return the manifest of a backup that this host recorded at this address under another id than the marker's.
 
-        None if there is none: the repository was replaced on purpose.
+        None if no such backup exists, which means that the repository was replaced on purpose.
         """
         own = unknown.keyring.own
         recorded = own.stored_elsewhere(marker_id) if own is not None else {}
@@ -158,7 +158,8 @@ class Repository(RepositoryObjects):
     def _newest_manifest(unknown: Repository, instances: tuple[str, ...]) -> Manifest | None:
         """Return the newest readable manifest that this host stored, from the first instance that has such a manifest.
 
-        If this host stored none, return the newest readable manifest; None if there is no manifest.
+        If this host stored no readable manifest, return the newest readable manifest of any host; None if there are no
+        manifests.
 
         Raises: DamagedError if no manifest is readable.
         """
@@ -185,7 +186,9 @@ class Repository(RepositoryObjects):
     def open_or_create(
         cls, store: Store, prefix: str, new_id: str, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()
     ) -> Repository:
-        """Return the repository for writing. Write a missing marker, with `new_id` if there is no manifest.
+        """Return the repository for writing.
+
+        If the marker is missing, write it, with the id in the manifests or else `new_id`.
 
         Raises: ConfigError if this host would store unencrypted backups next to encrypted ones, or cannot sign as
         configured.
@@ -199,15 +202,16 @@ class Repository(RepositoryObjects):
         repository.check_writable()
         if not repository.note:
             return repository
-        # Another first backup may be faster. Then its marker is used.
+        # If another first backup has written its marker in the meantime, that marker is used.
         with contextlib.suppress(ExistsError):
             Marker(id=repository.id, recipients=used_keyring.recipients).write(repository)
         return cls.open(store, prefix, used_keyring, instances=instances)
 
     def check_writable(self) -> None:
-        """Raise ConfigError if this host must not write here.
+        """Raise ConfigError if this host must not write to the repository.
 
-        Then this host would store unencrypted backups next to encrypted ones, or cannot sign as configured.
+        A host must not write if it would store unencrypted backups next to encrypted ones, or cannot sign as
+        configured.
         """
         self.keyring.check_signing()
         if self.recipients and not self.keyring.is_encrypting:
@@ -225,7 +229,10 @@ class Repository(RepositoryObjects):
         return VolumeChunks(self, manifest.repository_id, manifest.instance, manifest.backup_id, role)
 
     def ciphers(self, manifest: Manifest) -> Mapping[str, ChunkCipher]:
-        """Return the ciphers of the backup's chunks, by key id. ConfigError if no identity opens its data keys."""
+        """Return the ciphers of the backup's chunks, by key id.
+
+        Raises ConfigError if no identity opens the backup's data keys.
+        """
         opened = self.keyring.open_keys(manifest.keys, f"backup {manifest.backup_id}")
         return {key_id: ChunkCipher(key, key_id) for key_id, key in opened.items()}
 
@@ -234,7 +241,7 @@ class Repository(RepositoryObjects):
         return sorted(listed.key.backup_id for listed in self.list(layout.manifests(instance)))
 
     def manifest(self, instance: str, backup_id: str) -> Manifest:
-        """Return one backup's manifest. It raises the errors of `digested_manifest`."""
+        """Return one backup's manifest. This raises the same errors as `digested_manifest`."""
         return self.digested_manifest(instance, backup_id)[0]
 
     def digested_manifest(
@@ -273,19 +280,22 @@ class Repository(RepositoryObjects):
     def verified(self, key: Key) -> bytes:
         """Return the line of the document under the key.
 
-        Raises: NotFound: there is no document. DamagedError: the document has no signature of a trusted key.
+        Raises: NotFound: the document does not exist. DamagedError: the document has no signature of a trusted key.
         """
         return self.keyring.verified(self.get(key), key)
 
     def believed(self, key: Key) -> bytes:
         """Return the line, with the checks of `verified`.
 
-        Raises: UntrustedRecord also if, according to this host's records, another writer stored the document.
+        Raises: UntrustedRecord in the same cases as `verified`, and if this host's records show that another writer
+        stored the document.
         """
         return self.keyring.known(self.get(key), key)
 
     def commit(self, manifest: Manifest) -> str:
-        """Store the manifest and read it back. Another manifest is never overwritten. From then on the backup exists.
+        """Store the manifest and read it back.
+
+        Another manifest is never overwritten. Once the manifest is stored, the backup exists.
 
         Return the SHA-256 of the stored line.
 
@@ -298,7 +308,8 @@ class Repository(RepositoryObjects):
                 f"manifest {key} would have {len(body)} bytes, and no host reads more than {most_bytes(key)}",
                 hint="raise stream.chunk_size of the repository, so that the backup has fewer chunks",
             )
-        # A request that is repeated after a lost answer finds its own object. The comparison below detects this.
+        # If the answer to a request was lost, the repeated request finds the object of the first request. The
+        # comparison below detects this.
         with contextlib.suppress(ExistsError):
             self.put_alone(key, body)
         stored, digest = self.digested_manifest(manifest.instance, manifest.backup_id)
@@ -313,9 +324,9 @@ class Repository(RepositoryObjects):
 def confirm(chunks: VolumeChunks, stored: Sequence[Chunk]) -> None:
     """Check that the store has every chunk, each with the recorded size.
 
-    Listings of some stores lag, so the check reads each chunk that the listing lacks.
+    Listings of some stores are outdated, so the check reads each chunk that the listing lacks.
 
-    Raises: ConsistencyError with the first missing chunk.
+    Raises: ConsistencyError with the name of the first missing or incomplete chunk.
     """
     listed_sizes = chunks.sizes()
     for index, chunk in enumerate(stored, 1):

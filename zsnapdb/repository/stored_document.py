@@ -1,4 +1,4 @@
-"""The stored form of a document: its line, and a second line by which changes of the first are detected.
+"""The stored form of a document: its line, and a second line that reveals changes to the first line.
 
 The second line is a signature if the host signs, otherwise the SHA-256 of the first line. A document that an earlier
 version stored without a signature has only one line, so accidental damage may stay undetected.
@@ -22,7 +22,7 @@ _ALTERED = "the object was altered; look for it in older versions or in a copy o
 
 @dataclass(frozen=True)
 class StoredDocument:
-    """A stored document. `view` is its line; it is not copied, because a manifest can have 128 MiB.
+    """A stored document. `view` is the document's line, which is not copied, because a manifest can have 128 MiB.
 
     `has_digest`: a second line shows whether the first line is unchanged.
     """

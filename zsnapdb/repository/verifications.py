@@ -1,11 +1,11 @@
-"""The findings of verify: for each backup, the time of the last check without damage, and the known damage.
+"""The findings of `verify`: for each backup, the time of the last check that found no damage, and the known damage.
 
 Each run of verify writes one object. Readers merge all objects. A successful run copies the earlier findings into its
-own object and removes the objects that it read, so that few objects exist. Overlapping runs lose nothing: each run
-removes only objects that it has read.
+own object and removes the objects that it read, so that few objects exist. Overlapping runs lose no findings, because
+each run removes only objects that it has read.
 
-Like manifests, findings are trusted by a host that signs only if a known key signed them. Findings determine whether
-the next backup is full, and whether an archived binlog may be removed from the server.
+A host that signs trusts findings, like manifests, only if a known key signed them. Findings determine whether the next
+backup is full, and whether an archived binlog may be removed from the server.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class VerificationRecord(BaseModel):
     """The finding of one check at a time (UTC). An empty `damage` means that the backup is good.
 
     `since` is the time when the damage was first found (None: by this check). `by` is the name of the check. `sequence`
-    is the check's place among the checks of the same object. `digest` is the SHA-256 of the checked manifest or
+    is the check's number in the order of the object's checks. `digest` is the SHA-256 of the checked manifest or
     description. Findings that earlier versions stored have neither sequence nor digest.
     """
 
@@ -79,8 +79,8 @@ class Checks:
     def damaging(self) -> dict[str, VerificationRecord]:
         """Return the record of the known damage, by backup id.
 
-        Damage found by a read is cleared only by a later read. Damage found by a listing is cleared by any later check,
-        listing or read.
+        If a read found damage, only a later read without damage clears it. If a listing found damage, any later check
+        without damage clears it.
         """
         records = ((name, _damaging(by_depth)) for name, by_depth in self.findings.items())
         return {name: record for name, record in records if record is not None}
@@ -90,7 +90,10 @@ class Checks:
         return {name: record.damage for name, record in self.damaging().items()}
 
     def whole_since(self, name: str, depth: Depth) -> datetime | None:
-        """Return the time of the last good check of at least this depth; None if there is none or damage is known."""
+        """Return the time of the last good check of at least this depth.
+
+        The result is None if no such check exists or damage is known.
+        """
         by_depth = self.findings.get(name, {})
         if _damaging(by_depth) is not None:
             return None
@@ -101,7 +104,7 @@ class Checks:
     def about(self, digests: Mapping[str, str]) -> Checks:
         """Return only the checks of these objects, identified by name and current digest.
 
-        Good checks of a replaced object are dropped. Damage stays known until a check finds no damage.
+        Good checks of a replaced object are dropped. Damage stays known until a later check finds no damage.
         """
         return Checks(
             {
@@ -157,10 +160,10 @@ def _merged(
 
 
 def read(repository: Repository, instance: str) -> Checks:
-    """Return all findings. An unreadable or untrusted object is ignored, so its backups will be checked again.
+    """Return all findings. An unreadable or untrusted object is ignored, so `verify` will check its backups again.
 
-    On a host that checks no signatures, damage in a foreign object is used, but good checks in it are ignored. Damage
-    that this host has recorded stays known if its object is removed.
+    A host that checks no signatures uses a foreign object's damage, but ignores its good checks. Damage that this host
+    has recorded stays known if its object is removed.
     """
     findings, keys = _recorded_damage(repository, instance), []
     for listed in repository.list(layout.verifications(instance)):
@@ -200,7 +203,7 @@ def new_key(instance: str, when: datetime) -> VerificationKey:
 def write(repository: Repository, instance: str, key: VerificationKey, checks: Checks) -> None:
     """Write the findings about the instance under the key. No object is removed.
 
-    Raises: ConfigError if this host trusts only signed findings and does not sign. Nothing is written.
+    Raises: ConfigError, before anything is written, if this host trusts only signed findings and does not sign.
     """
     findings = {name: dict(by_depth) for name, by_depth in checks.findings.items()}
     document = _File(repository_id=repository.id, instance=instance, backups=findings)
@@ -225,9 +228,9 @@ def add(
     by: str,
     digests: Mapping[str, str] | None = None,
 ) -> None:
-    """Record the result of a check other than verify: the damage of each name (() if good), and the known digests.
+    """Record the result of a check other than `verify`: the damage of each name (() if good), and the known digests.
 
-    The findings of other names are kept. A host that trusts only signed findings and does not sign records nothing.
+    The findings about other names are kept. A host that trusts only signed findings and does not sign records nothing.
     """
     if not repository.keyring.is_believed:
         return
@@ -238,7 +241,7 @@ def add(
         records[Depth.READ] = finding(Depth.READ, when, damaged, records, by, (digests or {}).get(name))
     key = new_key(instance, when)
     write(repository, instance, key, Checks(findings))
-    # An account that may not remove objects leaves the earlier objects, whose content the new object repeats.
+    # An account that may not remove objects leaves the earlier objects. The new object repeats their content.
     with contextlib.suppress(RepositoryError):
         remove_merged(repository, key, before)
 
@@ -256,7 +259,7 @@ def known_damage(repository: Repository, instance: str) -> DamageRegister:
 
 
 def register(checks: Checks, evidence: Sequence[Evidence]) -> DamageRegister:
-    """Return the damage in these findings and drills, the drills oldest first."""
+    """Return the damage in these findings and drills. The drills must be sorted, oldest first."""
     of_backups = [
         KnownDamage(name, DamageKind.STORED, record.since or record.when, record.by, record.damage)
         for name, record in sorted(checks.damaging().items())

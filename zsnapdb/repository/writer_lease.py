@@ -1,4 +1,4 @@
-"""Leases: at most one owner of a name at a time, on all hosts.
+"""Leases, which ensure that a name has at most one owner at a time on all hosts.
 
 Conditional writes to the store decide who is the owner. Clocks of different hosts are not compared.
 
@@ -7,14 +7,14 @@ Invariants:
   was read.
 - Before an owner uses its lease, it attempts a write that the store must refuse. This proves that the store checks
   these conditions.
-- A lease of another owner is taken if the owner gave it back, or if the owner's process is known to have ended.
-- A lease is also taken if it did not change for its full duration while the taker watched it. The taker uses its
-  monotonic clock, so a step of the wall clock on either host has no effect.
+- A lease of another owner may be taken if the owner gave it back, or if the owner's process is known to have ended.
+- A lease may also be taken if it did not change for its full duration while this process watched it. The process uses
+  its monotonic clock, so changes to the wall clock of either host have no effect.
 - An owner renews its lease by replacing its own version. Once another owner has replaced that version, the lease is
   lost for good.
-- `confirm` renews the lease at once, so that the process owns the lease when it starts its next action.
+- `confirm` renews the lease immediately, so that the process still owns it when the next action starts.
 - A lease has an unknown owner if no trusted key signed it, or if it is from another repository or place. Such a lease
-  is no proof that the owner gave it back or has ended, and is taken only after the usual time.
+  does not prove that its owner gave it back or has ended, so it may be taken only after its full duration.
 """
 
 from __future__ import annotations
@@ -62,12 +62,14 @@ _UNKNOWN = "unreadable "
 
 
 _REFUSALS, _PAUSE = 10, 0.5
-"""Maximum number of refused writes while no lease can be read, and the seconds between two attempts."""
+"""Maximum number of write attempts that the store may refuse while no lease can be read, and the seconds between
+attempts.
+"""
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The content of a lease: its owner, start and purpose, and the seconds for which it is valid without a renewal.
+    """The content of a lease: its owner, start and purpose, and the seconds for which it is valid without renewal.
 
     `beat` counts the renewals. `expires` is only for people. `repository_id` and `name` are the place of the lease.
     """
@@ -94,7 +96,7 @@ class Holder:
     def parse(cls, version: Version) -> Holder:
         """Return the holder in the object.
 
-        An unreadable object has an unknown owner and the usual duration, which is also the maximum.
+        If the object is unreadable, the owner is unknown, and the duration is the usual one, which is also the maximum.
         """
         try:
             document = fields_of(version.body)
@@ -130,7 +132,10 @@ class Holder:
 
 
 def _check(holder: Holder) -> None:
-    """Raise ValueError if the content is invalid for a lease. Any writer of the bucket may have created it."""
+    """Raise ValueError if the content is invalid for a lease.
+
+    Any account with write access to the bucket may have created it.
+    """
     texts = (holder.owner, holder.host, holder.process, holder.doing, holder.since, holder.expires, holder.state)
     numbers = (holder.pid, holder.beat, holder.seconds)
     if not all(isinstance(text, str) and text.isprintable() and len(text) <= _LONGEST for text in texts):
@@ -152,7 +157,7 @@ def _kernel() -> str:
 def _started(pid: int) -> str:
     """Return the start time of the process in ticks since boot (proc(5), stat, field 22).
 
-    "" if there is no such process.
+    "" if the process does not exist.
     """
     with contextlib.suppress(OSError, IndexError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -160,7 +165,7 @@ def _started(pid: int) -> str:
 
 
 def has_ended(holder: Holder) -> bool:
-    """Whether the holder was a process under this kernel and has ended.
+    """Whether the holder was a process under this host's running kernel and has ended.
 
     Always False for a process under another kernel.
     """
@@ -185,8 +190,8 @@ class WriterLease:
 
     def _keep(self) -> None:
         while not self._end.wait(self._me.seconds / _BEATS):
-            # If the store is unreachable, nothing is decided. If another process takes the lease, a later read shows
-            # this.
+            # If the store is unreachable, it is unknown whether the lease is lost. If another process takes the lease,
+            # a later read shows this.
             with contextlib.suppress(RepositoryError):
                 self.confirm()
 
@@ -202,13 +207,17 @@ class WriterLease:
             )
 
     def confirm(self) -> None:
-        """Renew the lease now. LeaseError if the lease is lost, RepositoryError if the store cannot be reached."""
+        """Renew the lease now.
+
+        Raises LeaseError if the lease is lost, and RepositoryError if the store cannot be reached.
+        """
         with self._writing:
             self.check()
             self._write(replace(self._me, beat=self._me.beat + 1, expires=_after(self._me.seconds)))
 
     def _write(self, me: Holder) -> None:
-        # A refused replacement may be our own request, repeated after a lost answer. The next read shows this.
+        # A replacement is also refused if it repeats this process's own request, whose answer was lost. The next read
+        # shows this.
         body = _body(self._repository, me)
         with contextlib.suppress(ChangedError):
             self._repository.replace(self._key, body, tag=self._tag)
@@ -263,7 +272,7 @@ def _take(
     has_ended: Callable[[Holder], bool],
     patience: float,
 ) -> _LeaseTags:
-    """Take the lease. BusyError if its owner is still alive after `patience` seconds."""
+    """Take the lease. Raises BusyError if its owner is still alive after `patience` seconds."""
     watched, since, body, replaced = "", 0.0, _body(repository, me), ""
     give_up, refused = steady() + patience, 0
     while True:
@@ -301,8 +310,8 @@ def _take(
                 sleep(min(1.0, holder.seconds / 10))
                 continue
             tell(f"taking over from {holder.describe()}: {'it gave no sign of life' if watched else 'it has ended'}")
-        # After a refusal, either another process was faster, or the answer to our own write was lost. The next read
-        # shows which.
+        # After a refusal, either another process took the lease first, or the answer to this process's own write was
+        # lost. The next read shows which of the two happened.
         replaced = version.tag
         with contextlib.suppress(ChangedError):
             repository.replace(key, body, tag=version.tag)
@@ -325,7 +334,10 @@ def _prove_exclusive(repository: Repository, key: LeaseKey, me: Holder, taken: _
 
 
 def prove_exclusive(repository: Repository, name: str) -> None:
-    """Raise PreflightError if the store would let two owners take the lease. Raises NotFound if it was never taken."""
+    """Raise PreflightError if the store would let two owners take the lease.
+
+    Raises NotFound if the lease was never taken.
+    """
     key = layout.lease(name)
     version = repository.read_version(key)
     marker.prove_version(repository, key, version.body + b"\n", marker.impossible_version(version.tag))
@@ -346,13 +358,12 @@ def lease(
 ) -> Iterator[WriterLease]:
     """Hold the lease `name` (such as main/writer) in the repository during the block.
 
-    `tell` gets a line about each wait and takeover. `has_ended` returns whether an owner's process is known to have
-    ended.
+    `tell` gets a line about each wait, and whenever another owner's lease is taken. `has_ended` returns whether an
+    owner's process is known to have ended.
 
     Raises:
-        BusyError: another owner is alive. Detecting this takes at most `seconds`, and this run waits up to `patience`
-        seconds for the owner's end.
-        RepositoryError: the store would admit a second owner.
+        BusyError: another owner is alive. It takes at most `seconds` to detect this, and up to `patience` seconds to
+        wait for the owner's end. RepositoryError: the store would admit a second owner.
     """
     key = layout.lease(name)
     since = _text(datetime.now(UTC))
@@ -375,7 +386,7 @@ def lease(
         _prove_exclusive(repository, key, me, taken)
         yield writer_lease
     except BaseException:
-        # A failed run does not wait for an unreachable store.
+        # A run that failed does not wait for an unreachable store.
         repository.give_up()
         raise
     finally:
@@ -383,7 +394,7 @@ def lease(
 
 
 def holder(repository: Repository, name: str) -> Holder | None:
-    """Return the holder in the lease; None if the lease is free. The holder may have ended in the meantime."""
+    """Return the holder in the lease; None if the lease is free. The holder may already have ended."""
     key = layout.lease(name)
     try:
         current = Holder.believed(repository, key, repository.read_version(key))

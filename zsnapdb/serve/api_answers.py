@@ -1,4 +1,4 @@
-"""The answers of the API: documents, problems, operations and their events; and the reader of request bodies."""
+"""The API's answers (documents, problems, operations and their events), and the reader of request bodies."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from zsnapdb.serve.helper_messages import (
 
 EVENTS_TYPE = "text/event-stream"
 _BEGUN, _ENDED = "1", "2"
-"""The numbers of the two events."""
+"""The numbers of the events `begun` and `ended`."""
 _RETRY_MILLISECONDS = 2000
 _COMMENT_SECONDS = 15.0
-"""Seconds between comments. Proxies close connections that are silent for long."""
+"""Seconds between comments in a stream. Without comments, a proxy closes a connection that is idle for too long."""
 _PASSES = (BusyError.code, UnreachableError.code)
-"""Errors that say nothing about the operation: the helper is busy, or is being restarted."""
+"""Codes of errors that do not describe the operation, because the helper is busy or restarting."""
 
 IsGone = Callable[[float], Awaitable[bool]]
 """Waits that many seconds for the client to disconnect, and returns whether the client did."""
@@ -47,7 +47,10 @@ IsGone = Callable[[float], Awaitable[bool]]
 
 @dataclass(frozen=True)
 class OpenedEvents:
-    """A stream of events that starts if a place is free. `seen` is the number of the last event that the client got."""
+    """A stream of events that starts only if fewer streams than the limit are open.
+
+    `seen` is the number of the last event that the client received.
+    """
 
     request: HelperRequest
     first: WatchedOperation
@@ -56,11 +59,13 @@ class OpenedEvents:
 
 @dataclass
 class OperationEvents:
-    """Event streams about the operations of one helper. They are limited in number (per subject and in total) and time.
+    """Event streams about the operations of one helper.
+
+    The number of streams per subject, their total number and their duration are limited.
 
     A stream occupies no thread while it waits. A client that reads slowly delays only its own stream, and is
-    disconnected at the stream's end. `pause` returns the seconds until the next check, from the duration of the stream
-    so far.
+    disconnected when the stream ends. `pause` takes the age of the stream, and returns the seconds until the next
+    check.
     """
 
     helper: HelperClient
@@ -81,7 +86,7 @@ class OperationEvents:
 
     @contextlib.contextmanager
     def place(self, opened: OpenedEvents) -> Iterator[FailureAnswer | None]:
-        """Reserve a place for the stream during the block. If no place is free, yields the failure."""
+        """Count the stream as open during the block. If too many streams are open, yield the failure instead."""
         subject = opened.first.subject.casefold()
         if self._open[subject] >= self.most_of_subject or self._open.total() >= self.most:
             who = f" of {opened.first.subject}" if self._open[subject] >= self.most_of_subject else ""
@@ -98,7 +103,7 @@ class OperationEvents:
     async def events(self, opened: OpenedEvents, is_gone: IsGone) -> AsyncIterator[bytes]:
         """Yield the events that the client has not seen.
 
-        The stream lasts until the operation ends, the client disconnects or the time is over.
+        The stream lasts until the operation ends, the client disconnects or the stream's time limit is reached.
 
         A line that starts with a colon is a comment. Comments only show that the stream is alive.
         """
@@ -112,8 +117,8 @@ class OperationEvents:
                 yield _event("ended", _end_document(now.ending), _ENDED)
                 return
             if isinstance(now, FailureAnswer) and now.code not in _PASSES:
-                # The token has expired, or the operation is forgotten. A client that reconnects gets the reason as a
-                # status.
+                # The token has expired, or the operation's record was removed. A client that reconnects gets the reason
+                # as an HTTP status.
                 yield _event("problem", problem_of(now).model_dump(exclude_none=True))
                 return
             lasted = time.monotonic() - began
@@ -125,7 +130,7 @@ class OperationEvents:
             now = await self._look(opened.request)
 
     async def _look(self, request: HelperRequest) -> WatchedOperation | FailureAnswer:
-        # In separate threads, so that streams delay no request.
+        # Separate threads serve the streams, so that streams delay no request.
         ending = await asyncio.to_thread(self.helper.ask, request)
         if not isinstance(ending, ResultAnswer):
             return ending if isinstance(ending, FailureAnswer) else _of_another_release()
@@ -156,14 +161,14 @@ def _event(name: str, data: dict[str, object], number: str = "") -> bytes:
 ROOT = "/api/v1"
 _TOO_LARGE, _TOO_SLOW = 413, 408
 _BODY_SECONDS = 10.0
-"""Seconds that a client gets to send a body."""
+"""Seconds within which a client must send the whole body."""
 CLOSES = {"Connection": "close"}
-"""Headers of an answer that is sent before the request has ended: a client that keeps sending loses the connection."""
+"""Headers of an answer that is sent before the whole request was received. They close the connection."""
 _ACCEPTED = 202
 _PRIVATE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 """An answer may contain the login of a clone, so it must not be stored."""
 _NOT_KEPT_BACK = {"X-Accel-Buffering": "no"}
-"""A proxy must pass events on at once (nginx needs this header)."""
+"""A proxy must forward each event immediately. nginx needs this header to do so."""
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -179,7 +184,10 @@ class BodyLimit:
         self._app, self._seconds = app, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on with its whole body, or answer 408 or 413."""
+        """Pass the request with its whole body to the application.
+
+        If the body is too slow or too large, answer 408 or 413.
+        """
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -205,7 +213,7 @@ class BodyLimit:
 
 
 async def _body(receive: Receive) -> bytes | None:
-    """Return the body, reading at most the maximum size of a request; None if the client disconnected."""
+    """Return the body, or None if the client disconnected. At most the maximum size of a request is read."""
     body, more = bytearray(), True
     while more and len(body) <= MOST_BYTES:
         message = await receive()
@@ -219,7 +227,7 @@ async def _body(receive: Receive) -> bytes | None:
 class EventsResponse(Response):
     """Sends a stream of events until the operation ends, the time is over, or the client disconnects.
 
-    At the end, a client that does not read is disconnected.
+    When the stream ends, a client that does not read the rest is disconnected.
     """
 
     media_type = EVENTS_TYPE
@@ -260,7 +268,7 @@ def answer(ending: Ending, done: int) -> JSONResponse:
 
 
 def problem_answer(problem: ProblemDetails, more: Mapping[str, str] | None = None) -> JSONResponse:
-    """Return the HTTP answer for a problem, with the required headers."""
+    """Return the HTTP answer for a problem, with the headers that its status requires."""
     headers = {**_PRIVATE, **headers_of(problem.status), **(more or {})}
     return JSONResponse(problem.model_dump(exclude_none=True), problem.status, headers, media_type=MEDIA_TYPE)
 

@@ -1,6 +1,6 @@
 """The API under /api/v1: it turns HTTP into requests to the helper, and the answers into HTTP.
 
-It makes no decisions.
+This module makes no decisions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from zsnapdb.verbs.argument_patterns import CloneGuid, IdempotencyKey, Operation
 from zsnapdb.verbs.requests import GUID_HEADER, VERBS, RoleVerb, VerbRoute, WatchOperationVerb
 
 _UNREADABLE = 400
-"""The status with which FastAPI answers a body that is not text, or is nested too deeply."""
+"""The HTTP status that FastAPI returns for a body that is not text, or is nested too deeply."""
 
 Key = Annotated[IdempotencyKey | None, Header(alias="Idempotency-Key")]
 Guid = Annotated[CloneGuid | None, Header(alias=GUID_HEADER)]
@@ -53,7 +53,7 @@ Bearer = Annotated[HTTPAuthorizationCredentials | None, Security(HTTPBearer(auto
 class CloneApi:
     """The paths of the API. Each path sends one request to the helper.
 
-    FastAPI runs the handlers in threads, because the helper can take seconds.
+    FastAPI runs the handlers in threads, because the helper can take seconds to answer.
     """
 
     def __init__(self, helper: HelperClient, events: OperationEvents) -> None:
@@ -91,7 +91,7 @@ class CloneApi:
 
 
 def _parameters(verb: type[RoleVerb], route: VerbRoute) -> tuple[list[Parameter], bool]:
-    """Return the parameters of a route, and whether the query contains fields of the verb itself."""
+    """Return the parameters of a route, and whether the query string contains fields of the verb itself."""
     hints = get_type_hints(verb, include_extras=True)
     place: Any = Query() if route.method in ("GET", "DELETE") else Body()
     found: dict[str, tuple[Any, Any]] = {"bearer": (Bearer, None)}
@@ -135,9 +135,9 @@ def _route_description(route: VerbRoute) -> dict[str, Any]:
 
 
 def create_app(helper: HelperClient, events: OperationEvents | None = None) -> FastAPI:
-    """Return the application, with these streams of events (None: the default).
+    """Return the HTTP application, with these streams of events (None: the default streams).
 
-    The schema is at /api/v1/openapi.json. Its pages load nothing from other sites.
+    The schema is at /api/v1/openapi.json. The pages that show the schema load nothing from other web sites.
     """
     app = FastAPI(
         title="zsnapdb",
@@ -178,7 +178,7 @@ def create_app(helper: HelperClient, events: OperationEvents | None = None) -> F
 
 
 def _invalid(_request: Request, error: Exception) -> JSONResponse:
-    """Answer 422 with the invalid fields, but without the sent values. The token is not checked first."""
+    """Answer 422 with the names of the invalid fields, but without the sent values. The token is not checked before."""
     assert isinstance(error, RequestValidationError)
     found = [
         f"{printed('.'.join(str(part)[:40] for part in one.get('loc', ())))}: {one.get('msg', '')}"

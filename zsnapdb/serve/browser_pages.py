@@ -1,4 +1,7 @@
-"""The pages for browsers, except those of clones and fleets. Each page sends requests to the helper of the API."""
+"""The pages for browsers, except those of clones and fleets.
+
+Each page sends requests to the helper that also answers the API.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ _LOGIN_HINT = "an administrator of the host makes a token: `zsnapdb token create
 
 @dataclass(frozen=True)
 class BrowserPages:
-    """All pages. `now` is the time of day."""
+    """The pages other than those of clones and fleets. `now` is the time of day."""
 
     helper: HelperClient
     now: Callable[[], datetime]
@@ -82,7 +85,7 @@ class BrowserPages:
         return self._login_page(request, None) if self.visits.session(request) is None else Redirect("/")
 
     def login(self, request: PageRequest) -> PageAnswer | Redirect:
-        """Open a session with a new id for a token that the helper accepts. The browser's previous session ends."""
+        """If the helper accepts the token, open a session with a new id. The browser's previous session ends."""
         require_same_origin(request.is_https, request.headers)
         token = request.form.get("token", "").strip()
         try:
@@ -106,7 +109,7 @@ class BrowserPages:
         return Redirect("/", set_cookie(opened.id.get_secret_value(), seconds, is_https=request.is_https))
 
     def logout(self, request: PageRequest) -> PageAnswer | Redirect:
-        """End the session, both here and in the browser."""
+        """End the session in this process, and delete the cookie in the browser."""
         end_credential(self.helper, self.visits.posted(request).token.get_secret_value())
         self.sessions.close(request.session_id)
         return Redirect("/login", set_cookie("", 0, is_https=request.is_https))
@@ -172,7 +175,7 @@ class ProtectionPages:
         return visit.shows("drills.html", instances=instances, chosen=chosen, card=card)
 
     def evidence(self, request: PageRequest) -> PageAnswer:
-        """Show records of an instance's evidence log that follow the given number."""
+        """Show the records of an instance's evidence log that follow the record with the given number."""
         visit = self.visits.visit(request)
         instances, chosen = self._chosen(visit, request)
         card, after = None, 0

@@ -1,4 +1,4 @@
-"""Geometry of charts. Pure. Coordinates are those of a picture of WIDTH times HEIGHT."""
+"""Geometry of charts, as pure functions. Coordinates refer to a picture of WIDTH by HEIGHT."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from datetime import datetime
 WIDTH = 1000.0
 HEIGHT = 100.0
 _LEAST_WIDTH = 3.0
-"""Minimum width of a span: a gap of minutes must be visible in a chart of a month."""
+"""Minimum width of a span. A gap of a few minutes must be visible in a chart of one month."""
 _MARGIN = 10.0
 _SIDE = 25.0
-"""Free space on each side of a plot, so that a dot at an edge is complete."""
+"""Free space on each side of a plot, so that a dot at the edge is not cut off."""
 
 
 @dataclass(frozen=True)
 class TimeSpan:
-    """A span of time, and whether it is a gap."""
+    """A span of time, and whether the span is a gap."""
 
     begin: datetime
     end: datetime
@@ -26,7 +26,7 @@ class TimeSpan:
 
 @dataclass(frozen=True)
 class ChartBar:
-    """A span in a timeline: its left end and its width."""
+    """A span's bar in a timeline, with its left end and its width."""
 
     x: float
     width: float
@@ -80,7 +80,8 @@ def timeline(spans: Sequence[TimeSpan], moments: Sequence[datetime], now: dateti
 def _joined(bars: Sequence[ChartBar], *, is_gap: bool) -> list[ChartBar]:
     """Return the bars of this kind from left to right, with touching bars joined.
 
-    Joined bars look the same. So ten thousand spans do not become more bars than the picture has columns.
+    Joined bars look the same as separate ones. Joining limits the number of bars to the number of columns in the
+    picture.
     """
     joined: list[ChartBar] = []
     for bar in sorted((one for one in bars if one.is_gap is is_gap), key=lambda one: one.x):
@@ -100,7 +101,7 @@ def _bar(begin: float, end: float, *, is_gap: bool) -> ChartBar:
 def plot(values: Sequence[TimedValue], begin: datetime, end: datetime) -> tuple[PlotPoint, ...]:
     """Return the points of the values between `begin` and `end`.
 
-    The largest value is at the top, zero at the bottom.
+    The largest value is at the top, and zero is at the bottom.
     """
     seconds = (end - begin).total_seconds()
     most = max((one.value for one in values), default=0.0) or 1.0

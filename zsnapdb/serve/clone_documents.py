@@ -40,7 +40,7 @@ class PublicClone(ListedClone):
 
     @property
     def most_bytes(self) -> int:
-        """The quota, which includes the clone's commits, or the clone's present size if that is larger."""
+        """The larger of the clone's quota, which includes its commits, and the clone's present size."""
         return max(self.quota, self.own_bytes or 0)
 
     @property
@@ -52,16 +52,19 @@ class PublicClone(ListedClone):
 
     @property
     def meant(self) -> ExpectedClone:
-        """The identity that is passed to a command, so that it cannot change another clone with the same name."""
+        """The clone's identity. A command that gets the identity cannot change another clone with the same name."""
         return ExpectedClone(owner=self.owner, id=self.id, guid=self.guid)
 
     def is_same_as(self, other: PublicClone) -> bool:
-        """Return whether both are the same clone at different times. A later clone can have the same name."""
+        """Return whether both values describe the same clone at different times.
+
+        A later clone can have the same name.
+        """
         return (self.id, self.owner, self.guid) == (other.id, other.owner, other.guid)
 
 
 def seen_in(result: ResultAnswer) -> tuple[PublicClone, ...]:
-    """Return the clones in a list. Waiting pool clones are left out, because they have no owner yet.
+    """Return the clones in a list, except pool clones, which have no owner yet.
 
     Raises ConsistencyError if the list has another format.
     """
@@ -78,7 +81,8 @@ def seen_in(result: ResultAnswer) -> tuple[PublicClone, ...]:
 def the_clone(clones: Sequence[PublicClone], name: str) -> PublicClone | None:
     """Return the only clone with this name or id; None if there is none, or more than one.
 
-    Commands are called with the clone's id. That id must match nothing else, such as another subject's set of clones.
+    Commands are called with the clone's id. The id must not also match another object, such as another subject's set of
+    clones.
     """
     found = [clone for clone in clones if name in (clone.name, clone.id)]
     if len(found) != 1:

@@ -22,7 +22,7 @@ class ClonePages:
     visits: Visits
 
     def clones(self, request: PageRequest) -> PageAnswer:
-        """List the clones that the person may see and that match the search, one page at a time."""
+        """Show one page of the list of clones that the person may see and that match the search."""
         visit = self.visits.visit(request)
         asked = parsed(ClonesQuery, filled(request.query))
         return visit.shows("clones.html", card=clones_page(self._clones(visit), asked))
@@ -66,7 +66,7 @@ class ClonePages:
     def logs(self, request: PageRequest) -> PageAnswer:
         """Show the end of the log of a clone's server.
 
-        It is a separate page, because it needs a command that reads the log.
+        The log has a separate page, because only a command can read the log.
         """
         visit = self.visits.visit(request)
         clone = self._one_clone(visit, request)
@@ -76,7 +76,7 @@ class ClonePages:
     def login(self, verb: type[verbs.LoginOfClone]) -> Callable[[PageRequest], PageAnswer]:
         """Return the handler of the page that shows a clone's login.
 
-        The page answers a form, so no link can show a login.
+        The page answers only a submitted form, so no link can show a login.
         """
 
         def page(request: PageRequest) -> PageAnswer:
@@ -96,7 +96,7 @@ class ClonePages:
         return page_rows.clone_of(document, visit.person, visit.now)
 
     def _confirmed(self, visit: Visit, request: PageRequest) -> CloneRow:
-        """Return the clone that the person confirmed. Raises RefusedPage if a later clone now has that name."""
+        """Return the clone that the person confirmed. Raises RefusedPage if another clone now has that name."""
         clone = self._one_clone(visit, request)
         if request.form.get("guid") != clone.facts.guid:
             raise RefusedPage(helper_messages.no_such("clone", f"{clone.facts.name} of the page").failure)
@@ -131,7 +131,10 @@ class NewClonePages:
         return self._new_page(self.visits.visit(request), request.query, None)
 
     def create(self, request: PageRequest) -> PageAnswer | Redirect:
-        """Start a clone. If a form is sent twice, only one clone starts, because both requests have the same key."""
+        """Create a clone.
+
+        If a form is sent twice, only one clone is created, because both requests have the same idempotency key.
+        """
         visit = self.visits.changing_visit(request)
         fields: dict[str, object] = {**filled(request.form)}
         key = fields.pop("key", None)
@@ -173,7 +176,10 @@ class OperationPages:
     visits: Visits
 
     def operation(self, request: PageRequest) -> PageAnswer:
-        """Show the result of an operation, or that it is in progress. The person reloads the page."""
+        """Show the result of an operation, or that the operation is running.
+
+        A person reloads the page to see the result.
+        """
         visit = self.visits.visit(request)
         asked = _operation_id(request)
         ending = self.visits.ending(visit.session, verbs.GetOperationVerb(id=asked))
@@ -195,7 +201,7 @@ class OperationPages:
     def cancel(self, request: PageRequest) -> Redirect:
         """Cancel a running operation.
 
-        Its page then shows how the operation ended, even if that was before the request.
+        The operation's page then shows how the operation ended, even if it ended before this request.
         """
         visit = self.visits.changing_visit(request)
         asked = _operation_id(request)
@@ -251,7 +257,7 @@ class BranchCard:
 
 
 def branches_of(branches: Document, log: Document | None) -> BranchCard:
-    """Return the branches in the answer `branches`, and the commits in the answer `log`. None: there are no commits."""
+    """Return the branches in the answer `branches`, and the commits in the answer `log` (None: no commits exist)."""
     told = read(_Branches, branches)
     commits = read(_Commits, log).commits if log is not None else ()
     return BranchCard(told.current, told.branches, commits)
@@ -264,7 +270,10 @@ class BranchPages:
     visits: Visits
 
     def branches(self, request: PageRequest) -> PageAnswer:
-        """Show the branches of a clone, and the commits of its current branch. Two commands read this data."""
+        """Show the branches of a clone, and the commits of its current branch.
+
+        One command reads the branches, another the commits.
+        """
         visit = self.visits.visit(request)
         document = self.visits.ask(visit.session, verbs.GetCloneVerb(name=clone_name(request)))
         clone = page_rows.clone_of(document, visit.person, visit.now)

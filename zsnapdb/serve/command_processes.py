@@ -32,18 +32,20 @@ _MOST_BYTES = 16 << 20
 _TAIL = 2000
 _TURN_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
-"""Seconds that a stopped command gets to undo its work."""
+"""Seconds within which a stopped command can undo its work, before it is killed."""
 
 
 @dataclass(frozen=True)
 class CommandCall:
     """A command: its arguments, subject, run id, and timeout in seconds.
 
-    - `objection` is called when it is the command's turn. It returns the reason if the command may no longer run.
+    - `objection` is called immediately before the command starts. It returns the reason if the command may no longer
+      run.
     - `cancelled` ends the command early.
-    - `judges`: an exit code other than 0 is a verdict, and the document is still the answer.
-    - `issuer` authenticated the subject ("": zsnapdb itself).
-    - `meant` is the only clone that the command may use, even if another clone has its name (None: no existing clone).
+    - `judges`: if the exit code is not 0, it is a verdict, and the command's document is still the answer.
+    - `issuer` is the issuer that authenticated the subject ("": zsnapdb itself did).
+    - `meant` is the only clone that the command may use, even if another clone now has the same name (None: the command
+      uses no existing clone).
     - `given` is the command's stdin, at most 16 KiB. Other accounts cannot read the stdin.
     - `audience` is the owner whose clones the answer may mention ("": all owners).
     """
@@ -70,8 +72,8 @@ class RunCommand(Protocol):
 class StartCommand(Protocol):
     """Starts `zsnapdb` with these arguments in the folder /, as the first process of its own group.
 
-    The process has only this environment. `streams` are the descriptors of its stdin, stdout and stderr. Raises OSError
-    if it cannot be started.
+    The process's environment contains only `environment`. `streams` are the descriptors of its stdin, stdout and
+    stderr. Raises OSError if the process cannot be started.
     """
 
     def __call__(
@@ -81,10 +83,12 @@ class StartCommand(Protocol):
 
 @dataclass
 class ChildRunner:
-    """Runs at most `most` commands at once as processes. Others wait at most `patience` seconds for their turn.
+    """Runs at most `most` commands simultaneously, each in its own process.
+
+    Further commands wait at most `patience` seconds.
 
     The environment of a child contains only CLEAN, `environment`, its run id, and the subject for its evidence. A
-    stopped child has `grace` seconds to undo its work.
+    stopped child has `grace` seconds to undo its work before it is killed.
     """
 
     start: StartCommand
@@ -99,7 +103,7 @@ class ChildRunner:
         self._turns = threading.BoundedSemaphore(self.most)
 
     def stop(self) -> None:
-        """Stop each running command by SIGTERM, and start no more commands."""
+        """Stop each running command with SIGTERM, and start no more commands."""
         self._stopped.set()
 
     def __call__(self, call: CommandCall) -> ResultAnswer | FailureAnswer:
@@ -140,7 +144,7 @@ class ChildRunner:
     def _wait(self, process: Process, call: CommandCall) -> tuple[FailureAnswer | None, int]:
         """Wait until the process ends.
 
-        Return the reason if it was stopped (None: it ended by itself), and the exit code.
+        Return the reason why the process was stopped (None: it ended by itself), and its exit code.
         """
         deadline = time.monotonic() + call.seconds
         while (code := process.poll()) is None:
@@ -155,7 +159,7 @@ class ChildRunner:
 def _stdin_of(given: bytes) -> Iterator[int]:
     """Yield a descriptor for a child's stdin: /dev/null, or a pipe to which `given` is written after the block.
 
-    The bytes fit into a pipe, so the write does not block, even if the process has ended.
+    A pipe can buffer all these bytes, so the write never blocks, even if the process has ended.
     """
     if not given:
         with open(os.devnull, "rb") as nothing:
@@ -170,7 +174,7 @@ def _stdin_of(given: bytes) -> Iterator[int]:
 
 
 def _until_end(process: Process, seconds: float) -> None:
-    """Wait until the child ends, at most that many seconds (pidfd_open(2)). The child is not reaped."""
+    """Wait at most that many seconds until the child ends (pidfd_open(2)). The child is not reaped."""
     watched, poll = os.pidfd_open(process.pid), select.poll()
     try:
         poll.register(watched, select.POLLIN)
@@ -182,7 +186,8 @@ def _until_end(process: Process, seconds: float) -> None:
 def _end_group(process: Process, grace: float) -> int:
     """Stop the process by SIGTERM, and after `grace` seconds by SIGKILL. Return its exit code.
 
-    The rest of its group is killed. The process is reaped last, so that its number is not reused before.
+    The other processes of its group are killed. The process is reaped last, so that no other process gets its number
+    until then.
     """
     os.kill(process.pid, signal.SIGTERM)
     _until_end(process, grace)

@@ -173,7 +173,7 @@ class FleetPages:
     visits: Visits
 
     def fleet(self, request: PageRequest) -> PageAnswer:
-        """Show the selected instances, red ones first, and the counts of the whole fleet."""
+        """Show the selected instances, with red instances first, and the counts of the whole fleet."""
         visit = self.visits.visit(request)
         try:
             asked = parsed(FleetQuery, {**filled(request.query), "most": _ROWS})

@@ -1,7 +1,7 @@
 """The helper: a Unix socket with one request per connection. It answers only root and the web process's account.
 
-A client gets a fixed time to send its request, and again to read the answer. If there are too many clients, a new
-client is refused at once.
+A client has a fixed time to send its request, and the same time to read the answer. If too many clients are connected,
+a new client is refused immediately.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class HelperServer:
     def _line(self, client: socket.socket) -> bytes:
         """Return the only line that the client sends.
 
-        Raises UsageError if the line is too long, or more data follows.
+        Raises UsageError if the line is too long, or if more data follows the line.
         """
         deadline, received = time.monotonic() + self.seconds, bytearray()
         while b"\n" not in received:
@@ -130,12 +130,14 @@ class HelperServer:
 
 
 def answered_uids(account: str) -> frozenset[int]:
-    """Return the uids of root and the web process's account. Raises ConfigError if the account does not exist."""
+    """Return the uids of root and the web process's account. Raises ConfigError if that account does not exist."""
     return frozenset({0, _account(account).pw_uid})
 
 
 def listening(path: Path, account: str, environment: Mapping[str, str]) -> socket.socket:
-    """Return the socket that systemd passes; else a new socket at this path, which the account's group may use.
+    """Return the socket that systemd passes.
+
+    Without one, create a socket at this path that the account's group may use.
 
     Raises PreflightError if the socket cannot be created, or if the path exists and is not a socket.
     """
@@ -154,7 +156,7 @@ def bound(path: Path, give: Callable[[Path], None]) -> socket.socket:
     """Return a new listening socket at the path, with mode 0660. It replaces a previous socket.
 
     A missing folder is created with mode 0750; an existing folder is not changed. `give` changes the group of a new
-    path to the group that may use it. Raises OSError if a step fails.
+    folder or socket to the group that may use it. Raises OSError if a step fails.
     """
     with contextlib.suppress(FileExistsError):
         path.parent.mkdir(mode=0o750, parents=True)
@@ -163,7 +165,8 @@ def bound(path: Path, give: Callable[[Path], None]) -> socket.socket:
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # Between bind and chmod no other account may connect. No other thread is running yet.
+        # No other account may connect between bind and chmod. A umask ensures this, because no other thread is running
+        # yet.
         before = os.umask(0o177)
         try:
             listener.bind(str(path))

@@ -1,7 +1,7 @@
 """The helper's answers about logins of people: the issuers, the start of a session, and its end.
 
-The helper exchanges the code itself. So the web process needs no network access, and gets neither the id token nor the
-client's secret. The web process gets only a session token, which this host created and can revoke.
+The helper exchanges the code itself. The web process therefore needs no network access, and gets neither the id token
+nor the client's secret. It gets only a session token, which this host created and can revoke.
 """
 
 from __future__ import annotations
@@ -46,14 +46,17 @@ if TYPE_CHECKING:
 LOGINS_AT_ONCE = 4
 """Maximum number of simultaneous code exchanges.
 
-Strangers can start logins, so they may occupy only a few places.
+Anyone who reaches the web process can start a login, so only a few exchanges may run.
 """
 _LOGINS_WAITING = 8
 """Maximum number of logins that wait for their turn."""
 _FOR_STRANGERS = frozenset(
     error.code for error in (BusyError, CommandTimeout, NotAllowedError, UnknownNameError, UnreachableError)
 )
-"""The errors that a person without a session may read: errors from the issuer, and the error that no place is free."""
+"""The errors that a person without a session may read.
+
+They come from the issuer, or report that too many logins are running.
+"""
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,9 @@ class LiveTokens:
 
 @dataclass
 class LoginHandler:
-    """The parts that answer requests about logins. `settings` reads the configuration, so that changes apply at once.
+    """The components that answer requests about logins.
+
+    `settings` reads the configuration for each request, so that changes apply immediately.
 
     A login waits at most `patience` seconds for its turn.
     """
@@ -123,7 +128,7 @@ class LoginHandler:
         return ResultAnswer(document=KnownLogins(logins=known).model_dump(mode="json"))
 
     def _told_to_strangers(self, verb: OpenSessionVerb) -> ResultAnswer:
-        """Open a session, or raise RefusedRequest. Details of an error on this host go only to the log."""
+        """Open a session, or raise RefusedRequest. Details of an error on this host are only logged."""
         try:
             return self._open(verb)
         except RefusedRequest as refused:
@@ -160,7 +165,7 @@ class LoginHandler:
     ) -> IdTokenHolder:
         """Return the person whom the issuer authenticated.
 
-        Raises NotAllowedError if there is none; the reason is in the log.
+        Raises NotAllowedError if the issuer authenticated no person. The log contains the reason.
         """
         grant = CodeGrant(
             issuer=verb.issuer,
@@ -184,9 +189,9 @@ class LoginHandler:
         return holder
 
     def _wait_for_turn(self) -> None:
-        """Wait for a place to exchange a code, and occupy it.
+        """Wait until a code may be exchanged, and count the exchange during the block.
 
-        Raises RefusedRequest if no place becomes free in time.
+        Raises RefusedRequest if too many exchanges are still running after the maximum wait.
         """
         if self._places.acquire(blocking=False):
             return

@@ -63,7 +63,7 @@ class OpenSessionVerb(_Model):
 
 
 class CloseSessionVerb(_Model):
-    """The request to end the session with the token in it. Other tokens are not changed."""
+    """The request to end the session that the sent token belongs to. Other tokens are not changed."""
 
     kind: Literal[LoginVerbKind.CLOSE] = LoginVerbKind.CLOSE
 
@@ -141,7 +141,7 @@ def explain_refusal(error: ValidationError) -> str:
 
 
 def _place(path: tuple[int | str, ...]) -> str:
-    # The sender chose the name of an unknown field. It is shown shortened, and the error escapes it.
+    # The sender chose the name of an unknown field. The error shows a shortened and escaped name.
     return ".".join(str(part)[:40] for part in path) or "the line"
 
 
@@ -164,7 +164,7 @@ class BegunAnswer(_Message):
 
 
 class PendingAnswer(_Message):
-    """The operation is still running. The caller can ask for it again later."""
+    """The operation is still running. The caller can query the operation later."""
 
     kind: Literal["pending"] = "pending"
     operation: str
@@ -178,7 +178,7 @@ class ResultAnswer(_Message):
 
 
 class FailureAnswer(_Message):
-    """The request failed. Message, hint and code are those that the command prints."""
+    """The request failed. The message, hint and code are the same as those that the command prints."""
 
     kind: Literal["error"] = "error"
     code: str
@@ -206,7 +206,7 @@ ANSWER: TypeAdapter[BegunAnswer | PendingAnswer | ResultAnswer | FailureAnswer] 
 
 
 class RefusedRequest(Exception):
-    """A refused request, with this failure. Nothing was started."""
+    """A refusal of a request, with the failure to return. No operation was started."""
 
     def __init__(self, failure: FailureAnswer) -> None:
         super().__init__(failure.message)
@@ -214,7 +214,7 @@ class RefusedRequest(Exception):
 
     @classmethod
     def because(cls, error: errors.ZsnapdbError, code: str = "") -> RefusedRequest:
-        """Return the refusal for an error, with this code ("": the code of the error)."""
+        """Return the refusal for an error, with this code ("": the error's own code)."""
         failure = failure_of(error)
         return cls(failure.model_copy(update={"code": code}) if code else failure)
 
@@ -244,7 +244,10 @@ def over_commits(owner: str, used: int, most: int) -> RefusedRequest:
 
 
 def unauthenticated() -> RefusedRequest:
-    """Return the same refusal for a token that is missing, unknown, expired, revoked, or gives no access."""
+    """Return the refusal of a missing or useless token.
+
+    The text is the same for a missing, unknown, expired or revoked token, and for one without access.
+    """
     hint = (
         "send `Authorization: Bearer TOKEN`; an administrator makes one with `zsnapdb token create`,"
         " and the log of the helper says why an id token is refused"
@@ -266,7 +269,7 @@ def no_log_in() -> RefusedRequest:
 
 
 def forbidden(reason: str) -> RefusedRequest:
-    """Return the refusal of a request that the role may not make."""
+    """Return the refusal of a request that the subject's role does not permit."""
     return RefusedRequest.because(
         errors.NotAllowedError(reason, hint="ask an administrator for a token of another role")
     )
@@ -280,13 +283,16 @@ def unmasked(instance: str) -> RefusedRequest:
 
 
 def unmasked_words(clone: str) -> RefusedRequest:
-    """Return the refusal for a role that may not read texts of this unmasked clone of an instance with masking."""
+    """Return the refusal of texts from an unmasked clone.
+
+    The instance has masking, and the role may not read unmasked texts.
+    """
     reason = f"clone {clone} is not masked, and the answer can have words of its data: only an operator may read it"
     return RefusedRequest.because(errors.NotAllowedError(reason, hint="use the token with which the clone was created"))
 
 
 def no_such(what: str, name: str) -> RefusedRequest:
-    """Return the same refusal for an unknown name and for a name that belongs to another subject."""
+    """Return the refusal of a name that the subject cannot see. The refusal does not reveal whether the name exists."""
     return RefusedRequest.because(errors.UnknownNameError(f"there is no {what} {name}", hint="list the existing ones"))
 
 
@@ -296,13 +302,13 @@ def over_limit(refused: LimitRefusal) -> RefusedRequest:
 
 
 def key_reused() -> RefusedRequest:
-    """Return the refusal of a different request with a known Idempotency-Key."""
+    """Return the refusal of a request whose Idempotency-Key was already used for a different request."""
     error = errors.UsageError("this Idempotency-Key was already used for another request", hint="send another key")
     return RefusedRequest.because(error, KEY_REUSED)
 
 
 def too_busy(what: str) -> RefusedRequest:
-    """Return the refusal of a request because too many requests are being answered."""
+    """Return the refusal of a request while too many other requests are running."""
     return RefusedRequest.because(errors.BusyError(what, hint="try again in some seconds"))
 
 
@@ -320,7 +326,7 @@ _MOST_BYTES = 32 << 20
 
 @dataclass(frozen=True)
 class HelperClient:
-    """Client of the helper's socket. It waits at most `seconds` for each part of an answer."""
+    """Client of the helper's socket. The client waits at most `seconds` for each line of an answer."""
 
     path: Path
     seconds: float = 90.0
@@ -343,9 +349,9 @@ class HelperClient:
         return PendingAnswer(operation=begun.operation) if begun is not None else _unreachable()
 
     def begin(self, request: HelperRequest) -> BegunAnswer | Ending:
-        """Return the operation as soon as it has started. The operation continues.
+        """Return the operation as soon as it has started. It continues after the return.
 
-        If nothing was started, return the final answer.
+        If no operation was started, return the final answer.
         """
         with contextlib.suppress(OSError, ValidationError), contextlib.closing(self._lines(request.line())) as lines:
             for line in lines:
@@ -398,7 +404,7 @@ _RETRY_SECONDS = "5"
 class ProblemDetails(BaseModel):
     """A problem as RFC 9457 defines it.
 
-    `detail`, `hint` and `code` are the message, hint and code that the command prints.
+    `detail`, `hint` and `code` are the command's printed message, hint and code.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -430,7 +436,7 @@ def problem_of(failure: FailureAnswer) -> ProblemDetails:
 
 
 def headers_of(status: int) -> dict[str, str]:
-    """Return the additional headers of an answer with this status."""
+    """Return the additional headers that an answer with this HTTP status needs."""
     if status == 401:
         return {"WWW-Authenticate": "Bearer"}
     return {"Retry-After": _RETRY_SECONDS} if status == 503 else {}

@@ -96,7 +96,7 @@ def query_arguments(verb: CloneQuery, clone: str, subject: str) -> Sequence[str]
 
 
 def _sent_fields(model: BaseModel) -> Iterator[tuple[str, object]]:
-    """Yield the fields that were sent with a verb, under the names of arguments and options."""
+    """Yield the fields that were sent with a verb, with the names of the command's arguments and options."""
     for name, declared in type(model).model_fields.items():
         value = getattr(model, name)
         if isinstance(value, BaseModel):
@@ -106,7 +106,7 @@ def _sent_fields(model: BaseModel) -> Iterator[tuple[str, object]]:
 
 
 def _arguments(command: str, values: Mapping[str, object], subject: str) -> Sequence[str]:
-    """Return the arguments of `zsnapdb`. `parse` refuses a value that the command does not accept."""
+    """Return the arguments for the command `zsnapdb`. `parse` refuses values that the command does not accept."""
     rest = {name: value for name, value in values.items() if value is not None and value is not False}
     positional = [word.strip("[]").lower() for word in SERVED[command].words]
     words = [str(rest.pop(name)) for name in positional if name in rest]
@@ -122,7 +122,7 @@ def _seconds(seconds: float) -> str:
 class SubjectTurns:
     """Limit of simultaneous requests per subject, so that one subject cannot block others.
 
-    The web process has 40 threads, the helper 64 places.
+    The web process has 40 threads, and the helper answers at most 64 requests simultaneously.
     """
 
     most: int = 24
@@ -131,7 +131,10 @@ class SubjectTurns:
 
     @contextlib.contextmanager
     def of(self, subject: str) -> Iterator[None]:
-        """Count one more request of the subject during the block. Raises RefusedRequest if the subject has too many."""
+        """Count one more request of the subject during the block.
+
+        Raises RefusedRequest if too many requests of the subject are running.
+        """
         key = subject.casefold()
         with self._counting:
             if self._answering[key] >= self.most:
@@ -147,7 +150,7 @@ class SubjectTurns:
 
 
 def refusal(role: Role, settings: Settings, name: str) -> RefusedRequest | None:
-    """Return why the role may not have clones of the instance; None if it may.
+    """Return why the role may not have clones of the instance; None if the role may.
 
     Raises UsageError if the instance is unknown.
     """
@@ -166,7 +169,7 @@ def is_for_all(settings: Settings, name: str) -> bool:
 
 
 def instances_shown(role: Role, settings: Settings) -> Iterator[dict[str, JsonValue]]:
-    """Yield the fields to show of each instance that can have clones, sorted by name."""
+    """Yield the fields that are shown for each instance that can have clones, sorted by instance name."""
     for name, instance in sorted(settings.instance.items()):
         if instance.vm is None:
             yield {
@@ -178,16 +181,18 @@ def instances_shown(role: Role, settings: Settings) -> Iterator[dict[str, JsonVa
 
 
 _CHANGE_SECONDS = 3600.0
-"""Timeout in seconds of a change. A clone can take that long if its backup must be received first."""
+"""Timeout in seconds of a change. The creation of a clone can take that long if its backup must be received first."""
 _DIFFERENCE_SECONDS = 600.0
 """Timeout in seconds of a comparison of two states, during which two servers run."""
 PATIENCE = 10.0
-"""Seconds after which a caller gets the answer that the operation is still running."""
+"""Seconds after which the helper answers that the operation is still running."""
 
 
 @dataclass
 class RequestHandler:
-    """The parts that answer a request. `settings` reads the configuration, so that changes apply at once.
+    """The components that answer a request.
+
+    `settings` reads the configuration for each request, so that changes apply immediately.
 
     - `look` returns the document of `zsnapdb clone list --json`; `commits` lists the commits of the clones.
     - `run` runs the commands that change clones; `protection` runs the commands that change nothing.
@@ -219,8 +224,8 @@ class RequestHandler:
     def answer(self, request: HelperRequest, tell: Callable[[BegunAnswer], None]) -> Ending:
         """Execute the request if its token permits this, and return the last line of the answer.
 
-        `tell` is called with the operation once it has started. If `tell` fails, the operation continues. Raises
-        RefusedRequest or ZsnapdbError if nothing was done.
+        `tell` is called once with the started operation. If `tell` fails, the operation continues. If the request was
+        not executed, raises RefusedRequest or ZsnapdbError.
         """
         if isinstance(request.verb, LoginVerb):
             return self._login(request.token, request.verb)
@@ -279,7 +284,10 @@ class RequestHandler:
         return ResultAnswer(document={"logins": []} if isinstance(verb, ListLoginsVerb) else {"closed": False})
 
     def _holder(self, token: str) -> CredentialHolder:
-        """Return the holder of the token. Raises RefusedRequest, whose text contains no facts about this host."""
+        """Return the holder of the token.
+
+        If no valid token was sent, raises RefusedRequest, whose text contains no facts about this host.
+        """
         try:
             asks = self.tokens.holder(token, self.now())
         except ZsnapdbError as error:
@@ -334,7 +342,7 @@ class RequestHandler:
             self._require_visible(asks, clone)
         words = query_arguments(verb, clone.id, asks.subject)
         told = self.protection.told(words, asks.subject, clone.meant, audience=audience_of(asks))
-        # When the command read the clone, another clone may have had its name.
+        # Another clone may have had this name when the command read the clone.
         gone = self._objection(asks, verb.kind, clone)
         if gone is not None:
             raise RefusedRequest(gone)
@@ -347,7 +355,7 @@ class RequestHandler:
         )
 
     def _require_visible(self, asks: CredentialHolder, clone: PublicClone) -> None:
-        """Refuse texts from the clone's data if the role may not see them.
+        """Raise RefusedRequest for texts from the clone's data that the role may not see.
 
         A subject can have tokens of several roles.
         """
@@ -372,8 +380,8 @@ class RequestHandler:
         If another subject started it, raises RefusedRequest as for an unknown operation.
         """
         found = self.operations.find(operation)
-        # The answer is the same for an unknown operation and for another subject's, whatever the role: ids are not
-        # secret.
+        # Operation ids are not secret. So the answer is the same for an unknown operation and for another subject's,
+        # for every role.
         if found is None:
             raise helper_messages.no_such("operation", operation)
         is_own = found.subject == asks.subject and may_see_results(asks.role, found.role)
@@ -384,7 +392,7 @@ class RequestHandler:
     def _cancel(self, begun: OperationRecord) -> Ending:
         """Cancel the operation, and answer when it has ended.
 
-        Raises RefusedRequest if the operation ended in another way.
+        Raises RefusedRequest if the operation ended before it could be cancelled.
         """
         self.operations.cancel(begun.id)
         ended = self.operations.wait(begun.id, self.patience)
@@ -397,7 +405,7 @@ class RequestHandler:
         raise helper_messages.has_ended(ended.id)
 
     def _permitted(self, asks: CredentialHolder, verb: VerbKind, name: str, guid: str | None = None) -> PublicClone:
-        """Return the clone of that name, if the verb may be used on it. Raises RefusedRequest otherwise.
+        """Return the clone with that name. Raises RefusedRequest if the role may not use the verb on the clone.
 
         If the role may not see the clone, or the clone has another GUID, the answer is the same as for an unknown
         clone.
@@ -441,8 +449,8 @@ class RequestHandler:
     ) -> OperationRecord | None:
         """Return the subject's operation with the verb's key, even if its clone was destroyed.
 
-        Return None if there is none. Raises RefusedRequest if the key belongs to a different request, or to an
-        operation of the subject's other role.
+        Return None if no operation has the key. Raises RefusedRequest if the key belongs to a different request, or to
+        an operation that the subject started with another role.
         """
         before = self.operations.of_key(asks.subject, _digest(verb.key)) if verb.key is not None else None
         if before is None:
@@ -453,7 +461,9 @@ class RequestHandler:
         return before
 
     def _objection(self, asks: CredentialHolder, verb: VerbKind, clone: PublicClone) -> FailureAnswer | None:
-        """Return why the clone can no longer be changed: it was destroyed while the command waited for its turn.
+        """Return why the clone can no longer be changed (None: it can).
+
+        The clone may have been destroyed while the command waited.
 
         A later clone with the same name is a different clone, which must not be changed.
         """

@@ -1,7 +1,7 @@
 """Id tokens of configured issuers as bearer credentials: JSON web tokens that a key of the issuer has signed.
 
 A token contains the names of its issuer and key. Nothing else in the token is trusted before the signature is checked.
-Keys, addresses and certificates in a token are never used. Source: RFC 7515, RFC 7519, RFC 8725.
+Keys, addresses and certificates in a token are never used. Sources: RFC 7515, RFC 7519, RFC 8725.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def judge_claims(claims: Mapping[str, object], issuer: IssuerSettings, now: floa
     rule = next((one for one in issuer.allow if _fits(claims, one)), None)
     if rule is None:
         return IdTokenRefusal.RULE
-    # Every audience of the token has the token, and could use it here.
+    # Each audience in a token can have the token, and could use the token on this host.
     if _is_for_several(claims) and claims.get(_AZP) != issuer.audience and _AZP not in rule.claims:
         return IdTokenRefusal.PARTY
-    # If an issuer does not verify mail addresses, an account holder can choose any address.
+    # If an issuer does not verify mail addresses, an account's owner can enter any address.
     if _EMAIL in rule.claims and not _is_verified(claims):
         return IdTokenRefusal.EMAIL
     subject = rule.subject if rule.subject != SUBJECT_OF_EMAIL else _of_email(claims)
@@ -89,7 +89,7 @@ def judge_claims(claims: Mapping[str, object], issuer: IssuerSettings, now: floa
 
 
 def _end(claims: Mapping[str, object], longest_age: float) -> datetime:
-    """Return when a token expires. Its times were checked before."""
+    """Return when a token expires. The caller has already checked the token's times."""
     times = _seconds(claims.get("exp")), _seconds(claims.get("iat"))
     expires, issued = (math.inf if one is None else one for one in times)
     return datetime.fromtimestamp(min(expires, issued + longest_age), UTC)
@@ -138,7 +138,7 @@ def _fits(claims: Mapping[str, object], rule: IssuerRule) -> bool:
 
 
 def _has(given: object, value: bool | int | str) -> bool:
-    """Return whether a claim, or one of its elements, has the value. True, 1 and "true" are three different values."""
+    """Return whether a claim, or one of its elements, equals the value. True, 1 and "true" are different values."""
     several = given if isinstance(given, list) else [given]
     return any(type(one) is type(value) and one == value for one in several)
 
@@ -156,7 +156,7 @@ def _of_email(claims: Mapping[str, object]) -> str | None:
 
 
 LONGEST_AGE = 600.0
-"""Maximum age in seconds of an id token that opens a session. The issuer has just created it for this login."""
+"""Maximum age in seconds of an id token that opens a session. The issuer must have created the token for this login."""
 
 
 def judged_login(
@@ -198,7 +198,7 @@ _QUIET = timedelta(minutes=1)
 class _TokenHeader(BaseModel):
     """The fields of a token's header that are read.
 
-    A header is refused if it has another type, or an extension that readers must understand (`crit`).
+    A header is refused if its type is not JWT, or if it requires an extension (`crit`).
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
@@ -222,7 +222,7 @@ class IdTokens:
     def holder(self, text: str, now: datetime) -> IdTokenHolder | None:
         """Return the holder of the token; None if the token is refused.
 
-        Raises ZsnapdbError if the settings are unreadable.
+        Raises ZsnapdbError if the configuration cannot be read.
         """
         named = _issuer_named_in(text)
         issuers = self.issuers() if named is not None else {}
@@ -284,7 +284,7 @@ class IdTokens:
             return IdTokenRefusal.FORM
 
     def _say(self, name: str, refusal: IdTokenRefusal, now: datetime) -> None:
-        """Log the reason, but no text of the token, because the sender of the token chooses that text."""
+        """Log the reason, but no text from the token, because the token's sender can choose that text."""
         last = self._told.get((name, refusal))
         if last is None or not timedelta(0) <= now - last < _QUIET:
             self._told[name, refusal] = now
@@ -304,7 +304,7 @@ def signed_payload(text: str, key: IssuerKey, algorithm: str) -> bytes | None:
 
 
 def _issuer_named_in(text: str) -> str | None:
-    """Return the issuer in a token, without any check; None if the text is not a token."""
+    """Return the issuer that an unchecked token names; None if the text is not a token."""
     parts = _FORM.fullmatch(text)
     if parts is None:
         return None

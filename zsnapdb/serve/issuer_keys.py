@@ -1,7 +1,7 @@
-"""The issuers' public keys: fetched by an unprivileged process, and stored in one file of root per issuer.
+"""The issuers' public keys. An unprivileged process fetches them; root stores them in one file per issuer.
 
-Keys are fetched at the start, each hour, and when a token refers to an unknown key, but at most once a minute. If an
-issuer does not answer, its stored keys stay valid for a day.
+Keys are fetched at the start, each hour, and when a token refers to an unknown key. They are fetched at most once a
+minute. If an issuer does not answer, its stored keys stay valid for a day.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LoginPlaces(BaseModel):
 
 
 class FetchedKeys(BaseModel):
-    """The keys of an issuer, and the address of the keys.
+    """The keys of an issuer, and the address from which the keys were fetched.
 
     `login`: the issuer's login addresses, if people log in through the issuer.
     """
@@ -69,12 +69,15 @@ class StoredKeys(BaseModel):
     def are_good(self, issuer: IssuerSettings, now: datetime) -> bool:
         """Return whether the keys belong to this issuer and address, and are younger than a day."""
         is_its_place = issuer.jwks_url in (None, self.found.jwks_url)
-        # If the clock was set back, keys are not valid for longer.
+        # If the clock was set back, the keys do not stay valid for longer.
         return self.found.issuer == issuer.issuer and is_its_place and abs(now - self.fetched) < _LONGEST
 
 
 def is_due(fetched: datetime | None, tried: datetime | None, now: datetime, *, wanted: bool) -> bool:
-    """Return whether keys must be fetched now. `fetched`, `tried`: times of the last success and the last attempt."""
+    """Return whether keys must be fetched now.
+
+    `fetched` is the time of the last successful fetch, `tried` of the last attempt.
+    """
     # If the clock was set back, the fetch is not delayed.
     if tried is not None and timedelta(0) <= now - tried < _MINUTE:
         return False
@@ -98,7 +101,7 @@ def fetch_with(run: RunCommand) -> Callable[[str], FetchedKeys]:
 
 @dataclass
 class IssuerKeys:
-    """The keys of every configured issuer. Only `keep_fresh` fetches; it runs in its own thread."""
+    """The keys of every configured issuer. Only `keep_fresh`, which runs in its own thread, fetches keys."""
 
     folder: Path
     issuers: Callable[[], Mapping[str, IssuerSettings]]
@@ -118,13 +121,13 @@ class IssuerKeys:
                 self._known[file.stem] = StoredKeys.model_validate_json(opened.read(_MOST_BYTES))
 
     def of(self, name: str, issuer: IssuerSettings) -> tuple[IssuerKey, ...]:
-        """Return the keys of this issuer; empty if they are unknown or too old."""
+        """Return the keys of this issuer, or an empty result if the keys are unknown or too old."""
         with self._changed:
             known = self._known.get(name)
         return known.found.keys if known is not None and known.are_good(issuer, self.now()) else ()
 
     def login(self, name: str, issuer: IssuerSettings) -> LoginPlaces | None:
-        """Return the login addresses of this issuer; None if they are unknown or not configured."""
+        """Return the login addresses of this issuer; None if they are unknown or not configured for this issuer."""
         with self._changed:
             known = self._known.get(name)
         is_known = issuer.login is not None and known is not None and known.are_good(issuer, self.now())
@@ -133,7 +136,7 @@ class IssuerKeys:
     def ask_again(self, name: str) -> None:
         """Request a fetch of this issuer's keys and wait for it, unless a fetch was tried within the last minute.
 
-        Only one caller waits. Others continue with the known keys, so tokens with unknown keys cannot occupy the
+        Only one caller waits. Other callers continue with the known keys, so tokens with unknown keys cannot occupy the
         helper.
         """
         with self._changed:
@@ -180,7 +183,7 @@ class IssuerKeys:
             self._tried[name] = now
         try:
             self._keep(name, self.fetch(name))
-        except Exception as error:  # any error: the thread must continue, for the other issuers
+        except Exception as error:  # any error: the thread must continue to fetch the keys of other issuers
             print(f"the keys of serve.issuer.{name}: {error or type(error).__name__}", file=sys.stderr, flush=True)
         finally:
             with self._changed:
@@ -191,6 +194,6 @@ class IssuerKeys:
         stored = StoredKeys(fetched=self.now(), found=found)
         with self._changed:
             self._known[name] = stored
-        # If the disk fails, only a helper that starts later has to fetch again.
+        # If the keys cannot be stored, this helper still has them; only a later helper must fetch them again.
         with contextlib.suppress(OSError):
             files.replace(self.folder / f"{name}.json", stored.model_dump_json().encode())

@@ -47,7 +47,7 @@ class HttpsRequest:
 
 @dataclass(frozen=True)
 class HttpsAnswer:
-    """The answer to a request. It came directly from the address, without redirect, proxy or cache."""
+    """The answer to a request. No redirect, proxy or cache was involved."""
 
     url: str
     status: int
@@ -65,7 +65,10 @@ AskHttps = Callable[[HttpsRequest], HttpsAnswer]
 
 
 def https_ask(request: HttpsRequest, context: ssl.SSLContext) -> HttpsAnswer:
-    """Return the answer of the address. Raises UnreachableError if there is no answer, or if it is too long."""
+    """Return the answer from the address.
+
+    Raises UnreachableError if there is no answer, or if the answer is too long.
+    """
     url = request.url
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -93,10 +96,10 @@ def https_ask(request: HttpsRequest, context: ssl.SSLContext) -> HttpsAnswer:
 
 @dataclass(frozen=True)
 class UnprivilegedHttps:
-    """Sends a request in a child that runs as `account` without additional groups.
+    """Sends a request in a child process that runs as `account` without additional groups.
 
-    Without root, the child keeps our account. The child is killed after `seconds`, even if the server is still sending.
-    Only a process without other threads may call this.
+    If this process does not run as root, the child keeps this process's account. The child is killed after `seconds`,
+    even if the server is still sending. Only a process without other threads may call this.
     """
 
     context: ssl.SSLContext
@@ -106,11 +109,11 @@ class UnprivilegedHttps:
     def __call__(self, request: HttpsRequest) -> HttpsAnswer:
         """Return the answer.
 
-        Raises UnreachableError if there is none, ConfigError if the account is unknown or root.
+        Raises UnreachableError if there is no answer, and ConfigError if the account is unknown or root.
         """
         account = self._account()
-        # The library loads a module to encode host names. It is loaded here, because the child may be unable to read
-        # it.
+        # The HTTP library loads a module that encodes host names. The module is loaded here, because the child may be
+        # unable to read the file.
         "host".encode("idna")
         reading, writing = os.pipe()
         child = os.fork()
@@ -169,7 +172,7 @@ def _end_with(work: Callable[[], bytes], writing: int) -> None:
 
 
 def _read(reading: int, seconds: float) -> bytes:
-    """Return the bytes of the pipe up to its end; empty if this takes longer than `seconds`.
+    """Return all bytes from the pipe, or no bytes if the end is not reached within `seconds`.
 
     The length of an answer is limited.
     """
@@ -193,7 +196,7 @@ _HINT = "start again at /login"
 class CodeGrant(BaseModel):
     """A code, and the values needed to exchange it. `token_endpoint` comes from the issuer itself.
 
-    The code was issued for `issuer` and `client_id`. The configuration may have changed since then.
+    The code was issued for `issuer` and `client_id`, which may no longer be the configured ones.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -207,7 +210,9 @@ class CodeGrant(BaseModel):
 
 
 ExchangeCode = Callable[[str, CodeGrant], str]
-"""Returns the id token that this issuer returns for a code. Raises RefusedRequest with the reason if it returns none.
+"""Returns the id token that this issuer returns for a code.
+
+Raises RefusedRequest with the reason if the issuer returns no id token.
 """
 
 
@@ -236,7 +241,7 @@ def grant_in(text: bytes) -> CodeGrant:
 
 
 def exchanged(issuer: IssuerSettings, grant: CodeGrant, ask: AskHttps) -> str:
-    """Return the id token for the code. Its signature is not checked yet.
+    """Return the id token that the issuer returns for the code. The signature is not checked yet.
 
     If the configured issuer or client differs from the one in the grant, neither the code nor the secret is sent.
 
@@ -301,7 +306,7 @@ DISCOVERY = "/.well-known/openid-configuration"
 def fetched(issuer: IssuerSettings, ask: AskHttps) -> FetchedKeys:
     """Return the keys of the issuer and, if people log in through it, its login addresses.
 
-    Raises UnreachableError if the issuer does not publish these, or if no key is usable.
+    Raises UnreachableError if the issuer does not publish its keys or addresses, or if no key is usable.
     """
     is_told = issuer.jwks_url is not None and issuer.login is None
     said = {} if is_told else _request_description(issuer.issuer, ask)
@@ -351,9 +356,11 @@ def _place(said: Mapping[str, object], issuer: str, name: str) -> str:
 
 
 def tls_context(issuer: IssuerSettings) -> ssl.SSLContext:
-    """Return the context that verifies the issuer's certificate. If `tls_ca` is set, only that authority is trusted.
+    """Return the context that verifies the issuer's certificate.
 
-    Raises ConfigError if the authority cannot be read.
+    If `tls_ca` is set, only that certificate authority is trusted.
+
+    Raises ConfigError if the file of the authority cannot be read.
     """
     if issuer.tls_ca is None:
         return ssl.create_default_context()

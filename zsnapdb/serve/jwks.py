@@ -13,7 +13,10 @@ from zsnapdb.base.untrusted_text import exact_fields_of
 _MOST_KEYS = 100
 _BITS = range(2048, 8193)
 CURVES = {"ES256": "P-256", "ES384": "P-384", "ES512": "P-521"}
-"""The elliptic curve that an algorithm requires. The other algorithms require an RSA key (RFC 7518, section 3.1)."""
+"""The elliptic curve that an algorithm requires.
+
+Algorithms that are not listed require an RSA key (RFC 7518, section 3.1).
+"""
 _Number = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,1400}$")]
 KeyName = Annotated[str, Field(pattern=r"^[!-~]{1,200}$")]
 
@@ -65,7 +68,7 @@ def keys_in(body: bytes) -> tuple[IssuerKey, ...]:
 
 
 def key_for(keys: Sequence[IssuerKey], kid: str, algorithm: str) -> IssuerKey | None:
-    """Return the key with this name for this algorithm; None if there is none, or more than one."""
+    """Return the key with this name for this algorithm; None if no key or more than one key matches."""
     found = [one for one in keys if one.kid == kid and one.is_for(algorithm)]
     return found[0] if len(found) == 1 else None
 

@@ -1,4 +1,4 @@
-"""The operations of subjects and their results: one file per operation, in a folder of root.
+"""The operations of subjects and their results. Each operation has one file in a folder that only root can use.
 
 An operation continues when its caller disconnects. The caller can find it again by its id. If the helper dies, its
 running operations are recorded as interrupted, because their outcome is unknown.
@@ -34,14 +34,14 @@ _MOST_OF_SUBJECT = 100
 _MOST_RUNNING = 50
 """Maximum number of running operations of a subject."""
 _MOST_RUNNING_OF_ALL = 200
-"""Maximum number of running operations of all subjects. Each operation has a thread, which waits for its turn."""
+"""Maximum number of running operations of all subjects. Each operation has a thread."""
 
 
 class OperationRecord(BaseModel):
     """An operation, and the role with which its subject started it (older releases recorded no role).
 
-    `most_bytes` is the maximum that a new clone may write (0: no limit). `ending` is the result (None: the operation is
-    running), which can contain the login of a clone.
+    `most_bytes` is the number of bytes that a new clone may write (0: no limit). `ending` is the result, which can
+    contain the login of a clone (None: the operation is running).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -60,7 +60,7 @@ class OperationRecord(BaseModel):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the operation is known to have failed."""
+        """Whether the recorded result is a failure."""
         return isinstance(self.ending, FailureAnswer) and self.ending.code != INTERRUPTED
 
 
@@ -68,8 +68,8 @@ class OperationRecord(BaseModel):
 class Operations:
     """The operations of this host. Only one helper uses these at a time.
 
-    `removal_time` returns the clock that decides which old operations are forgotten (None: `now`). A repeated request
-    with the key of a forgotten operation would start the operation again.
+    `removal_time` returns the time by which old operations are forgotten (None: `now`). If a request has the key of a
+    forgotten operation, it starts the operation a second time.
     """
 
     folder: Path
@@ -81,7 +81,7 @@ class Operations:
 
     def __post_init__(self) -> None:
         make_private(self.folder)
-        # A file that a killed helper did not finish can contain the login of a clone.
+        # An incomplete file of a killed helper can contain the login of a clone.
         files.remove_unfinished(self.folder)
         for file in sorted(self.folder.glob("*.json")):
             with contextlib.suppress(ValidationError, OSError):
@@ -95,7 +95,9 @@ class Operations:
     def begin(
         self, record: OperationRecord, work: Callable[[], ResultAnswer | FailureAnswer], cancel: threading.Event
     ) -> None:
-        """Run the work in a thread and keep its result. The record is durable on return. `cancel` ends the work early.
+        """Run the work in a thread and keep its result.
+
+        When this function returns, the record is durable. `cancel` ends the work early.
 
         Raises RefusedRequest if too many operations are running.
         """
@@ -113,7 +115,7 @@ class Operations:
     def _run(self, operation: str, work: Callable[[], ResultAnswer | FailureAnswer]) -> None:
         try:
             ending = work()
-        except Exception as error:  # any error is reported to the callers that wait
+        except Exception as error:  # any error must reach the callers that wait
             known = error if isinstance(error, ZsnapdbError) else ZsnapdbError("an unexpected error")
             print(f"operation {operation}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             ending = failure_of(Audience(audience_of(self._known[operation])).told(known))
@@ -130,14 +132,14 @@ class Operations:
             self._changed.notify_all()
 
     def cancel(self, operation: str) -> None:
-        """Ask a running operation to end. Its result is kept as usual."""
+        """Request that a running operation ends. Its result is kept as usual."""
         with self._changed:
             asked = self._cancels.get(operation)
             if asked is not None:
                 asked.set()
 
     def wait(self, operation: str, seconds: float) -> OperationRecord | None:
-        """Return the operation once it has ended, or after that many seconds; None if it has been forgotten."""
+        """Wait at most that many seconds for the operation to end, and return it; None if it has been forgotten."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_under_way(operation), seconds)
             return self._known.get(operation)
@@ -158,10 +160,10 @@ class Operations:
             return self._known.get(operation)
 
     def of_key(self, subject: str, key: str) -> OperationRecord | None:
-        """Return the operation that the subject started with the idempotency key that has this hash;
+        """Return the operation that the subject started with the idempotency key that has this hash.
 
-        None if there is none. A failed operation is left out, because its key may be used again. An interrupted
-        operation is returned, because its outcome is unknown.
+        The result is None if no operation has the key. A failed operation is not returned, because its key may be used
+        again. An interrupted operation is returned, because its outcome is unknown.
         """
         with self._changed:
             self._forget_old()
@@ -193,13 +195,14 @@ class Operations:
         """Forget operations that ended long ago. If the subject has too many operations, forget its oldest."""
         self._forget_old()
         known = [one for one in self._known.values() if one.finished is not None]
-        # Operations are listed in the order in which they began. The times of two may be those of different clocks.
+        # Operations are listed in the order in which they started. Their start times are not comparable if the clock
+        # was changed.
         mine = [one.id for one in known if is_same(one.subject, subject)]
         self._forget(mine[: max(0, len(mine) - _MOST_OF_SUBJECT)])
 
     def _forget(self, operations: Sequence[str]) -> None:
         for operation in operations:
-            # If a file could not be removed, the next helper reads and forgets it.
+            # If a file cannot be removed, the next helper reads the file and forgets its operation.
             with contextlib.suppress(OSError):
                 (self.folder / f"{operation}.json").unlink(missing_ok=True)
             del self._known[operation]

@@ -35,7 +35,7 @@ from zsnapdb.verbs import requests as verbs
 
 
 class PageTemplates:
-    """Renders pages. A missing value raises an error, and is never rendered as empty text."""
+    """Renders pages. A missing value raises an error instead of being rendered as empty text."""
 
     def __init__(self) -> None:
         self._environment = Environment(
@@ -65,7 +65,7 @@ def style_sheet() -> bytes:
 
 
 def _finalized(value: object) -> object:
-    # The output of a macro is already escaped. A second escape would be visible.
+    # The output of a macro is already escaped. If it were escaped twice, the page would show the escape sequences.
     return printed(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -81,10 +81,10 @@ _CODE = re.compile(r"`([^`\n]+)`")
 
 
 _FORM_SECONDS = 10.0
-"""Seconds that a browser gets to send a form."""
+"""Seconds within which a browser must send the whole form."""
 _SEE_OTHER = 303
 _UNREAD = (408, 413)
-"""HTTP statuses of requests whose form was not read to its end."""
+"""HTTP statuses of answers to requests whose form was not read completely."""
 _API = "/api/"
 _HEADERS = {
     "Content-Security-Policy": (
@@ -96,11 +96,11 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
-"""The headers of every answer. They forbid content from other sites, scripts, frames and caching."""
+"""The headers of every answer. They forbid content from other web sites, scripts, frames and caching."""
 
 
 def create_site(helper: HelperClient, pages: BrowserPages | None = None) -> AsgiApp:
-    """Return the whole site: the API below /api, and the pages."""
+    """Return the application of the whole web site, which consists of the API below /api and the pages."""
     api: AsgiApp = create_app(helper)
     browsers = create_pages(pages or BrowserPages(helper, lambda: datetime.now(UTC)))
 
@@ -124,7 +124,7 @@ def create_pages(pages: BrowserPages, pre_logins: PreLogins | None = None) -> As
         *(Route(path, http.endpoint(handler), methods=[method]) for method, path, handler in paths),
     ]
     for route in routes:
-        # Starlette also answers HEAD for GET routes. A HEAD request would use up a login that is shown only once.
+        # Starlette also answers HEAD for GET routes. A HEAD request would count as the one time that a login is shown.
         route.methods = (route.methods or set()) - {"HEAD"}
     app = Starlette(routes=routes, exception_handlers={HTTPException: http.no_page, 500: http.unexpected})
     app.router.redirect_slashes = False
@@ -184,7 +184,10 @@ def _paths(pages: BrowserPages) -> tuple[tuple[str, str, PageHandler], ...]:
 
 
 class _PagesHttp:
-    """Translates between HTTP and page requests. Pages run in threads, because the helper can take seconds."""
+    """Translates between HTTP and page requests.
+
+    Pages run in threads, because the helper can take seconds to answer.
+    """
 
     def __init__(self, pages: BrowserPages) -> None:
         self._pages = pages
@@ -225,7 +228,7 @@ class _PagesHttp:
         return self._response(self._pages.problem(refused, _page_request(request)))
 
     async def unexpected(self, request: Request, _error: Exception) -> Response:
-        """Answer a request that failed because of an error in this program. uvicorn logs the error."""
+        """Answer a request that failed because of a bug in zsnapdb. uvicorn logs the error."""
         refused = RefusedPage.because(ZsnapdbError("an unexpected error", hint="the log of zsnapdb-serve has it"))
         return self._response(self._pages.problem(refused, _page_request(request)))
 

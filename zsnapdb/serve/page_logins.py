@@ -1,4 +1,4 @@
-"""The pages of a login through an issuer: the browser goes there, returns with a code, and gets a session.
+"""The pages of a login through an issuer. The browser visits the issuer, returns with a code, and gets a session.
 
 Sources: OpenID Connect Core 1.0, section 3.1.2; RFC 7636; RFC 9207; RFC 9700, section 2.1.
 """
@@ -45,7 +45,7 @@ def _random() -> str:
 
 @dataclass(frozen=True)
 class PreLogin:
-    """A login that a browser has started through this issuer. Its texts are random and unique."""
+    """A login that a browser has started through this issuer. Its state, nonce and verifier are random and unique."""
 
     login: KnownLogin
     ends: float
@@ -65,7 +65,7 @@ class PreLogin:
 
 @dataclass(frozen=True)
 class BegunLogin:
-    """A login that has just started. From now on, only the browser knows `id`."""
+    """A login that has just started. Only the browser stores `id` itself."""
 
     id: SecretStr
     pre_login: PreLogin
@@ -73,7 +73,7 @@ class BegunLogin:
 
 @dataclass
 class PreLogins:
-    """All started logins of this process. If there are too many, the oldest are forgotten.
+    """All started logins of this process. If their number exceeds the maximum, the oldest are forgotten.
 
     `now` is a monotonic clock.
     """
@@ -94,7 +94,7 @@ class PreLogins:
         return begun
 
     def take(self, login_id: str) -> PreLogin | None:
-        """Return and forget the login with this id; None if there is none."""
+        """Return and forget the login with this id; None if the id is unknown."""
         with self._lock:
             self._forget_ended()
             return self._begun.pop(hashed(login_id), None)
@@ -108,8 +108,9 @@ class PreLogins:
 _HINT = "start again at /login"
 _MOST_OF_REASON = 300
 _MOST_OF_ADDRESS = 3
-"""Maximum number of code exchanges for one client address, running or waiting. The helper has four places for
-exchanges.
+"""Maximum number of running and waiting code exchanges for one client address.
+
+The helper runs at most four exchanges at a time.
 """
 _OF_THIS_SITE = (None, "same-origin", "none")
 """The values of Sec-Fetch-Site for a request from this site or for a typed address (Fetch Metadata, W3C)."""
@@ -127,7 +128,7 @@ class LoginPages:
 
     def begin(self, request: PageRequest) -> Redirect:
         """Send the browser to the issuer, with a cookie that the browser needs when it returns."""
-        # No other site may start a login here: a person would be logged in without having asked for it.
+        # No other web site may start a login here. Otherwise a person would be logged in without having requested it.
         if request.headers.get("sec-fetch-site") not in _OF_THIS_SITE:
             return Redirect("/login")
         if request.session_id and self.sessions.find(request.session_id) is not None:
@@ -138,7 +139,7 @@ class LoginPages:
                 UnknownNameError("there is no such log-in", hint="/login lists the existing ones")
             )
         begun = self.pre_logins.begin(login)
-        # Lax: the browser sends it when the issuer's site redirects back.
+        # Lax: the browser also sends the cookie when the issuer's web site redirects back.
         own_id, is_https = begun.id.get_secret_value(), _is_https(login)
         cookie = set_cookie(own_id, SECONDS, is_https=is_https, base=_COOKIE, same_site="Lax")
         return Redirect(_address(begun.pre_login), cookie)
@@ -146,8 +147,8 @@ class LoginPages:
     def finish(self, request: PageRequest) -> PageAnswer:
         """Open a session with a new id for the person whom the issuer authenticated.
 
-        The answer is a page that redirects by itself. After a redirect from another site, a browser sends the session
-        cookie (SameSite=Strict) only with the next request from a page of this site.
+        The answer is a page that the browser leaves by itself. After a redirect from another site, a browser sends the
+        session cookie (SameSite=Strict) only with the next request from a page of this site.
         """
         begun = self._begun(request)
         _require_answer_to(begun, request)
@@ -200,8 +201,8 @@ class LoginPages:
 def _require_answer_to(begun: PreLogin, request: PageRequest) -> None:
     """Raise RefusedPage unless this is the issuer's answer to this login, and the issuer permits the login.
 
-    If an answer contains its issuer (RFC 9207), that must be the issuer to which the browser was sent. Otherwise the
-    return address identifies the issuer, because each issuer has its own return address.
+    If an answer names an issuer (RFC 9207), it must be the issuer to which the browser was sent. Otherwise the return
+    address identifies the issuer, because each issuer has its own return address.
     """
     query = request.query
     is_from_it = query.get("iss", begun.login.issuer) == begun.login.issuer
@@ -227,7 +228,7 @@ def _address(begun: PreLogin) -> str:
 
 
 def _is_https(login: KnownLogin) -> bool:
-    """Return whether browsers return over HTTPS, according to the configuration, not to a request header."""
+    """Return whether the configured return address uses HTTPS. Request headers are not considered."""
     return login.redirect_uri.startswith("https:")
 
 

@@ -28,7 +28,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class RefusedPage(Exception):
-    """A refused request, with this failure. If the failure's code has no HTTP status, `status` is used."""
+    """A refusal of a request, with the failure to show. If the failure's code has no HTTP status, `status` is used."""
 
     def __init__(self, failure: FailureAnswer, status: int | None = None) -> None:
         super().__init__(failure.message)
@@ -68,7 +68,9 @@ class PageRequest:
 
 
 def cookie_name(base: str, is_https: bool) -> str:
-    """Return the full name of a cookie. A browser accepts its prefix only over HTTPS and only for this host.
+    """Return the full name of a cookie.
+
+    A browser accepts a cookie with this prefix only over HTTPS and only from this host.
 
     Source: RFC 6265bis, 4.1.3.2.
     """
@@ -83,14 +85,14 @@ def set_cookie(value: str, seconds: int, *, is_https: bool, base: str = COOKIE, 
 
 
 def hashed(given: str) -> str:
-    """Return the digest under which this process stores an id that only the browser knows."""
+    """Return the digest that this process stores instead of an id, so that only the browser has the id."""
     return hashlib.sha256(given.encode(errors="replace")).hexdigest()
 
 
 def came_by_https(scheme: str, headers: Mapping[str, str]) -> bool:
     """Return whether the browser uses TLS, either to this process or to a proxy.
 
-    A client that forges the header only gets a `Secure` cookie itself.
+    A client that forges the header has only one advantage: its own cookie is marked `Secure`.
     """
     return scheme == "https" or headers.get("x-forwarded-proto", "").strip().lower() == "https"
 
@@ -107,8 +109,8 @@ def address_of(peer: str, headers: Mapping[str, str]) -> str:
 def require_same_origin(is_https: bool, headers: Mapping[str, str]) -> None:
     """Raise RefusedPage unless a page of exactly this site sent the form.
 
-    Browsers send Sec-Fetch-Site over https and on localhost (Fetch Metadata, W3C), and Origin elsewhere. A client that
-    sends neither is not a current browser.
+    Browsers send Sec-Fetch-Site over https and on localhost (Fetch Metadata, W3C), and Origin over http to other hosts.
+    A client that sends neither header is not a current browser.
     """
     site = headers.get("sec-fetch-site")
     if site == "same-origin":

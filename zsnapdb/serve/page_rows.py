@@ -1,4 +1,4 @@
-"""Rows, cards and sentences of pages, from the helper's documents. Pure: `now` is given."""
+"""Rows, cards and sentences of pages, from the helper's documents. The functions are pure; `now` is an argument."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 class Facts(BaseModel):
-    """The fields that are read from an answer. The answer may contain more fields."""
+    """Base class of models with the fields that are read from an answer. The answer may contain more fields."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
 
 class CloneLimits(Facts):
-    """The limits of the subject: the number of clones, and their usual and longest lease in seconds."""
+    """The maximum number of the subject's clones, and their usual and longest lease in seconds."""
 
     most: int
     ttl: float
@@ -59,7 +59,7 @@ class Person(Facts):
 
     @property
     def chooses_masking(self) -> bool:
-        """Whether the person decides if a clone is masked."""
+        """Whether the person may choose to have a clone masked or unmasked."""
         return may_see_unmasked(self.role)
 
     @property
@@ -72,12 +72,12 @@ class Person(Facts):
 
     @property
     def usual_lease(self) -> str:
-        """The lease of a clone if none is requested, as it is written in a request."""
+        """The lease of a clone for which the person requests no lease, in the format of a request."""
         return format_setting(self.clones.ttl)
 
     @property
     def longest_lease(self) -> str:
-        """The longest lease, as it is written in a request."""
+        """The longest permitted lease, in the format of a request."""
         return format_setting(self.clones.longest_lease)
 
     def owns(self, owner: str) -> bool:
@@ -121,7 +121,7 @@ class CloneRow:
 
     @property
     def asked_for(self) -> str:
-        """The requested point in time ("": the newest point, or the backup from which the data comes)."""
+        """The requested point in time ("": no point was requested)."""
         return "" if self.facts.requested in (*_NEWEST, self.facts.backup_id) else self.facts.requested
 
     @property
@@ -158,7 +158,7 @@ class CloneRow:
 
     @property
     def searched(self) -> tuple[str, ...]:
-        """The texts that a search looks through."""
+        """The fields of a clone that a search compares with the searched text."""
         facts = self.facts
         return (facts.name, facts.id, facts.owner, facts.instance or "", facts.backup_id or "", self.state)
 
@@ -181,7 +181,7 @@ _PAGE_ROWS = 25
 
 
 class ClonesQuery(BaseModel):
-    """A search for clones, and the number of rows before the shown page."""
+    """A search for clones, and the number of rows that precede the shown page."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -300,7 +300,10 @@ def instances_of(document: Document) -> tuple[InstanceRow, ...]:
 
 
 def clones_of(document: Document, person: Person, now: datetime) -> tuple[CloneRow, ...]:
-    """Return the clones in an answer: first the person's own, then by the end of the lease."""
+    """Return the clones in an answer.
+
+    The person's own clones come first; clones are sorted by the end of their lease.
+    """
     rows = [_clone(row, person, now) for row in _rows(document, "clones")]
     return tuple(sorted(rows, key=lambda one: (not one.is_mine, one.facts.expires, one.facts.name)))
 

@@ -1,6 +1,6 @@
 """The person who visits a page, and the helper's answers for that person.
 
-Every page uses this module; it makes no decisions.
+Every page uses this module. The module makes no decisions.
 
 The result of a page is a template with its values, or another address. `page_app.py` turns it into HTTP.
 """
@@ -48,7 +48,7 @@ _RANDOM_BYTES = 32
 
 @dataclass(frozen=True)
 class SessionOperations:
-    """An operation that a session started: its description for people, and its start on the clock of the sessions."""
+    """An operation that a session started, with a description for people and the start time on the sessions' clock."""
 
     doing: str
     started: float
@@ -71,7 +71,10 @@ class BrowserSession:
         return hmac.compare_digest(self.csrf.encode(), given.encode())
 
     def began(self, operation: str, what: SessionOperations) -> None:
-        """Remember a started operation, unless it is already known. If there are too many, the oldest are forgotten."""
+        """Remember a started operation, unless it is already known.
+
+        If the session has too many operations, the oldest are forgotten.
+        """
         with self._lock:
             if operation in self._begun:
                 return
@@ -87,7 +90,10 @@ class BrowserSession:
             return self._begun.get(operation)
 
     def shows_login(self, operation: str) -> bool:
-        """Return whether to show the login in the result now: only once, to the session that started the operation."""
+        """Return whether to show the login in the result now.
+
+        A login is shown only once, and only to the session that started the operation.
+        """
         with self._lock:
             shows = operation in self._to_show
             self._to_show.discard(operation)
@@ -96,7 +102,7 @@ class BrowserSession:
 
 @dataclass(frozen=True)
 class OpenedSession:
-    """A session that was just opened. From now on, only the browser knows `id`.
+    """A session that was just opened. Only the browser stores `id` itself.
 
     `evicted` contains the tokens of the subject's older sessions that ended because of this session.
     """
@@ -201,7 +207,10 @@ class EndedSession(Exception):
 
 @dataclass(frozen=True)
 class StatesPart:
-    """The states that clones of an instance can have, or the problem. The page is useful even without the states."""
+    """The states that clones of an instance can have, or the problem with reading them.
+
+    The page is useful even without the states.
+    """
 
     card: PointsCard | None
     problem: ProblemDetails | None
@@ -224,7 +233,10 @@ class Visits:
         return self.sessions.find(request.session_id) if request.session_id else None
 
     def visit(self, request: PageRequest) -> Visit:
-        """Return the visit. Raises MissingSession or EndedSession if there is no session with a valid token."""
+        """Return the visit.
+
+        Raises MissingSession if the browser has no session, and EndedSession if the session's token is not valid.
+        """
         session = self.session(request)
         if session is None:
             raise MissingSession
@@ -233,7 +245,7 @@ class Visits:
     def posted(self, request: PageRequest) -> BrowserSession:
         """Return the session to which this form belongs.
 
-        Raises RefusedPage if another page or session made the form.
+        Raises RefusedPage if the form comes from another web site or another session.
         """
         require_same_origin(request.is_https, request.headers)
         session = self.session(request)
@@ -248,7 +260,7 @@ class Visits:
         return session
 
     def changing_visit(self, request: PageRequest) -> Visit:
-        """Return the visit of a person who sent a form of the same session.
+        """Return the visit of a person who sent a form that belongs to the person's session.
 
         Every page that changes something calls this first.
         """
@@ -256,7 +268,7 @@ class Visits:
         return self.visit(request)
 
     def ending(self, session: BrowserSession, verb: Verb) -> Ending:
-        """Return the final answer to the request. Raises EndedSession if the token is no longer valid."""
+        """Return the final answer to the request. Raises EndedSession if the session's token is no longer valid."""
         return _of_valid_token(self.helper.ask(_request(session, verb)))
 
     def ask(self, session: BrowserSession, verb: Verb) -> Document:
@@ -275,7 +287,10 @@ class Visits:
         return StatesPart(points_of(document_of(ending), visit.now), None)
 
     def begun(self, visit: Visit, verb: Verb, doing: str) -> Redirect:
-        """Start an operation, and return the address of its page. Raises RefusedPage if nothing was started."""
+        """Start an operation, and return the address of its page.
+
+        Raises RefusedPage if the operation was not started.
+        """
         answer = self.helper.begin(_request(visit.session, verb))
         if not isinstance(answer, BegunAnswer):
             document_of(_of_valid_token(answer))
@@ -298,7 +313,7 @@ def _request(session: BrowserSession, verb: Verb) -> HelperRequest:
 
 
 def _of_valid_token(ending: Ending) -> Ending:
-    """Return the answer. Raises EndedSession if, according to the answer, the token is not valid."""
+    """Return the answer unchanged. Raises EndedSession if the answer reports an invalid token."""
     if isinstance(ending, FailureAnswer) and ending.code == UNAUTHENTICATED:
         raise EndedSession
     return ending
@@ -330,7 +345,7 @@ def opened_login(helper: HelperClient, verb: helper_messages.OpenSessionVerb) ->
 
 
 def end_evicted(helper: HelperClient, opened: OpenedSession) -> None:
-    """Revoke the tokens of the sessions that ended because of this one. Browsers no longer use these tokens."""
+    """Revoke the tokens of the older sessions that ended because this session was opened."""
     for token in opened.evicted:
         end_credential(helper, token.get_secret_value())
 

@@ -1,7 +1,7 @@
-"""Limits of a subject and of its projects, and their current use. Pure.
+"""Limits of a subject and of its projects, and their current use, as pure functions.
 
-For the limit of bytes, each clone is counted with its quota: the maximum that it may write. The file system enforces
-each quota, so the sum stays below the limit.
+For the limit on bytes, each clone counts as many bytes as its quota allows it to write. ZFS enforces the quotas, so the
+clones together stay below the limit.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_NAMED = 20
 
 
 class LimitKind(StrEnum):
-    """The limited quantities."""
+    """The quantities for which limits exist."""
 
     CLONES = "clones"
     BYTES = "bytes"
@@ -42,9 +42,9 @@ class CountedClone:
 
 @dataclass(frozen=True)
 class CloneLimit:
-    """Maximum of a quantity that a subject, or all subjects of a project together, may use at once.
+    """Maximum of a quantity that a subject, or all subjects of a project together, may use at the same time.
 
-    The limit applies to `who`; `subject` makes the request.
+    The limit applies to `who`, a subject or a project. `subject` sends the request.
     """
 
     thing: LimitKind
@@ -60,7 +60,7 @@ class CloneLimit:
         return [one for one in mine if one.servers] if self.thing is LimitKind.RUNNING else mine
 
     def count(self, clones: Sequence[CountedClone]) -> int:
-        """Return how much of the limit these clones use up."""
+        """Return how much of the limited quantity these clones use."""
         match self.thing:
             case LimitKind.CLONES:
                 return len(clones)
@@ -91,7 +91,7 @@ class LimitRefusal:
 
 @dataclass(frozen=True)
 class AdmittedClone:
-    """The permission for one more clone that may write at most that many bytes (None: the quota of any clone)."""
+    """The permission for one more clone, and how many bytes it may write (None: the usual quota)."""
 
     most_bytes: int | None
 
@@ -122,7 +122,10 @@ def limits_of(subject: str, settings: ServeSettings) -> tuple[CloneLimit, ...]:
 
 
 def longest_lease(subject: str, settings: ServeSettings) -> LongestLease:
-    """Return the longest lease of the subject's clones: the shortest of the site's and the projects' limits."""
+    """Return the longest permitted lease of the subject's clones.
+
+    The shortest of the host's and the projects' limits applies.
+    """
     of_projects = (
         LongestLease(limits.longest_lease, f'serve.project."{project}".longest_lease')
         for project, limits in settings.project.items()
@@ -136,8 +139,8 @@ def admitted(
 ) -> AdmittedClone | LimitRefusal:
     """Return the quota of one more clone, or the refusal because of a limit.
 
-    `clones` are all clones that exist or are being created. `usual_bytes` is the quota of a clone without limits (0:
-    none). `least` is the smallest usable quota.
+    `clones` are all clones that exist or are being created. `usual_bytes` is a clone's quota where no limit applies (0:
+    no quota). `least` is the smallest usable quota. Both are in bytes.
     """
     most_bytes = None
     for limit in limits:
@@ -157,9 +160,9 @@ def admitted(
 def may_run(
     limits: Sequence[CloneLimit], clones: Sequence[CountedClone], name: str, owner: str, servers: int
 ) -> LimitRefusal | None:
-    """Return the limit of running servers that would be exceeded if that many run for this clone;
+    """Return the limit of running servers that would be exceeded if that many run for this clone.
 
-    None if none would.
+    The result is None if no limit would be exceeded.
     """
     for limit in limits:
         used = [one for one in limit.used_by(clones) if (one.name, one.owner) != (name, owner)]
@@ -169,9 +172,9 @@ def may_run(
 
 
 def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings) -> LimitRefusal | None:
-    """Return why no further comparison of the owner's clones may start now; None if one may.
+    """Return why no further comparison of the owner's clones may start now; None if a comparison may start.
 
-    `of_owner` counts the running comparisons of the owner's clones, `of_all` those of all clones.
+    `of_owner` is the number of running comparisons of the owner's clones, and `of_all` the number for all clones.
     """
     wait, most = "wait until one has ended", settings.comparisons
     if of_owner >= (own := settings.comparisons_per_subject):
@@ -185,7 +188,7 @@ def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings)
 def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
     """Return the refusal.
 
-    Its text contains the subject's own clones, but not those of other subjects in the project.
+    The refusal's text names the subject's own clones, but not the clones of other subjects in the project.
     """
     own = [one for one in used if is_same(one.owner, owner_text(limit.subject))]
     has, most = _amount(limit, own), size(limit.most) if limit.thing is LimitKind.BYTES else str(limit.most)
@@ -214,8 +217,8 @@ def _clone_names(limit: CloneLimit, used: Sequence[CountedClone]) -> list[str]:
 
 
 def objection_to_lease(asked: str, seconds: float, longest: LongestLease) -> LimitRefusal | None:
-    """Return why a clone may not have a lease, or protection, of that many seconds; None if it may."""
-    # Arguments of commands have milliseconds, and a protection of 0 s would end the current protection.
+    """Return why a clone may not have a lease, or protection, of that many seconds; None if the clone may."""
+    # Command arguments are rounded to milliseconds. A protection of 0 s would end the current protection.
     if 0.001 <= seconds <= longest.seconds:
         return None
     return LimitRefusal(

@@ -1,4 +1,4 @@
-"""Reports about the protection of instances: commands that run as root create them, for holders of tokens.
+"""Reports about the protection of instances for holders of tokens. Commands that run as root create the reports.
 
 Each document is read as untrusted, and only the fields of these models are passed on.
 """
@@ -29,28 +29,31 @@ Read = Callable[[], ResultAnswer]
 
 @dataclass
 class _Recent:
-    """An answer (None: none yet), the start of its reading, and the time of its last request. Times are monotonic."""
+    """An answer (None: not read yet), the time when its reading started, and the time of the last request.
+
+    Times are monotonic.
+    """
 
     read: Read
     asked: float
     answer: ResultAnswer | None = None
     began: float = 0.0
     tried: float = 0.0
-    """The start of the newest reading, even if it failed."""
+    """The time when the newest reading started, even if the reading failed."""
     readings: int = 0
     failure: RefusedRequest | ZsnapdbError | OSError | None = None
-    """The error of the newest reading, if it failed."""
+    """The error of the newest reading (None: it succeeded)."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 @dataclass
 class RecentAnswers:
-    """Answers by request. Times are in seconds.
+    """A cache of answers by request. Times are in seconds.
 
-    - An answer older than `oldest` is never returned: all requests wait for the same new reading.
-    - An answer older than `fresh` is returned, but read again in the background.
-    - An answer that was requested within the last `warm` is read again every `every`.
-    - If the reading fails, all waiting requests get the error, but later requests do not.
+    - An answer older than `oldest` is never returned. All requests wait for one new reading instead.
+    - An answer older than `fresh` is returned, and then read again in the background.
+    - If an answer was requested within the last `warm` seconds, it is read again every `every` seconds.
+    - If a reading fails, all waiting requests get the error; later requests start a new reading.
     """
 
     fresh: float = 10.0
@@ -73,7 +76,7 @@ class RecentAnswers:
                 threading.Thread(target=self._refresh, args=(known, self.fresh), daemon=True).start()
             return known.answer
         with known.lock:
-            # While this thread waited for the lock, another thread may have read the answer, or have failed to.
+            # While this thread waited for the lock, another thread may have read the answer or failed to read it.
             if known.answer is None or self._age(known) > self.oldest:
                 if known.failure is not None and known.readings > before:
                     raise known.failure
@@ -88,7 +91,7 @@ class RecentAnswers:
             self.refresh_due()
 
     def refresh_due(self) -> None:
-        """Read again the answers that are due, and forget answers without a recent request."""
+        """Read again the answers whose time has come, and forget answers without a recent request."""
         with self._lock:
             for asked in [one for one, known in self._known.items() if self.now() - known.asked > self.warm]:
                 del self._known[asked]
@@ -131,7 +134,9 @@ class RecentAnswers:
 _SHARED_AUDIENCE = "all subjects"
 """The owner whose clones a shared answer may mention. No clone has this owner, because no subject contains a space."""
 _SECONDS = 25.0
-"""Timeout in seconds of such a command. The web process waits longer than two commands with their waiting times take.
+"""Timeout in seconds of such a command.
+
+The web process waits longer than two such commands take, including their waiting times.
 """
 
 
@@ -158,10 +163,10 @@ _M = TypeVar("_M", bound=Document)
 
 @dataclass(frozen=True)
 class ProtectionReader:
-    """Runs commands that change nothing, by `run`.
+    """Runs commands that change nothing, with `run`.
 
-    `recent` keeps objectives and points for some seconds (None: each request reads them). These are the same for all
-    subjects that may see them.
+    `recent` keeps objectives and points for some seconds (None: each request reads them). Objectives and points are the
+    same for all subjects that may see them.
     """
 
     run: RunCommand
@@ -202,8 +207,8 @@ class ProtectionReader:
     ) -> ResultAnswer:
         """Return the document of a command, even if its exit code is a verdict.
 
-        Raises RefusedRequest if the exit code is an error. `meant` is the clone that the command is about (None: none).
-        `audience` is the owner whose clones an error may mention.
+        Raises RefusedRequest if the exit code reports an error. `meant` is the clone that the command uses (None: the
+        command uses no clone). `audience` is the owner whose clones an error may mention.
         """
         call = CommandCall(
             (*words, "--json"), subject, run_context.new_run_id(), _SECONDS, judges=True, meant=meant, audience=audience

@@ -1,4 +1,7 @@
-"""The protection of instances, as pages show it: objectives, states, drills, evidence. Pure: `now` is given."""
+"""Objectives, states, drills and evidence of instances, as pages show them.
+
+The functions are pure; `now` is an argument.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ _MOST_CHOICES = 200
 _MOST_KINDS = 8
 _MOST_OF_KIND = 40
 _BROKEN, _WARNING = "broken", "warning"
-"""Verdicts of `zsnapdb status`."""
+"""Verdicts that `zsnapdb status` reports."""
 _PASSED = "passed"
 """The outcome of a drill that found no problem."""
 _TIME_OF_ID = 16
-"""Length of the time at the start of a set's id, such as 20260102T000000Z."""
+"""Length of the time, such as 20260102T000000Z, at the start of a snapshot set's id."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class ObjectivesCard:
 
     @property
     def is_red(self) -> bool:
-        """Whether a person must act, also because of an unknown state: an objective may be missed."""
+        """Whether a person must act. This includes an unknown state, because an objective may be missed."""
         return bool(self.broken or self.unknown)
 
     def verdict(self, instance: str) -> str:
@@ -72,7 +75,7 @@ class ObjectivesCard:
 
 
 def objectives_of(document: Document, now: datetime) -> ObjectivesCard:
-    """Return the objectives in an answer. Objectives that have been missed longest come first."""
+    """Return the objectives in an answer. The objectives that have been missed for the longest time come first."""
     told = read(api.ObjectivesDocument, document).instances
     rows = [ObjectiveRow(one.instance, objective, now) for one in told for objective in one.objectives]
     rows.sort(key=lambda row: (row.broken_since or now, row.instance))
@@ -86,7 +89,7 @@ def objectives_of(document: Document, now: datetime) -> ObjectivesCard:
 
 @dataclass(frozen=True)
 class SpanRow:
-    """A period in which every point in time can be restored ("" as `reason`), or none (`reason` is why not)."""
+    """A period in which every point in time can be restored (`reason` is ""), or no point (`reason` explains why)."""
 
     begin: str
     end: str
@@ -97,7 +100,8 @@ class SpanRow:
 class PointsCard:
     """The states that clones of an instance can have, newest first.
 
-    `left_out` is the number of times that are not listed. `sets` are on this host, `backups` only in the repository.
+    `left_out` is the number of points that are not listed. `sets` are snapshot sets on this host, `backups` are only in
+    the repository.
     """
 
     instance: str
@@ -115,7 +119,7 @@ def points_of(document: Document, now: datetime) -> PointsCard:
     rows = [SpanRow(one.begin, one.to, "") for one in told.recoverable]
     rows += [SpanRow(one.begin, one.to, one.reason) for one in told.gaps]
     rows.sort(key=lambda row: row.begin, reverse=True)
-    # The answer lists both oldest first, not in the order of their ids.
+    # The answer lists snapshot sets and backups oldest first, not in the order of their ids.
     backups = [one for part in told.recoverable for one in part.backups][::-1]
     sets = [one.id for one in told.sets][::-1]
     spans = [(moment(row.begin), moment(row.end), bool(row.reason)) for row in rows]
@@ -247,7 +251,7 @@ class DoubtfulRecord(Facts):
 class EvidenceCard:
     """Records in the order of their numbers.
 
-    `next` is the number after which more records follow (None: there are no more).
+    `next` is the number of the last shown record if more records follow (None: there are no more).
     """
 
     records: tuple[RecordRow, ...]

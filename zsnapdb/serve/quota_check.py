@@ -1,4 +1,4 @@
-"""Admission of one more clone, commit or running server. Requests are checked and started one at a time."""
+"""Admission of one more clone, commit or running server. Only one request at a time is checked and started."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _SERVERS_OF_DIFFERENCE = 2
 
 @dataclass
 class Admission:
-    """The current use of the limits: the clones of this host (`seen`), their `commits`, and the running operations.
+    """The current use of the limits. `seen` are the clones of this host, `commits` their commits.
 
-    A caller holds `alone` from the check until the operation has started. So simultaneous requests cannot exceed the
-    limits.
+    A caller holds the lock `alone` from the check until the operation has started. Simultaneous requests therefore
+    cannot exceed the limits.
     """
 
     settings: Callable[[], Settings]
@@ -48,7 +48,10 @@ class Admission:
     alone: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     def new_clone(self, subject: str) -> project_limits.AdmittedClone:
-        """Return how much one more clone of the subject may write. Raises RefusedRequest if a limit is reached."""
+        """Return how many bytes one more clone of the subject may write.
+
+        Raises RefusedRequest if a limit is reached.
+        """
         settings = self.settings()
         answer = project_limits.admitted(
             project_limits.limits_of(subject, settings.serve),
@@ -91,9 +94,9 @@ class Admission:
             raise helper_messages.over_limit(refused)
 
     def _comparison(self, clone: PublicClone) -> None:
-        """Check the number of comparisons.
+        """Check the number of running comparisons. Raises RefusedRequest if it has reached the maximum.
 
-        This number also limits the bytes of comparisons, because each may write as much as its two clones.
+        This maximum also limits how many bytes comparisons write, because each may write as much as its two clones.
         """
         settings, compared = self.settings().serve, self._compared()
         owned = {one.id for one in self.seen() if is_same(one.owner, clone.owner)}
@@ -107,7 +110,7 @@ class Admission:
         return Counter(one.clone for one in self.operations.under_way(VerbKind.BRANCH_DIFF))
 
     def _commit(self, clone: PublicClone) -> None:
-        # A commit that is completed at this moment counts twice, but is never missed.
+        # A commit that completes during this count may be counted twice, but is never missed.
         begun = [one for verb in _COMMITS for one in self.operations.under_way(verb)]
         owned = {one.id for one in self.seen() if is_same(one.owner, clone.owner)} if begun else set()
         used = sum(one.clone in owned for one in begun) + sum(is_same(one.owner, clone.owner) for one in self.commits())
@@ -116,7 +119,10 @@ class Admission:
             raise helper_messages.over_commits(clone.owner, used, most)
 
     def lease(self, asked: str | None, owner: str) -> float:
-        """Return the lease of a clone of this owner in seconds. Raises UsageError if it is too long or not positive."""
+        """Return the lease of a clone of this owner in seconds.
+
+        Raises UsageError if the lease is too long or not positive.
+        """
         settings = self.settings().serve
         longest = project_limits.longest_lease(owner, settings)
         seconds = parse_duration(asked) if asked is not None else min(settings.ttl, longest.seconds)
@@ -128,11 +134,13 @@ class Admission:
     def _counted(self) -> list[project_limits.CountedClone]:
         """Return every clone that exists or is being created.
 
-        The operations are read before the list. So a clone that is completed in between is in at least one of the two.
+        The operations are read before the list of clones. So a clone that is completed in between is in at least one of
+        them.
         """
         found = dict[tuple[str, str], project_limits.CountedClone]()
         for making in self.operations.under_way(VerbKind.CLONE_CREATE):
-            # If several requests use the same name, only one of them gets it. The one with the most bytes counts here.
+            # If several requests use the same name, only one of them can create the clone. The request with the most
+            # bytes counts here.
             key = (making.clone, owner_text(making.subject))
             most = max(making.most_bytes, found[key].most_bytes) if key in found else making.most_bytes
             found[key] = project_limits.CountedClone(*key, most, servers=1)

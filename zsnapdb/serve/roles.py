@@ -1,4 +1,4 @@
-"""The permissions of roles: pure decisions based on the role, the verb, and the owner of the clone."""
+"""The permissions of roles. The decisions are pure, and depend on the role, the verb and the clone's owner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CloneOwnership(StrEnum):
 
 
 class RoleVerdict(StrEnum):
-    """The verdict on a request. For HIDDEN, the answer is the same as if the name did not exist."""
+    """The verdict on a request. A HIDDEN object gets the same answer as an unknown name."""
 
     ALLOWED = "allowed"
     FORBIDDEN = "forbidden"
@@ -45,8 +45,8 @@ _OWN_ALONE = frozenset(verb.model_fields["kind"].default for verb in VERBS if is
 def decide(role: Role, verb: VerbKind, belonging: CloneOwnership) -> RoleDecision:
     """Return whether the role may use the verb on an object with that owner.
 
-    Objects that the role may not see are hidden. An operation is visible only to the subject that started it, a login
-    only to the owner of the clone.
+    Objects that the role may not see are hidden. Only the subject that started an operation can see the operation. Only
+    the owner of a clone can see its login.
     """
     if belonging is CloneOwnership.OTHERS and (verb in _OWN_ALONE or not sees_all(role)):
         return RoleDecision(RoleVerdict.HIDDEN, "it belongs to somebody else")
@@ -71,7 +71,7 @@ def sees_all(role: Role) -> bool:
 def may_see_results(role: Role, begun_as: Role) -> bool:
     """Return whether the role may see an operation that the same subject started with the role `begun_as`.
 
-    The clone of an operator can be unmasked.
+    A result can come from an unmasked clone, which only some roles may see.
     """
     return may_see_unmasked(role) or not may_see_unmasked(begun_as)
 

@@ -1,4 +1,7 @@
-"""Tokens of the subjects that may use the helper. Only their SHA-256 is stored, in a file that only root can read."""
+"""Tokens of the subjects that may use the helper.
+
+Only the SHA-256 of each token is stored, in a file that only root can read.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +29,9 @@ _RANDOM_BYTES = 32
 _LOCK_SECONDS = 10.0
 _LONGEST = 10 * 366 * 86400.0
 _CLOCKS = timedelta(minutes=5)
-"""Maximum tolerated setback of the clock."""
+"""Maximum tolerated amount by which the clock was set back."""
 _MOST_SESSIONS = 10
-"""Maximum number of sessions of a subject. One more session ends the oldest."""
+"""Maximum number of sessions of a subject. If one more session is opened, the oldest session ends."""
 _NOBODY = hashlib.sha256(b"").hexdigest()
 
 
@@ -42,7 +45,7 @@ class TokenKind(StrEnum):
 class StoredToken(BaseModel):
     """A stored token. It is valid until it expires or is revoked.
 
-    `issuer` authenticated the subject of a session (empty: this host).
+    `issuer` is the issuer that authenticated the subject of a session (empty: this host did).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -74,7 +77,7 @@ class _TokensDocument(BaseModel):
 
 @dataclass(frozen=True)
 class NewToken:
-    """A token that was just created. From now on, only its recipient knows the text."""
+    """A token that was just created. The text is not stored; only the recipient has it."""
 
     stored: StoredToken
     text: SecretStr
@@ -86,7 +89,7 @@ class TokenBook:
 
     folder: Path
     removal_time: Callable[[], datetime] | None = None
-    """Returns the time by which expired sessions are removed (None: the time of the request)."""
+    """Returns the time by which expired sessions are removed (None: the time of the request is used)."""
 
     @property
     def file(self) -> Path:
@@ -146,7 +149,7 @@ class TokenBook:
     def revoke(self, token_id: str, now: datetime) -> StoredToken:
         """Revoke the token with this id. The next request with that token is refused.
 
-        Raises UnknownNameError if there is none.
+        Raises UnknownNameError if no token has this id.
         """
         with self._changing() as known:
             found = next((token for token in known.tokens if token.id == token_id), None)
@@ -159,13 +162,13 @@ class TokenBook:
     def holder(self, text: str, now: datetime) -> StoredToken | None:
         """Return the valid token with this text; None if it is unknown, expired or revoked.
 
-        Every stored token is compared, so the duration does not reveal which token matched.
+        The text is compared with every stored token, so the duration does not reveal which token matched.
         """
         given, found = _digest(text), None
         for token in self._read().tokens:
             if hmac.compare_digest(token.sha256, given):
                 found = token
-        # In a request without a token, the text is "".
+        # If a request has no token, the text is "".
         return found if found is not None and given != _NOBODY and found.is_valid(now) else None
 
     @contextlib.contextmanager
@@ -241,11 +244,11 @@ class CredentialBook(Protocol):
 
 @dataclass(frozen=True)
 class CredentialStore:
-    """Tokens of zsnapdb, and id tokens. The two are distinguished by a dot, which only id tokens contain."""
+    """Tokens of zsnapdb, and id tokens. Only id tokens contain a dot, which distinguishes them."""
 
     tokens: CredentialBook
     id_tokens: CredentialBook
 
     def holder(self, text: str, now: datetime) -> CredentialHolder | None:
-        """Return the holder of the credential. Only one of the two books is queried."""
+        """Return the holder of the credential. Only one of the two books, zsnapdb tokens or id tokens, is queried."""
         return (self.id_tokens if "." in text else self.tokens).holder(text, now)

@@ -25,11 +25,14 @@ from zsnapdb.serve.page_app import create_site
 REQUEST_SECONDS = 30.0
 """Seconds that a client gets for a request, from the connection or the request's first byte to its end."""
 READING_SECONDS = 60.0
-"""Seconds for which a client may block the sending of an answer by not reading it."""
+"""Seconds for which a client may leave an answer unread before it is disconnected."""
 
 
 class TimedProtocol(H11Protocol):
-    """The HTTP protocol of a connection. One time limit covers all bytes of a request. The answer has no such limit."""
+    """The HTTP protocol of a connection.
+
+    One time limit applies to the receipt of the whole request. It does not apply to the answer.
+    """
 
     _request: asyncio.TimerHandle | None = None
     _reading: asyncio.TimerHandle | None = None
@@ -45,7 +48,7 @@ class TimedProtocol(H11Protocol):
     def _limit_request(self) -> None:
         """Start the time limit of the request that is being received, unless it is already running.
 
-        Cancel it once the request is complete.
+        When the request is complete, cancel the time limit.
         """
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._end_request()
@@ -75,7 +78,10 @@ class TimedProtocol(H11Protocol):
 
 
 _MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-"""The OpenSSL errors for a key that does not belong to the certificate. The last error is for a key of another type."""
+"""The OpenSSL errors for a private key that does not belong to the certificate.
+
+The last error is for a key of another type.
+"""
 _CHAIN = "it must hold the certificate and then the others of its chain (PEM)"
 
 
@@ -97,7 +103,7 @@ class TlsFiles:
     def load(self, context: ssl.SSLContext) -> None:
         """Let new connections of the context use the current files. After a ConfigError, the context is unchanged.
 
-        Each file is read once, so exactly the checked content is used, even if the file changes meanwhile.
+        Each file is read only once, so the content that was checked is the content that is used.
         """
         pair = self._read()
         pair.context()
@@ -150,7 +156,7 @@ class _TlsPair:
         """Let the context use this pair. After a ConfigError, the context may contain only one of the two."""
         names = f"the certificate {self.files.certificate} with the key {self.files.key}"
         try:
-            # OpenSSL accepts only file names. These files are in memory, and no other account can open them.
+            # OpenSSL accepts only file names. These files are in memory, where no other account can open them.
             with _in_memory(self.certificate) as certificate, _in_memory(self.key) as key:
                 context.load_cert_chain(certificate, key, password=self._no_password)
         except ssl.SSLError as error:
@@ -210,13 +216,16 @@ def serve_web(helper: HelperClient, address: str, port: int, files: TlsFiles | N
     config.ssl = context
     if files is not None and context is not None:
         signal.signal(signal.SIGHUP, lambda *_: _read_again(files, context))
-    # uvicorn ends, and then raises again the signal that ended it.
+    # After uvicorn has ended, it raises the signal that ended it again.
     with contextlib.suppress(KeyboardInterrupt):
         uvicorn.Server(config).run()
 
 
 def _read_again(files: TlsFiles, context: ssl.SSLContext) -> None:
-    """Let new connections use the certificate that the files contain now. Unusable files change nothing."""
+    """Let new connections use the certificate that the files contain now.
+
+    If the files are unusable, connections keep the current certificate.
+    """
     try:
         files.load(context)
     except ConfigError as error:

@@ -51,8 +51,8 @@ class DeletionPolicy:
     """How a store treats removed objects.
 
     - `keeps_versions`: whether removed objects stay as older versions (None: unknown)
-    - `days`: the days until the store's rules remove older versions (None: never, or unknown)
-    - `has_locks`: whether objects can be locked. If not, calling `hold` is useless
+    - `days`: the days until the store's rules remove older versions (None: the rules never do, or are unknown)
+    - `has_locks`: whether objects can be locked. If they cannot, do not call `hold`
     """
 
     keeps_versions: bool | None
@@ -76,8 +76,8 @@ def most_bytes(key: str) -> int:
     """Return the largest size in bytes of an object that is read under this key.
 
     A manifest of 128 MiB describes about 700,000 chunks, which contain 22 TB at the usual chunk size. Leases, markers,
-    pins and marks are short. The largest configurable chunk has 1 GiB. Without a limit, an account with write access to
-    the store could exhaust the memory of every host that reads it.
+    pins and marks are short. The configured chunk size is at most 1 GiB. Without a size limit, an account with write
+    access to the store could exhaust the memory of every host that reads objects.
     """
     if _SHORT.fullmatch(key):
         return _SHORT_BYTES
@@ -93,9 +93,9 @@ def too_large(key: str, where: str) -> DamagedError:
 
 
 LISTING_SECONDS = 120.0
-"""The time limit for the requests of a listing, in addition to the time for its names."""
+"""Time limit in seconds for the requests of a listing, in addition to the time allowed for the names."""
 LEAST_NAMES = 50
-"""Minimum names per second. Providers send a page of a thousand names in less than a second."""
+"""Minimum number of names per second in a listing. Providers send a page of a thousand names in less than a second."""
 MOST_NAMES = 100_000_000
 MOST_TOKEN = 64 << 10
 
@@ -111,7 +111,10 @@ class ListingPace:
 
     @contextlib.contextmanager
     def page(self) -> Iterator[None]:
-        """Measure the request of a page. Raises UnreachableError if all pages together were too slow."""
+        """Measure how long the block takes to request a page.
+
+        Raises UnreachableError if all pages so far together were too slow.
+        """
         began = time.monotonic()
         yield
         self.seconds += time.monotonic() - began
@@ -122,7 +125,7 @@ class ListingPace:
             )
 
     def add(self, names: int) -> None:
-        """Count the names of a page. Raises RepositoryError if there are more names than any repository has."""
+        """Count the names of a page. Raises RepositoryError if the listing has more names than any real repository."""
         self.names += names
         if self.names > MOST_NAMES:
             raise RepositoryError(
@@ -144,55 +147,60 @@ class ListingPace:
 
 
 class Store(Protocol):
-    """A store of complete objects under keys with slashes. Every method raises RepositoryError if it is unreachable.
+    """A store of complete objects under keys with slashes.
+
+    Every method raises RepositoryError if the store is unreachable.
 
     NotFound means that the object does not exist; an unreachable store never raises it. UnreachableError means that
     another attempt may succeed.
     """
 
     def check(self) -> None:
-        """Check that the store can be reached and listed. NotFound if the bucket or folder is missing."""
+        """Check that the store can be reached and listed. Raises NotFound if the bucket or folder is missing."""
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
-        """Store the complete object durably. ExistsError if `only_if_absent` and the object exists.
+        """Store the complete object durably. Raises ExistsError if the object exists and `only_if_absent` is true.
 
         `sha256` is the body's hash in hexadecimal, if the caller has it. With the hash, a store that verifies uploads
         need not compute it again.
         """
 
     def get(self, key: str) -> bytes:
-        """Return the object. NotFound if it does not exist. DamagedError if it is larger than `most_bytes`."""
+        """Return the object.
+
+        Raises NotFound if it does not exist, and DamagedError if it is larger than `most_bytes`.
+        """
 
     def read_into(self, key: str, target: memoryview) -> int:
         """Write as much of the object as fits to the start of `target`. Return the object's full size in bytes.
 
-        NotFound if the object does not exist. After an error the content of `target` is undefined.
+        Raises NotFound if the object does not exist. After an error, the content of `target` is undefined.
         """
 
     def read_version(self, key: str) -> Version:
-        """Return the object with the tag of its version. NotFound if the object does not exist.
+        """Return the object with the tag of its version. Raises NotFound if the object does not exist.
 
-        If the object is larger than `most_bytes`, only its start is read, because no document is so large.
+        If the object is larger than `most_bytes`, only its start is read, because such a large object cannot be a valid
+        document.
         """
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
         """Replace the version with this tag. Raises ChangedError if the object has another version or does not exist.
 
-        If several replacements of the same version run concurrently, only one succeeds. A replacement whose answer was
-        lost may have succeeded: read the object again.
+        If several replacements of the same version run concurrently, only one succeeds. If the store's answer was lost,
+        the replacement may have succeeded. The caller must then read the object again.
         """
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield every object whose key starts with the prefix, sorted by key."""
 
     def delete(self, key: str) -> None:
-        """Remove the object. A missing object is no error."""
+        """Remove the object. If the object is missing, no error is raised."""
 
     def delete_many(self, keys: Sequence[str]) -> None:
         """Remove the objects, many in one request if the store supports it.
 
-        Raises RepositoryError if the store refuses to remove an object. Other objects may have been removed in this
-        case.
+        Raises RepositoryError if the store refuses to remove an object. Other objects may still have been removed.
         """
 
     def folders(self, prefix: str) -> Iterator[str]:
@@ -204,13 +212,13 @@ class Store(Protocol):
     def hold(self, key: str) -> ObjectHold | None:
         """Return the lock or legal hold that protects the object from removal.
 
-        None if it is unprotected or does not exist.
+        None if the object is unprotected or does not exist.
         """
 
     def extend_lock(self, key: str, until: datetime) -> None:
         """Lock the object at least until this time (UTC). A lock that ends later stays.
 
-        NotFound if the object does not exist. Raises RepositoryError if the store has no locks, or if no locks are
+        Raises NotFound if the object does not exist, and RepositoryError if the store has no locks or no locks are
         configured.
         """
 
@@ -218,7 +226,7 @@ class Store(Protocol):
         """Return how the store treats removed objects."""
 
     def give_up(self) -> None:
-        """Stop retrying: calls that are waiting for their next attempt soon raise an error.
+        """Stop retrying. Calls that wait for their next attempt soon raise an error.
 
         Later calls make only one attempt.
         """

@@ -44,13 +44,13 @@ from zsnapdb.store.cloud_clients import (
 T = TypeVar("T")
 
 _BLOCK = 1 << 20
-"""The number of bytes per read of an answer. LEAST_RATE limits the time for each read."""
+"""The number of bytes per read of an answer. The time for each read is limited, according to LEAST_RATE."""
 _PAGE = 1000
 """Maximum number of names in one page of a listing."""
 _FOLDER_SECONDS = 600.0
 """Time limit for the listing of one folder without its subfolders."""
 _BATCH = 256
-"""Maximum number of objects in one request of Azure."""
+"""Maximum number of objects in one request to Azure."""
 _REMOVAL_SECONDS = 5.0
 """Average time limit in seconds for removing one object of a batch."""
 
@@ -80,21 +80,21 @@ class CloudStore:
     ) -> T:
         """Return the answer to a request.
 
-        If the credentials could be renewed after a refusal, the request is repeated once.
+        If the provider refused the credentials and newer credentials were found, the request is repeated once.
         """
         used = self._client.raw
         try:
             return finish(lambda: request(used), seconds)
         except FAILURES as error:
             if not (CloudFailure.parse(error).is_denied and self._client.renew(used)):
-                # The library's own text can contain the provider's whole answer: it is not shown as the cause.
+                # The library's own text can contain the provider's whole answer, so the text is not shown as the cause.
                 at = f" at {self._client.endpoint}" if self._client.endpoint else ""
                 failed = f"{doing} in {self.where}{at}"
                 raise zsnapdb_error(error, failed, self.where, is_condition=is_conditional) from None
         return self._ask(doing, request, seconds, is_conditional=is_conditional)
 
     def check(self) -> None:
-        """Check that the container or bucket can be listed, below the prefix of the repository."""
+        """Check that the container or bucket can be listed below the repository's prefix."""
         for _ in self._pages(self._prefix, 1):
             return
 
@@ -124,7 +124,7 @@ class CloudStore:
         return body
 
     def read_version(self, key: str) -> Version:
-        """Return the object with its ETag, or, at Google, with its generation as a hexadecimal number."""
+        """Return the object with its ETag (Azure), or with its generation as a hexadecimal number (Google)."""
         most, body = most_bytes(key), bytearray()
 
         def take(block: memoryview) -> bool:
@@ -191,7 +191,7 @@ class CloudStore:
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects.
 
-        The library can list only folders, so a prefix that ends inside a name lists its parent folder.
+        The library can list only folders. If the prefix ends inside a name, the parent folder is listed.
         """
         if prefix and not prefix.endswith("/"):
             yield from self._list_part(prefix)
@@ -228,7 +228,7 @@ class CloudStore:
     def delete_many(self, keys: Sequence[str]) -> None:
         """Remove the objects, many per request at Azure.
 
-        If the answer reports a missing object, remove them one by one.
+        If Azure's answer reports a missing object, the objects are removed one by one.
         """
         for start in range(0, len(keys), _BATCH):
             self._delete_batch([*keys[start : start + _BATCH]])
@@ -245,7 +245,7 @@ class CloudStore:
                 self.delete(key)
 
     def hold(self, key: str) -> ObjectHold | None:  # noqa: ARG002 - as in the protocol
-        """Return None, because the library does not show the provider's policies."""
+        """Return None (unknown), because the library does not show the provider's policies."""
         return None
 
     def extend_lock(self, key: str, until: datetime) -> None:  # noqa: ARG002 - as in the protocol
@@ -254,7 +254,7 @@ class CloudStore:
         )
 
     def afterlife(self) -> DeletionPolicy:
-        """Return that the treatment is unknown, because the library does not show versioning and soft delete."""
+        """Return an unknown policy, because the library does not show versioning and soft delete."""
         return DeletionPolicy(keeps_versions=None)
 
     def give_up(self) -> None:
@@ -263,9 +263,10 @@ class CloudStore:
 
 @dataclass
 class _Listing:
-    """The pages of one folder's listing. `where` is the address for messages.
+    """The pages of one folder's listing. `where` is the store's address, which messages show.
 
-    After a refusal, the library's stream ends like a complete listing. So it is never read again.
+    After a refused request, the library's stream ends as if the listing were complete. So the stream is never read
+    again.
     """
 
     prefix: str
@@ -278,7 +279,8 @@ class _Listing:
     async def following(self, client: Any) -> Sequence[dict[str, Any]]:
         """Return the next page; empty at the end.
 
-        Raises UnreachableError if the client was renewed between two pages. Then the listing must begin again.
+        Raises UnreachableError if the client was renewed between two pages, because the listing must then start from
+        the beginning.
         """
         if self._client is not client:
             if self._is_begun:
@@ -319,7 +321,10 @@ def _listed(item: dict[str, Any]) -> StoredObject:
 
 
 def _is_of_bucket(error: ZsnapdbError) -> bool:
-    """Whether the container or bucket is missing, not the object. Only the error about a missing bucket has a hint."""
+    """Return whether the container or bucket is missing, and not only the object.
+
+    Only the error about a missing bucket has a hint.
+    """
     return isinstance(error, NotFound) and bool(error.hint)
 
 

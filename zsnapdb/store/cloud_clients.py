@@ -34,7 +34,7 @@ T = TypeVar("T")
 REQUEST_SECONDS = 60.0
 """Time limit in seconds for the first bytes of an answer, and for small requests as a whole."""
 LEAST_RATE = 16 << 10
-"""Minimum bytes per second of a request, with body and answer. A slower store is treated as unreachable."""
+"""Minimum number of bytes per second for a request's body and answer. A slower store is treated as unreachable."""
 
 _AZURE_KEYS = {
     "AZURE_STORAGE_ACCOUNT_KEY": "account_key",
@@ -43,13 +43,13 @@ _AZURE_KEYS = {
     "AZURE_CLIENT_ID": "client_id",
     "AZURE_CLIENT_SECRET": "client_secret",
 }
-"""The names in a credentials file for Azure, each with the client option that it sets."""
+"""The names that are allowed in a credentials file for Azure, each with the client option that the name sets."""
 _AZURE_KINDS = (
     (frozenset({"account_key"}), "access_key"),
     (frozenset({"sas_key"}), "sas_token"),
     (frozenset({"tenant_id", "client_id", "client_secret"}), "client_secret"),
 )
-"""The option sets that are complete credentials, each with the kind of these credentials."""
+"""The combinations of options that form complete credentials, each with the name of its credential kind."""
 _AZURE_HINT = (
     "the file needs a line AZURE_STORAGE_ACCOUNT_KEY=... or AZURE_STORAGE_SAS_TOKEN=..., or the three lines"
     " AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
@@ -60,7 +60,8 @@ _GOOGLE_HINT = "create a JSON key of a service account, and name its file"
 def azure_credentials(file: Path) -> dict[str, str]:
     """Return the client options for the credentials in a file.
 
-    Raises ConfigError if the file cannot be read or has other lines, or if another account may read or change it.
+    Raises ConfigError if the file cannot be read or has unknown lines, or if another account may read or change the
+    file.
     """
     text = secret_in(file, "credentials_file", _AZURE_HINT).decode(errors="replace")
     lines = [line.strip().partition("=") for line in text.splitlines() if line.strip() and line.strip()[0] != "#"]
@@ -75,7 +76,7 @@ def google_credentials(file: Path) -> dict[str, str]:
     """Return the client options for the service account in a file.
 
     Raises ConfigError if the file cannot be read or is not a service account key, or if another account may read or
-    change it.
+    change the file.
     """
     content = secret_in(file, "credentials_file", _GOOGLE_HINT)
     try:
@@ -97,7 +98,7 @@ class CloudClient:
     where: str
     raw: Any
     has_generations: bool = False
-    """Whether versions are identified by generations (Google), not by ETags."""
+    """Whether versions are identified by generations (Google) instead of ETags (Azure)."""
     read: Callable[[], Mapping[str, str]] | None = None
     create: Callable[[Mapping[str, str]], Any] | None = None
     used: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -107,10 +108,11 @@ class CloudClient:
     def renew(self, refused: Any) -> bool:
         """Read the credentials again after the provider refused the credentials of a raw client.
 
-        Return whether there is a newer client now.
+        Return whether the client now has newer credentials.
         """
         with self._lock:
-            # The provider's refusal is a better error than the error from a file that is just being written.
+            # The credentials file may be incomplete while another program writes it. The provider's refusal is then the
+            # better error.
             with contextlib.suppress(ConfigError):
                 if self.read is not None and self.create is not None and (now := self.read()) != self.used:
                     self.raw, self.used = self.create(now), now
@@ -122,13 +124,13 @@ def _http_options(provider: ProviderSettings) -> dict[str, Any]:
     return {
         "allow_http": endpoint.startswith("http://"),
         "connect_timeout": timedelta(seconds=10),
-        # Each exchange has its own limit (`finish`), which depends on its size.
+        # Each request has its own time limit (`finish`), which depends on its size.
         "timeout": timedelta(days=7),
     }
 
 
 _ONCE = {"max_retries": 0}
-"""RetryingStore repeats requests."""
+"""The library must not repeat requests, because RetryingStore does."""
 
 
 def connect(settings: RepositorySettings) -> CloudClient:
@@ -170,10 +172,12 @@ def _loop(_process: int) -> asyncio.AbstractEventLoop:
 
 
 def finish(request: Callable[[], Awaitable[T]], seconds: float | None) -> T:
-    """Return the answer to a request, which runs in the common thread of all requests. TimeoutError after `seconds`.
+    """Return the answer to a request, which runs in the common thread of all requests.
 
-    A signal interrupts the wait and cancels the request. With a blocking call of the library, the signal would be
-    delayed.
+    Raises TimeoutError after `seconds`.
+
+    A signal interrupts the wait and cancels the request. If the library's blocking call were used instead, the signal
+    would be delayed.
     """
 
     async def limited() -> T:
@@ -187,7 +191,7 @@ def finish(request: Callable[[], Awaitable[T]], seconds: float | None) -> T:
 
 
 FAILURES: tuple[type[Exception], ...] = (exceptions.BaseError, FileNotFoundError, ValueError, TimeoutError)
-"""Exceptions of a request."""
+"""The exceptions that a failed request raises."""
 _CONDITIONS = {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "PreconditionFailed"}
 _NO_BUCKET = re.compile(r"ContainerNotFound|NoSuchBucket|[Tt]he specified (container|bucket) does not exist")
 _STATUS = re.compile(r"status code: ([1-5][0-9][0-9])\b|\(code: ([1-5][0-9][0-9])\)")
@@ -217,7 +221,7 @@ class CloudFailure:
 
     @property
     def is_denied(self) -> bool:
-        """Whether the provider refused the credentials, or the account lacks the right."""
+        """Whether the provider refused the credentials, or the account lacks the permission."""
         return self.status in (401, 403)
 
     @classmethod
@@ -235,7 +239,7 @@ class CloudFailure:
 def zsnapdb_error(error: Exception, failed: str, bucket: str, *, is_condition: bool) -> ZsnapdbError:
     """Return the error to raise for a failed request. `failed` names the request and the bucket.
 
-    `is_condition`: the request had a condition.
+    `is_condition`: whether the request had a condition on the object's version or existence.
     """
     if isinstance(error, TimeoutError):
         return UnreachableError(

@@ -1,4 +1,4 @@
-"""Opening of the store at an address, and layers around stores: retries, a bandwidth limit, cached answers."""
+"""Layers around stores for retries, a bandwidth limit and cached answers. `open_store` opens an address."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredOb
 
 
 class Layer:
-    """A store that passes every call on to `inner`. Subclasses override some calls."""
+    """A store that forwards every call to `inner`. Subclasses override some calls."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
@@ -76,7 +76,7 @@ class Layer:
 
 
 class ThrottledStore(Layer):
-    """A store that transfers at most `rate` object bytes per second: both directions and all threads together.
+    """A store that transfers at most `rate` object bytes per second. Both directions and all threads count together.
 
     The limit holds on average over several objects.
     """
@@ -89,7 +89,7 @@ class ThrottledStore(Layer):
         self._over = threading.Event()
 
     def _pay(self, size: int) -> None:
-        """Wait until the time for earlier transfers is over. Then reserve the time for `size` bytes."""
+        """Wait until the time reserved for earlier transfers is over. Then reserve the time for `size` bytes."""
         with self._lock:
             now = time.monotonic()
             begin = max(now, self._free_at)
@@ -105,14 +105,20 @@ class ThrottledStore(Layer):
         self.inner.put(key, body, only_if_absent=only_if_absent, sha256=sha256)
 
     def get(self, key: str) -> bytes:
-        """Return the object. Its size is unknown before the read, so the next transfer has to wait accordingly."""
+        """Return the object.
+
+        Its size is unknown before the read, so the next transfer waits for this transfer's reserved time.
+        """
         self._pay(0)
         body = self.inner.get(key)
         self._pay(len(body))
         return body
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Read the object. Its size is unknown before the read, so the next transfer has to wait accordingly."""
+        """Read the object.
+
+        Its size is unknown before the read, so the next transfer waits for this transfer's reserved time.
+        """
         self._pay(0)
         size = self.inner.read_into(key, target)
         self._pay(size)
@@ -128,26 +134,30 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Pauses:
-    """The pauses between attempts in seconds: the first, then doubled each time, up to the longest."""
+    """The pauses between attempts, in seconds.
+
+    The first pause is doubled after each attempt, up to the longest pause.
+    """
 
     first: float = 0.5
     longest: float = 30.0
 
     reported: float = 4.0
-    """Pauses from this length on are reported."""
+    """Only pauses of at least this length (in seconds) are reported."""
 
     check: float = 10.0
-    """The retry limit in seconds for the check of a store. It is short, because the user should soon see that an
-    address is wrong.
+    """Time limit in seconds for retries while a store is checked.
+
+    It is short, so that a user soon sees that an address is wrong.
     """
 
 
 class RetryingStore(Layer):
-    """A store that repeats calls with growing pauses for up to `patience` seconds while it is unreachable or busy.
+    """A store that repeats calls with growing pauses for up to `patience` seconds while `inner` is unreachable or busy.
 
     All other errors are raised immediately. `tell` gets a line before each long pause. After a call that failed for the
-    whole `patience`, each further call makes one attempt until the store answers. So the waiting times of a run do not
-    add up.
+    whole `patience`, each further call makes one attempt until the store answers. So a run does not wait `patience`
+    seconds for each call.
     """
 
     def __init__(
@@ -171,8 +181,8 @@ class RetryingStore(Layer):
                 if left <= 0 or self._over.is_set():
                     self._is_away = self._is_away or patience >= self.patience
                     raise
-                # Random pauses, so that the workers do not all try at the same moment. The last attempt is at the
-                # deadline.
+                # The pauses are random, so that the workers do not all try at the same moment. The last attempt is at
+                # the deadline.
                 wait = min(pause * random.uniform(0.75, 1.25), left)
                 if self.tell is not None and pause >= self.pauses.reported:
                     self.tell(f"{error.message}; trying again in {wait:.0f} s, for up to {left:.0f} s more")
@@ -238,7 +248,7 @@ class RetryingStore(Layer):
         """Yield the items of a sorted listing, each once.
 
         A broken listing is restarted, and the items that were already yielded are skipped. Raises RepositoryError if
-        the listing is not sorted, because items could be lost, or a repeated page could make the listing endless.
+        the listing is not sorted. An unsorted listing could lose items, or repeat a page endlessly.
         """
         last_name = ""
         listing: Iterator[T] | None = None
@@ -277,7 +287,7 @@ class RetryingStore(Layer):
         self._again(lambda: self.inner.delete(key), self.patience)
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        """Remove the objects. After a failed attempt, the request for all of the objects is repeated."""
+        """Remove the objects. After a failed attempt, the request is repeated for all objects."""
         self._again(lambda: self.inner.delete_many(keys), self.patience)
 
     def hold(self, key: str) -> ObjectHold | None:
@@ -296,14 +306,14 @@ class RetryingStore(Layer):
 
 
 LARGEST = 1 << 20
-"""Objects larger than this (in bytes) are not kept but fetched again, because this host keeps many objects."""
+"""Objects larger than this (in bytes) are not kept in memory, which holds many objects, but are fetched again."""
 MISSING = ""
 """The digest of an object that does not exist."""
 
 
 @dataclass(frozen=True)
 class Remembered:
-    """An object from an earlier read: its bytes, and its size and tag in the listing."""
+    """An object from an earlier read, with its bytes, and its size and tag in the listing."""
 
     size: int
     tag: str
@@ -312,7 +322,10 @@ class Remembered:
 
 @dataclass
 class Trace:
-    """The dependencies of a read: a digest of each listing, by prefix, and of each object that was in no listing."""
+    """The objects on which a read's result depends, as digests.
+
+    Each listing (by prefix) and each object without a listing has a digest.
+    """
 
     listings: dict[str, str] = field(default_factory=dict)
     objects: dict[str, str] = field(default_factory=dict)
@@ -363,7 +376,7 @@ class RememberingStore(Layer):
         if listed is None:
             self.trace.objects[key] = MISSING if body is None else hashlib.sha256(body).hexdigest()
         elif body is None:
-            # The object was removed after the listing, so the cached listings are wrong.
+            # The object was removed after the listing was read, so the cached listings are outdated.
             self._listings = {path: items for path, items in self._listings.items() if not key.startswith(path)}
             self._listed.pop(key)
         elif listed.tag and len(body) == listed.size and len(body) <= LARGEST:
@@ -371,7 +384,10 @@ class RememberingStore(Layer):
         return body
 
     def is_as(self, before: Trace) -> bool:
-        """Whether all dependencies of an earlier read are unchanged. The comparison stops at the first difference."""
+        """Return whether all objects on which an earlier read depends are unchanged.
+
+        The comparison stops at the first difference.
+        """
         for prefix, was in before.listings.items():
             for _ in self.list(prefix):
                 break

@@ -1,8 +1,9 @@
-"""A folder as object store (disk, NFS).
+"""An object store in a folder, on a local disk or NFS.
 
-Each file is written under another name, synced and renamed, so a file is always complete.
+Each file is written under a temporary name, synced and renamed, so a file under its final name is always complete.
 
-The owner of the disk or the export could put links into the folder, so no link in the folder is followed.
+The owner of the disk or the NFS export could create symbolic links in the folder, so links in the folder are never
+followed.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ from zsnapdb.store.layers import Layer
 
 CALL_SECONDS = 300.0
 LEAST_RATE = 1 << 20
-"""Bytes per second. The time limit of a call is CALL_SECONDS plus the time for its object at this rate."""
+"""Minimum rate in bytes per second.
+
+The time limit of a call is CALL_SECONDS plus the time for the call's object at this rate.
+"""
 _LISTED_AT_ONCE = 1000
 
 T = TypeVar("T")
@@ -48,11 +52,11 @@ class _Call(Generic[T]):
 
     @property
     def hangs(self) -> bool:
-        """Whether the call has not ended. A call that the parent process made before a fork is ignored."""
+        """Whether the call is still running. A call that the parent process started before a fork does not count."""
         return not self.done.is_set() and self.process == os.getpid()
 
     def make(self) -> None:
-        """Execute the call, in the other thread."""
+        """Execute the call. This method runs in the worker's thread."""
         assert self._what is not None
         try:
             self._result = self._what()
@@ -69,7 +73,7 @@ class _Call(Generic[T]):
 
 
 class _Worker:
-    """A thread that executes the calls of one other thread, until that thread drops the worker."""
+    """A thread that executes the calls of one other thread. It ends when the other thread releases the worker."""
 
     def __init__(self) -> None:
         self.process = os.getpid()
@@ -83,14 +87,14 @@ class _Worker:
 def _run(calls: queue.SimpleQueue[_Call[Any] | None]) -> None:
     while (call := calls.get()) is not None:
         call.make()
-        # While the thread waits, it must not keep a result in memory.
+        # While the worker waits for a call, it must not keep the previous result in memory.
         del call
 
 
 class TimedFolder(Layer):
     """A folder store with time limits.
 
-    Raises UnreachableError for a call that hangs, and for all calls until it ends.
+    Raises UnreachableError for a call that hangs, and for every other call until the hanging call ends.
     """
 
     def __init__(self, inner: Store, folder: Path) -> None:
@@ -159,7 +163,7 @@ class TimedFolder(Layer):
 _TEMPORARY = ".writing-"
 _LOCK = ".replacing-lock"
 _LOCK_SECONDS = 30.0
-"""Time limit in seconds for waiting for the lock. A replacement or removal holds the lock only for a moment."""
+"""Maximum number of seconds to wait for the folder's lock. A replacement or removal holds the lock only briefly."""
 _NOT_OBJECTS = (_TEMPORARY, ".replacing")
 """Name prefixes of files that are not objects. `.replacing` was a lock file that every account could open and lock."""
 _ATTEMPTS = 10
@@ -182,7 +186,7 @@ _WITHOUT_LINKS = {errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
 def _link(temporary: str, name: str, at: int) -> None:
-    """Link the file to an unused name. RepositoryError if the file system has no hard links."""
+    """Link the file to an unused name. Raises RepositoryError if the file system has no hard links."""
     try:
         os.link(temporary, name, src_dir_fd=at, dst_dir_fd=at)
     except OSError as error:
@@ -196,7 +200,10 @@ def _link(temporary: str, name: str, at: int) -> None:
 
 
 def _time_of(seconds: float) -> datetime | None:
-    """Return the time; None if it is outside of the calendar. Any writer can set it."""
+    """Return the modification time, or None if it cannot be represented.
+
+    Any account that can write the file can set the time.
+    """
     try:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
@@ -206,7 +213,7 @@ def _time_of(seconds: float) -> datetime | None:
 class LocalStore:
     """Objects as files below `folder`.
 
-    The folder must exist, because a missing mount must not become an empty repository.
+    The folder must already exist. Otherwise, an empty repository would be created while the file system is not mounted.
     """
 
     def __init__(self, folder: Path, lock_seconds: float = _LOCK_SECONDS) -> None:
@@ -239,7 +246,7 @@ class LocalStore:
         try:
             self.check()
             for attempt in range(1, _ATTEMPTS + 1):
-                # Another process may remove a folder that is still empty.
+                # Another process may remove the new folder while it is still empty.
                 try:
                     with self._folder(names, makes=True) as at:
                         self._put_at(at, name, body, only_if_absent=only_if_absent)
@@ -282,7 +289,7 @@ class LocalStore:
     def _folder(self, names: Sequence[str], *, makes: bool = False) -> Iterator[int]:
         """Open a folder of the repository.
 
-        Raises RepositoryError if its path contains a link, which could point anywhere.
+        Raises RepositoryError if the folder's path contains a symbolic link, which could point outside the repository.
         """
         try:
             with safe_open.folder_below(self.folder, names, makes=makes) as at:
@@ -331,7 +338,7 @@ class LocalStore:
             raise self._error(f"reading {key}", error) from error
 
     def read_version(self, key: str) -> Version:
-        """Return the file's bytes. Their SHA-256 is the tag."""
+        """Return the file's bytes, with their SHA-256 as the tag."""
         body = self._beginning(key)
         return Version(body, hashlib.sha256(body).hexdigest())
 
@@ -339,7 +346,7 @@ class LocalStore:
     def _alone(self) -> Iterator[None]:
         """Lock the folder, so that no other process replaces or removes objects, on any host that mounts the folder.
 
-        RepositoryError if another process keeps the lock.
+        Raises RepositoryError if another process still has the lock after the maximum wait.
         """
         try:
             with contextlib.ExitStack() as stack:
@@ -381,7 +388,7 @@ class LocalStore:
             if not isinstance(error, FileNotFoundError):
                 raise self._error("listing", error) from error
 
-        # Strings, not Path objects: there may be hundreds of thousands of files.
+        # Strings are faster than Path objects, and there may be hundreds of thousands of files.
         for folder, _, names in os.walk(top, onerror=fail):
             for name in names:
                 path = os.path.join(folder, name)
@@ -416,7 +423,7 @@ class LocalStore:
     def delete(self, key: str) -> None:
         """Remove the file, and its parent folders that become empty.
 
-        If the file is a link, the link itself is removed.
+        If the file is a symbolic link, only the link is removed.
         """
         *names, name = key.split("/")
         try:
@@ -436,19 +443,19 @@ class LocalStore:
             self.delete(key)
 
     def hold(self, key: str) -> ObjectHold | None:  # noqa: ARG002 - the protocol has it
-        """Return None: this store cannot protect files from removal."""
+        """Return None, because this store cannot protect files from removal."""
         return None
 
     def extend_lock(self, key: str, until: datetime) -> None:  # noqa: ARG002 - the protocol has it
-        """Raise RepositoryError: this store has no locks."""
+        """Raise RepositoryError, because this store has no locks."""
         raise RepositoryError(
             f"{self.folder / key} cannot be locked: a folder has no locks", hint="use an s3:// url with object_lock"
         )
 
     def afterlife(self) -> DeletionPolicy:
-        """Return that removed files do not stay.
+        """Return a policy that states that removed files are not kept.
 
-        Snapshots of the folder's file system are not checked.
+        Snapshots of the folder's file system, which may keep removed files, are not considered.
         """
         return DeletionPolicy(keeps_versions=False)
 
@@ -459,7 +466,7 @@ class LocalStore:
 def refuse_unfit(settings: RepositorySettings) -> None:
     """Raise PreflightError if the folder of file:///folder is on a file system that cannot hold a repository.
 
-    Raises RepositoryError if no file can be created in the folder. The check leaves nothing in the folder.
+    Raises RepositoryError if no file can be created in the folder. The check removes its test files.
     """
     folder = Path("/", settings.address.path)
     store = LocalStore(folder)

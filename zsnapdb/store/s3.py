@@ -1,4 +1,4 @@
-"""Stores in S3, and in other servers with its protocol."""
+"""Stores in Amazon S3, and in other services with the S3 protocol."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, ListObjectsV2OutputTypeDef
 
 _SMALL = 128 << 10
-"""Objects below this size in bytes cost more in storage classes for rare access than in the standard class."""
+"""In storage classes for rare access, objects below this size in bytes cost more than in the standard class."""
 
 _REMOVAL_SECONDS = 5.0
 """Average time limit in seconds for removing one object, if the provider does not support batch requests."""
@@ -112,7 +112,7 @@ class S3Store:
         self._removal = ObjectRemoval(bucket, self._delete)
 
     def _session(self) -> tuple[Session, RenewedCredentials | None]:
-        """Return a session and its signing credentials (None: botocore has no credentials, or renews them itself)."""
+        """Return a session and its signing credentials (None: botocore found no credentials, or renews them itself)."""
         core = client_core()
         first = credentials_of(self._file) if self._file else credentials_of_session(core)
         if first is None:
@@ -186,7 +186,7 @@ class S3Store:
             require_listing(self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, MaxKeys=1))
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
-        """Store the object, locked if so configured.
+        """Store the object, and lock it if locks are configured.
 
         With `only_if_absent`, the request is conditional (If-None-Match).
         """
@@ -222,8 +222,8 @@ class S3Store:
     def _without_checksums(self, parameters: dict[str, Any], body: Body, refused: ClientError) -> None:
         """Store the object without the checksum. If that succeeds, later objects are stored without it too.
 
-        Some endpoints do not support the checksum. If the second attempt also fails, the first error is raised, unless
-        the second is a failed condition or a missing object or bucket.
+        Some endpoints do not support the checksum. If the attempt without the checksum also fails, the first error is
+        raised. If the second error is a failed condition or a missing object or bucket, it is raised instead.
         """
         self._checksums = False
         client = self._connect()
@@ -266,11 +266,11 @@ class S3Store:
                 )
 
     def _read(self, key: str, more: Mapping[str, str] | None = None) -> GetObjectOutputTypeDef:
-        """Return the provider's answer. ClientError with NoSuchKey if the object does not exist.
+        """Return the provider's answer. Raises ClientError with NoSuchKey if the object does not exist.
 
-        If an account has no unconditional right to list, S3 answers AccessDenied for a missing object (API reference,
-        GetObject, "Permissions"). The policies of zsnapdb allow listing the prefix, so a listing shows whether the
-        object is missing.
+        If an account may not list the whole bucket unconditionally, S3 answers AccessDenied for a missing object (API
+        reference, GetObject, "Permissions"). The policies of zsnapdb allow listing the prefix, so a listing shows
+        whether the object is missing.
         """
         try:
             return self._client.get_object(Bucket=self.bucket, Key=key, **cast(Any, more or {}))
@@ -280,7 +280,10 @@ class S3Store:
             raise
 
     def _is_missing(self, key: str) -> bool:
-        """Whether a listing shows that the object does not exist. False for an account that may not list."""
+        """Return whether a listing shows that the object does not exist.
+
+        False for an account that may not list the bucket.
+        """
         try:
             page = self._client.list_objects_v2(Bucket=self.bucket, Prefix=key, MaxKeys=1)
             require_listing(page)
@@ -289,7 +292,7 @@ class S3Store:
         return all(item["Key"] != key for item in page.get("Contents", []))
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Read the object, over several connections if it is large and one connection is slow."""
+        """Read the object. If it is large and one connection is slow, several connections are used."""
         with self._requesting(f"reading {key}", limit=transfer_limit(len(target))):
             return self._reader.read_into(key, target)
 
@@ -314,7 +317,7 @@ class S3Store:
     def _pages(self, prefix: str, delimiter: str = "") -> Iterator[ListObjectsV2OutputTypeDef]:
         """Yield the pages of a listing.
 
-        Raises UnreachableError below the minimum rate, because the listing might never end.
+        Raises UnreachableError if the names arrive below the minimum rate, because the listing might never end.
         """
         token, pace = "", ListingPace(f"listing {prefix} in s3://{self.bucket}")
         while True:
@@ -368,7 +371,10 @@ class S3Store:
                 self._removal.remove(self._client, batch)
 
     def hold(self, key: str) -> ObjectHold | None:
-        """Return the object's lock or legal hold. An account without the permission gets None."""
+        """Return the object's lock or legal hold.
+
+        The result is None for an account without the permission to read it.
+        """
         with self._requesting(f"looking at {key}"):
             return hold_of(self._client, self.bucket, key)
 

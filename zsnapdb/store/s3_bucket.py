@@ -1,4 +1,4 @@
-"""Objects of a bucket: their listing and removal, their locks, and parallel reading of large objects."""
+"""Functions for objects in a bucket: listing, removal, locks, and parallel reading of large objects."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 BATCH = 1000
 """Maximum number of objects in one request."""
 _MOST_REFUSED = 10
-"""After this many refusals, the rest of a batch is not tried, because the account may have no right to remove objects.
+"""After this many refusals, the rest of a batch is not tried, because the account may lack the permission to remove
+objects.
 """
 DELETE_HINT = "check that the credentials may delete objects (`zsnapdb example iam-policy-prune.json`)"
 
@@ -45,7 +46,7 @@ DELETE_HINT = "check that the credentials may delete objects (`zsnapdb example i
 class ObjectRemoval:
     """Removal of objects from one bucket.
 
-    `one` removes a single object, and raises RepositoryError if the store refuses this.
+    `one` removes a single object, and raises RepositoryError if the store refuses the removal.
     """
 
     bucket: str
@@ -54,7 +55,7 @@ class ObjectRemoval:
     """False after the provider refused a batch request but removed a single object."""
 
     def remove(self, client: S3Client, keys: Sequence[str]) -> None:
-        """Remove at most BATCH objects. ClientError if the provider is busy.
+        """Remove at most BATCH objects. Raises ClientError if the provider is busy.
 
         Raises RepositoryError for an object that cannot be removed. The other objects are removed, unless many are
         refused.
@@ -68,7 +69,10 @@ class ObjectRemoval:
         self.in_batches = is_known
 
     def _batch(self, client: S3Client, keys: Sequence[str]) -> tuple[list[str], bool]:
-        """Return the objects that may be left after a batch request, and whether the provider supports it."""
+        """Remove the objects with a batch request.
+
+        Return those that may still exist, and whether the provider supports batches.
+        """
         try:
             with request_limit():
                 answer = client.delete_objects(Bucket=self.bucket, Delete={"Objects": [{"Key": key} for key in keys]})
@@ -103,7 +107,7 @@ _NO_LOCKS = {"ObjectLockConfigurationNotFoundError", *UNKNOWN_REQUEST}
 
 
 def hold_of(client: S3Client, bucket: str, key: str) -> ObjectHold | None:
-    """Return the lock or legal hold of the object's newest version, from its headers. None if there is none."""
+    """Return the lock or legal hold in the headers of the object's newest version; None if the object has neither."""
     try:
         head = client.head_object(Bucket=bucket, Key=key)
     except ClientError as error:
@@ -119,9 +123,9 @@ def hold_of(client: S3Client, bucket: str, key: str) -> ObjectHold | None:
 def extend_lock_of(
     client: S3Client, bucket: str, key: str, mode: Literal["GOVERNANCE", "COMPLIANCE"], until: datetime
 ) -> None:
-    """Lock the object's newest version at least until `until`. Raises ClientError if the provider refuses this.
+    """Lock the object's newest version at least until `until`. Raises ClientError if the provider refuses the lock.
 
-    A lock can always be extended. Only a request to bypass it can shorten the lock (S3 User Guide, "Object Lock"). So a
+    A lock can always be extended, but shortened only by a request that bypasses it (S3 User Guide, "Object Lock"). So a
     refusal is not an error if the existing lock ends later than `until`.
     """
     try:
@@ -135,15 +139,15 @@ def extend_lock_of(
 
 
 def afterlife_of(client: S3Client, bucket: str) -> DeletionPolicy:
-    """Return the bucket's versioning, its rule for older versions, and whether it has locks.
+    """Return whether the bucket keeps versions, when its rules remove them, and whether it has locks.
 
     Only lifecycle rules for the complete bucket are considered.
     """
     try:
         status = client.get_bucket_versioning(Bucket=bucket).get("Status")
     except (ClientError, BotoCoreError):
-        # Many accounts may remove objects, but not read the versioning. Locks need versions, so if versioning is
-        # unknown, there may be locks.
+        # Many accounts may remove objects, but not read the bucket's versioning setting. Locks need versioning, so if
+        # this setting is unknown, objects may be locked.
         return DeletionPolicy(keeps_versions=None, has_locks=True)
     if status != "Enabled":
         return DeletionPolicy(keeps_versions=False)
@@ -179,7 +183,7 @@ def _version_days(client: S3Client, bucket: str) -> int | None:
 PARTS = 4
 """Maximum number of connections for one object."""
 LEAST = 4 << 20
-"""Minimum size of a part in bytes. A request for a shorter part costs more time than it saves."""
+"""Minimum size of a part in bytes. A request for a smaller part costs more time than it saves."""
 MOST = 32
 """Maximum number of connections for all objects together."""
 _BLOCK = 1 << 20
@@ -204,12 +208,15 @@ class Pace:
 
     @property
     def is_fast(self) -> bool:
-        """Whether one connection was fast. False if nothing was recorded yet."""
+        """Return whether one connection was fast. False if no request was recorded yet."""
         return self._rate > 0 and not is_slow(self._rate)
 
 
 Get = Callable[[str, Mapping[str, str]], "GetObjectOutputTypeDef"]
-"""A function that requests an object by key, with further parameters of GetObject. It raises botocore's ClientError."""
+"""A function that requests an object by key, with optional further parameters of GetObject.
+
+It raises botocore's ClientError.
+"""
 
 
 @dataclass(frozen=True)
@@ -245,7 +252,9 @@ class RangedReader:
         return self._whole(key, target)
 
     def _in_parts(self, key: str, target: memoryview, part: int, first: GetObjectOutputTypeDef, began: float) -> bool:
-        """Fill the target; the first part is from the answer `first`. No thread writes to the target after the return.
+        """Fill the target, with the first part from the answer `first`.
+
+        After the return, no thread writes to the target.
 
         Return whether the server confirms that all parts belong to one version of the object. If not, the caller reads
         the object in one request.
@@ -276,7 +285,7 @@ class RangedReader:
 
     def _limited_part(self, key: str, target: memoryview, begin: int, tag: str) -> bool:
         began = time.monotonic()
-        # A proxy that changes an answer makes its tag weak (RFC 9110), and no weak tag matches.
+        # A proxy that changes an answer must mark the tag as weak (RFC 9110), and a weak tag never matches.
         same = {"IfMatch": tag} if tag and not tag.startswith("W/") else {}
         try:
             answer = self.get(key, {"Range": f"bytes={begin}-{begin + len(target) - 1}", **same})
@@ -290,16 +299,16 @@ class RangedReader:
     def _exactly(self, answer: GetObjectOutputTypeDef, target: memoryview, began: float) -> None:
         """Fill the target from the answer.
 
-        Raises IncompleteReadError unless the answer has exactly the target's size.
+        Raises IncompleteReadError unless the answer is exactly as long as the target.
         """
         size = self._received(answer, target, began)
         if size != len(target):
             raise IncompleteReadError(actual_bytes=size, expected_bytes=len(target))
 
     def _received(self, answer: GetObjectOutputTypeDef, target: memoryview, began: float) -> int:
-        """Write as much of the answer as fits to the target, in blocks. Return the answer's full size.
+        """Write as much of the answer as fits to the target, in blocks. Return the answer's full size in bytes.
 
-        Reading a large object in one call would allocate new memory every time.
+        Blocks are used because reading a large object in one call would allocate new memory each time.
         """
         with closing(answer["Body"]) as body:
             done = 0

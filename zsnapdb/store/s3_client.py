@@ -54,9 +54,11 @@ from zsnapdb.store.base import CONDITIONS_HINT
 REQUEST_SECONDS = 60.0
 """Time limit in seconds for the first bytes of an answer, and for small requests as a whole."""
 LEAST_RATE = 16 << 10
-"""Minimum bytes per second of a request, with body and answer. A slower store is treated as unreachable."""
+"""Minimum number of bytes per second for a request's body and answer. A slower store is treated as unreachable."""
 _MOST_ANSWER = 64 << 20
-"""The size limit in bytes for an answer that is not an object. A listing of a thousand keys is about a megabyte long.
+"""The size limit in bytes for an answer that does not contain an object.
+
+A listing of a thousand keys is about a megabyte long.
 """
 
 
@@ -78,35 +80,41 @@ class _TimedTlsConnection(AWSHTTPSConnection):
 
 
 def _resolve(host: str) -> None:
-    # The library's own error about an unknown name is the one that callers know.
+    # Callers expect the library's own error about an unknown name.
     with contextlib.suppress(socket.gaierror):
         addresses_of(host)
 
 
-# botocore limits the time of each socket read, but not of a whole request. It creates its connections from these
+# botocore limits the time of each socket read, but not of a whole request. botocore creates its connections from these
 # classes.
 AWSHTTPConnectionPool.ConnectionCls = _TimedConnection
 AWSHTTPSConnectionPool.ConnectionCls = _TimedTlsConnection
 
 
 def request_limit() -> AbstractContextManager[ExchangeLimit]:
-    """Limit the time of a request whose answer is small. The request's body may have any size."""
+    """Limit the time of a request with a small answer. The request's body may have any size."""
     return within(REQUEST_SECONDS, rate=LEAST_RATE, most_bytes=_MOST_ANSWER)
 
 
 def transfer_limit(size: int) -> AbstractContextManager[ExchangeLimit]:
-    """Limit the time of a request that reads an object of at most `size` bytes, possibly a second time after a part."""
+    """Limit the time of a request that reads an object of at most `size` bytes.
+
+    The object may be read a second time.
+    """
     return within(REQUEST_SECONDS, rate=LEAST_RATE, most_bytes=2 * size + _MOST_ANSWER)
 
 
 def error_code(error: ClientError) -> str:
-    """Return the S3 code of an error answer, such as NoSuchKey; else its HTTP status; "" if it has neither."""
+    """Return the S3 code of an error answer, such as NoSuchKey.
+
+    Without a code, return the HTTP status; without both, "".
+    """
     code = error.response.get("Error", {}).get("Code")
     return str(code or http_status(error) or "")
 
 
 def http_status(error: ClientError) -> int:
-    """Return the HTTP status of an error answer; 0 if it has none."""
+    """Return the HTTP status of an error answer; 0 if the answer has no status."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
@@ -126,7 +134,7 @@ def with_md5(params: dict[str, Any], **_: object) -> None:
 def _timestamp(value: Any) -> datetime:
     """Return the time in a header or document.
 
-    Each object in a listing has a time in ISO 8601. The library's own function needs ten times as long to parse that
+    Each object in a listing has a time in ISO 8601. The library's own function takes ten times as long to parse this
     format.
     """
     try:
@@ -143,7 +151,7 @@ class _AnyService(list[str]):
 
 
 class _Loader(Loader):
-    """A loader of service descriptions that skips the listing of all services, because that only checks names."""
+    """A loader of service descriptions that skips the listing of all services, which only serves to check names."""
 
     def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002 - the library names it
         """Return a list that contains every name. Loading a service that does not exist fails later."""
@@ -163,8 +171,8 @@ def _loader(folders: str | None) -> Loader:
 def client_core() -> botocore.session.Session:
     """Return the botocore session for clients, with the cached loader and the fast parser of times.
 
-    boto3's session would create the same client and add file transfers, which are not used here. Importing and adding
-    these takes a quarter of the CPU time for creating a client.
+    boto3's session would create the same client and add file transfers, which are not used here. To import and add the
+    file transfers would take a quarter of the CPU time for creating a client.
     """
     core = botocore.session.get_session()
     core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
@@ -215,10 +223,10 @@ CHECKSUM_REFUSED = {
 
 @dataclass(frozen=True)
 class S3Options:
-    """Options of a bucket: storage class, encryption by the provider and its key, checksum, prefix and lock.
+    """Options of a bucket: storage class, the provider's encryption and its key, checksum, prefix and lock.
 
-    `prefix` limits the keys that this account may list; "": every key. `lock_mode` is the lock of new objects (None: no
-    lock), for `lock_period` seconds.
+    `prefix` is the prefix of the keys that this account may list ("": every key). `lock_mode` is the mode of the lock
+    that new objects get for `lock_period` seconds (None: no lock).
     """
 
     storage_class: str | None = None
@@ -269,7 +277,8 @@ class S3Credentials:
 def credentials_of(file: Path) -> S3Credentials:
     """Return the credentials in the [default] section of a file in AWS format.
 
-    ConfigError if the file cannot be read or has no such section, or if another account may read or change it.
+    Raises ConfigError if the file cannot be read or has no such section, or if another account may read or change the
+    file.
     """
     hint = "the file needs a [default] section with aws_access_key_id and aws_secret_access_key"
     parser = configparser.ConfigParser(interpolation=None)
@@ -294,8 +303,8 @@ def zsnapdb_error(
 ) -> ZsnapdbError:
     """Return the error to raise for a failed request. `failed` names the request and the bucket.
 
-    `renewed_in`: the place where temporary credentials are renewed. `is_conditional`: whether the request was a
-    conditional write. `denied_hint`: the hint if the account lacks the permission.
+    `renewed_in`: the file or service in which temporary credentials are renewed. `is_conditional`: whether the request
+    was a conditional write. `denied_hint`: the hint for an account that lacks the permission.
     """
     if isinstance(error, ClientError):
         return _refusal(error, failed, renewed_in, is_conditional=is_conditional, denied_hint=denied_hint)
@@ -359,9 +368,9 @@ _REFUSED = (400, 401, 403)
 
 
 class RenewedCredentials(Credentials):
-    """Credentials that sign requests until the provider refuses them. Then `read` returns newer ones.
+    """Credentials that sign requests until the provider refuses them. Then `read` returns newer credentials.
 
-    Threads may share them: a request is never signed with a mix of two credentials.
+    Threads may share this object, because a request is never signed with a mix of older and newer credentials.
     """
 
     def __init__(self, first: S3Credentials, read: Callable[[], S3Credentials | None]) -> None:
@@ -375,11 +384,11 @@ class RenewedCredentials(Credentials):
         return ReadOnlyCredentials(now.key_id, now.secret, now.token, None)
 
     def load_credentials(self) -> RenewedCredentials:
-        """Return these credentials, which are the only provider of their session."""
+        """Return these credentials. This object is the only credentials provider of its session."""
         return self
 
     def note_use(self, context: dict[str, Any], **_: object) -> None:
-        """Record the credentials of a call before it starts (event handler)."""
+        """Record the credentials that a call uses, before the call starts (event handler)."""
         context[_USED] = self._now
 
     def is_renewed(
@@ -387,7 +396,7 @@ class RenewedCredentials(Credentials):
     ) -> int | None:
         """Return 0 (repeat immediately) if the refused credentials were renewed (event handler after an answer).
 
-        None leaves the decision to the client. A request is repeated once.
+        None leaves the decision to the client. A request is repeated only once.
         """
         if attempts > 1 or response is None or response[0].status_code not in _REFUSED:
             return None
@@ -397,13 +406,14 @@ class RenewedCredentials(Credentials):
                 try:
                     self._now = self._read() or self._now
                 except ConfigError:
-                    # The provider's refusal is a better error than the error from a file that is just being written.
+                    # The credentials file may be incomplete while another program writes it. The provider's refusal is
+                    # then the better error.
                     return None
             return 0 if used != self._now else None
 
 
 def credentials_of_session(core: botocore.session.Session) -> S3Credentials | None:
-    """Return the credentials that botocore finds on this host; None if it finds none, or renews them itself."""
+    """Return the credentials that botocore finds on this host. None: there are none, or botocore renews them itself."""
     found = core.get_credentials()
     if found is None or isinstance(found, RefreshableCredentials):
         return None

@@ -1,6 +1,7 @@
 """Memory for the slices of streams, reused from slice to slice and from volume to volume.
 
-At the first use of a page, the kernel handles a page fault and clears the page. So a few pages are reused often.
+When a memory page is used for the first time, the kernel handles a page fault and clears the page. To avoid this cost,
+a few pages are reused often.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ _POPULATE_WRITE = 23
 """MADV_POPULATE_WRITE (madvise(2), Linux 5.14) allocates all pages of a range, which costs less than page faults."""
 
 _MOST_POPULATED = 64 << 20
-"""Limit of preallocated bytes. The sizes come from a manifest, and an altered manifest may contain huge sizes."""
+"""Limit of preallocated bytes. A chunk's size comes from a manifest, and an altered manifest may contain huge sizes."""
 
 
 class SlotPool:
     """A pool of free memory slots for reuse. Threads may share it.
 
-    The slot that was returned last is taken first, because its pages are allocated and may be in the CPU cache. So a
-    transfer uses no more memory than it needs at any one time.
+    The slot that was returned last is taken first, because its pages are allocated and may be in the CPU cache. So the
+    pool never grows beyond the slots that are in use simultaneously.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,7 @@ class SlotPool:
 
     @contextlib.contextmanager
     def lent(self, size: int) -> Iterator[memoryview]:
-        """Lend a slot of at least `size` bytes for the block."""
+        """Provide a slot of at least `size` bytes during the block."""
         slot = self.take(size)
         try:
             yield slot
@@ -87,7 +88,7 @@ def _new_slot(size: int, filled: int) -> memoryview:
     """Return new memory with the first `filled` bytes preallocated. Other pages are allocated on first use."""
     memory = mmap.mmap(-1, size)
     with contextlib.suppress(AttributeError, OSError):
-        # If the system has large pages, they save page faults.
+        # Large pages, if the system provides them, cause fewer page faults.
         memory.madvise(mmap.MADV_HUGEPAGE)
     if filled:
         with contextlib.suppress(OSError):
@@ -96,7 +97,10 @@ def _new_slot(size: int, filled: int) -> memoryview:
 
 
 _MOST_CONNECTIONS = 16
-"""Limit of parallel connections. More are not faster, because the network is saturated or the server refuses them."""
+"""Maximum number of parallel connections.
+
+More connections are not faster, because they saturate the network or the server refuses them.
+"""
 
 _OF_A_SIZE = 64
 """The number of chunks of one size before the size doubles."""
@@ -133,13 +137,13 @@ class InFlight:
         self._changed = threading.Condition()
 
     def take(self, size: int) -> None:
-        """Wait until a slice of this size in bytes may start, then count it."""
+        """Wait until a slice of this size in bytes may start, and count it as in flight."""
         with self._changed:
             self._changed.wait_for(lambda: self._fits(size))
             self._add(size)
 
     def try_take(self, size: int) -> bool:
-        """Count a slice if it may start now. Return whether it may."""
+        """If a slice of this size may start now, count it as in flight. Return whether it may start."""
         with self._changed:
             fits = self._fits(size)
             if fits:

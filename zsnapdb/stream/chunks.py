@@ -1,4 +1,4 @@
-"""A chunk: a slice of the plain stream that is stored as one object, with hashes of the plain and the stored bytes."""
+"""Chunks: slices of the plain stream, each stored as one object, with hashes of the plain and the stored bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ _DAMAGED = "the object was changed or truncated after it was written; restore an
 
 
 _MOST_WINDOW = 1 << 27
-"""Maximum zstd window in bytes: the window of the highest level. A forged frame may request a larger window."""
+"""Maximum zstd window in bytes, which is the window of the highest level.
+
+A forged frame may request a larger window.
+"""
 
 
 class Codec(StrEnum):
@@ -35,7 +38,7 @@ class Codec(StrEnum):
 
 
 ChunkSize = Annotated[int, Field(ge=0, le=(1 << 30) + (1 << 24))]
-"""A size in bytes, at most the largest configurable chunk plus the overhead of incompressible data."""
+"""A size in bytes: at most the largest configurable chunk size plus the overhead of incompressible data."""
 
 
 class Chunk(NamedTuple):
@@ -56,7 +59,7 @@ NO_CHUNK = Chunk(0, "0" * 64, 0, "0" * 64, None)
 
 
 def plain_hash(data: Body = b"") -> blake3:
-    """Return a BLAKE3 hash object of the plain bytes, which accepts more bytes.
+    """Return a BLAKE3 hash object of the plain bytes. More bytes can be added to the object.
 
     BLAKE3 is five times as fast as SHA-256 on a CPU with AVX2. Stored bytes are hashed with SHA-256, because stores can
     verify this hash and every host has a program for it.
@@ -65,7 +68,7 @@ def plain_hash(data: Body = b"") -> blake3:
 
 
 class ChunkPlaces(Protocol):
-    """The chunks of one volume of one backup, by index from 1."""
+    """The stored chunks of one volume of one backup. The first chunk has index 1."""
 
     def associated(self, index: int, *, last: bool) -> bytes:
         """Return the associated data of an encrypted chunk: its location, and whether it is its volume's last chunk."""
@@ -78,19 +81,19 @@ class ChunkSink(ChunkPlaces, Protocol):
     """A writer of the chunks of a volume."""
 
     def put_chunk(self, index: int, body: Body, sha256: str) -> None:
-        """Store the chunk durably, or raise. `sha256` is the hexadecimal hash of the body."""
+        """Store the chunk durably, or raise an error. `sha256` is the hexadecimal hash of the body."""
 
 
 class ChunkSource(ChunkPlaces, Protocol):
     """A reader of the stored chunks of a volume."""
 
     def get_chunk(self, index: int) -> bytes:
-        """Return the stored chunk. NotFound if it is missing."""
+        """Return the stored chunk. Raises NotFound if it is missing."""
 
     def read_chunk(self, index: int, target: memoryview) -> int:
         """Write as much of the stored chunk as fits to the start of `target`. Return its full size in bytes.
 
-        NotFound if the chunk is missing.
+        Raises NotFound if the chunk is missing.
         """
 
 
@@ -117,7 +120,7 @@ class Workspace(threading.local):
     def decompress(self, frame: Body, into: memoryview) -> int:
         """Write the content of the frame to the start of `into`. Return the number of bytes.
 
-        ZstdError if `frame` is not a zstd frame, or if the content does not fit.
+        Raises ZstdError if `frame` is not a zstd frame, or if the content does not fit.
         """
         size: int = zstandard.frame_content_size(frame)
         if size > len(into):
@@ -130,7 +133,7 @@ class Workspace(threading.local):
 
 
 def room_for(size: int) -> int:
-    """Return a size in bytes that fits the stored form of a slice of this size, even if it is incompressible."""
+    """Return how many bytes the stored form of a slice of this size can need, even if the slice is incompressible."""
     # ZSTD_compressBound() of zstd.h, rounded up.
     return size + (size >> 8) + 1024 + OVERHEAD_BYTES
 
@@ -178,8 +181,8 @@ def unseal(
 ) -> Body:
     """Return the plain slice, verified by its hash and, if the chunk is encrypted, by its tag.
 
-    `cipher` matches the chunk's key id; it is None for a chunk without a key id. The slice may be written to `into`.
-    `memory` is the pool for temporary memory. Raises DamagedError with `what` and the problem.
+    `cipher` is the cipher for the chunk's key id (None: the chunk has no key id). The slice may be written to `into`.
+    `memory` is the pool for temporary memory. If a check fails, raises DamagedError with `what` and the failed check.
     """
     if len(body) != chunk.stored_size:
         raise DamagedError(
@@ -194,7 +197,8 @@ def unseal(
         why = f"the bytes cannot be decompressed: {error}"
     except DamagedError as error:
         why = error.message
-    # The plain hash suffices for a good chunk. The stored hash only shows where a bad chunk was damaged.
+    # The plain hash proves that a chunk is good. The stored hash only shows whether a bad chunk was damaged in the
+    # store.
     if hashlib.sha256(body).hexdigest() != chunk.stored_sha256:
         why = "the stored bytes do not have the SHA-256 hash in the manifest"
     raise DamagedError(f"{what}: {why}", hint=_DAMAGED)
@@ -209,7 +213,7 @@ def unseal_in_place(
     workspace: Workspace,
     into: memoryview,
 ) -> memoryview:
-    """Return the plain slice, verified by its tag if the chunk is encrypted, else by the SHA-256 of the stored form.
+    """Return the plain slice, verified by its tag (encrypted chunk) or by the SHA-256 of its stored form.
 
     This function is for readers that verify the plain bytes themselves, as `zfs receive` does with the checksum of
     every record. `body` is overwritten. With zstd the slice is written to `into`, otherwise it stays in `body`. Raises

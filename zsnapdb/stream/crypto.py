@@ -18,7 +18,7 @@ OVERHEAD_BYTES = NONCE_BYTES + TAG_BYTES
 class ChunkCipher:
     """A cipher with one data key.
 
-    Every body gets a random nonce, which is safe for 2^32 bodies (NIST SP 800-38D, 8.3).
+    Every body gets a random nonce. One key can safely encrypt 2^32 such bodies (NIST SP 800-38D, 8.3).
     """
 
     def __init__(self, key: bytes, key_id: str) -> None:
@@ -30,7 +30,7 @@ class ChunkCipher:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         self._aead = AESGCM(key)
-        # Older versions of the library can only return new bytes, which costs a copy.
+        # Older versions of the library cannot write into existing memory, which costs a copy.
         self._is_in_place = hasattr(AESGCM, "encrypt_into")
         self.key_id = key_id
 
@@ -63,8 +63,8 @@ class ChunkCipher:
     def decrypt_into(self, body: bytes | bytearray | memoryview, associated: bytes, target: memoryview) -> int:
         """Write the plain data to the start of `target` and return its size in bytes.
 
-        Raises DamagedError in the same cases as `decrypt`; then the content of `target` is undefined. `target` must not
-        overlap `body`, or must start at offset 12 of `body`.
+        Raises DamagedError in the same cases as `decrypt`. After this error, the content of `target` is undefined.
+        `target` must not overlap `body`, or must start at offset 12 of `body`.
         """
         from cryptography.exceptions import InvalidTag
 

@@ -1,8 +1,10 @@
-"""Download of a stream: chunks are fetched, verified and decompressed ahead of the reader, and written in order.
+"""Download of a stream.
 
-Memory: `concurrency` slices, each plain or in its stored form. A worker that decompresses a slice needs both forms. If
-one connection of the store is slow, more slices are in flight, within the memory limit of `InFlight`. Memory does not
-depend on the length of the stream.
+Chunks are fetched, verified and decompressed before the reader needs them, and written in order.
+
+Memory: `concurrency` slices, each plain or in its stored form. While a worker decompresses a slice, both forms are in
+memory. If one connection to the store is slow, more slices are in flight, within the memory limit of `InFlight`. The
+memory in use does not depend on the length of the stream.
 """
 
 from __future__ import annotations
@@ -25,22 +27,22 @@ from zsnapdb.stream.send_stream_checks import RECORD_BYTES, ExpectedStream, Walk
 _MOST_IN_FLIGHT = 96 << 20
 """Limit, in plain bytes, of the slices in flight when the network is the bottleneck.
 
-Their stored forms need memory in addition. The memory of a fetched slice is in use until the slice is written.
+The slices' stored forms need additional memory. A fetched slice occupies its memory until the slice is written.
 """
 
 _MOST_STEPS_BACK = 8
-"""Number of chunks before the estimated chunk that are searched for a record before the resume point."""
+"""Number of chunks before the estimated chunk in which a record before the resume point is searched."""
 
 
 class Passage(Protocol):
-    """A filter for a stream's slices on their way to the pipe."""
+    """A filter that all slices of a stream pass before they are written to the pipe."""
 
     def feed(self, slice_: memoryview, *, last: bool) -> Iterator[memoryview]:
         """Yield the bytes to write for a slice. Raises DamagedError before the first yield if the slice is refused."""
 
 
 class WholeStream:
-    """A filter that passes on a whole stream unchanged and checks its records."""
+    """A filter that forwards a whole stream unchanged and checks its records."""
 
     def __init__(self, expected: ExpectedStream | None) -> None:
         self._walker = Walker(expected)
@@ -58,9 +60,9 @@ class WholeStream:
 
 @dataclass(frozen=True)
 class Resumption:
-    """The rest of a stream that an interrupted receive still needs. It starts in chunk number `first` (from 1).
+    """The rest of a stream that an interrupted receive still needs. The rest starts in chunk number `first` (from 1).
 
-    `before` is the size of the earlier chunks, in plain bytes.
+    `before` is the total size of the chunks before `first`, in plain bytes.
     """
 
     stream: ResumedStream
@@ -87,13 +89,13 @@ def download(
 
     - `resumption`: write only the rest of the stream, or raise NotResumableError.
     - `expected`: the required BEGIN record. The last chunk is written only if it ends with the END record.
-    - `ciphers`: the ciphers by key id. If one is missing, ConfigError is raised before anything is fetched.
-    - `memory`: memory that several streams reuse, one after the other.
-    - `widens`: more chunks may be fetched at once if the network is slow.
+    - `ciphers`: the ciphers by key id. If a needed cipher is missing, ConfigError is raised before anything is fetched.
+    - `memory`: memory that several streams use one after the other.
+    - `widens`: whether more chunks are fetched simultaneously if the network is slow.
 
-    Raises DamagedError with the name, `name(index)`, of the first chunk that is missing or altered, or has a record
-    that zsnapdb never sends. No byte of this chunk is written. Raises BrokenPipeError if the pipe's reader has ended.
-    While the store is unreachable, the reader waits and does not see the end of the stream.
+    Raises DamagedError if a chunk is missing or altered, or has a record that zsnapdb never sends. The error names the
+    first such chunk by `name(index)`, and no byte of this chunk is written. Raises BrokenPipeError if the process that
+    reads the pipe has ended. While the store is unreachable, the pipe stays open and its reader waits.
     """
     in_flight = InFlight(concurrency, waiting=0, most_bytes=_MOST_IN_FLIGHT, widens=widens)
     fetcher = _Fetcher(
@@ -142,7 +144,7 @@ def first_bytes(
 ) -> bytes:
     """Return at most `count` bytes from the start of the stream. The first chunk is fetched and verified.
 
-    It raises the errors of `download`.
+    This function raises the same errors as `download`.
     """
     fetcher = _Fetcher(store, chunks[:1], codec, name, dict(ciphers), TransferMemory(), len(chunks))
     fetcher.refuse_missing_keys()
@@ -164,14 +166,14 @@ def resume_at(
 ) -> Resumption:
     """Find the chunk in which an interrupted receive resumes. The first chunk and about one other chunk are fetched.
 
-    NotResumableError if the point is not found. The other errors are those of `download`.
+    Raises NotResumableError if the resume point is not found, and otherwise the same errors as `download`.
     """
     fetcher = _Fetcher(store, chunks, codec, name, dict(ciphers), TransferMemory(), len(chunks))
     fetcher.refuse_missing_keys()
     first = bytes(fetcher.fetch(1).plain)
     stream = ResumedStream(first[: RECORD_BYTES + parse_begin(first).payload_size], point, expected)
     ends = list(itertools.accumulate(chunk.plain_size for chunk in chunks))
-    # The number is approximate. If it is too small, then by at most the first record.
+    # The number of received bytes is approximate. It is too small by at most the first record.
     index = next((at for at, end in enumerate(ends, 1) if point.received < end), len(chunks))
     for candidate in range(index, max(1, index - _MOST_STEPS_BACK), -1):
         place = first_place(memoryview(fetcher.fetch(candidate).plain), point.to_guid)
@@ -196,7 +198,10 @@ def _writable(plain: Body) -> memoryview:
 
 
 def _passed(passage: Passage, plain: memoryview, name: str, *, last: bool) -> Iterator[memoryview]:
-    """Yield the bytes to write for a slice. Raises DamagedError with the chunk of the first rejected record."""
+    """Yield the bytes to write for a slice.
+
+    Raises DamagedError with the name of the chunk that contains the first rejected record.
+    """
     try:
         yield from passage.feed(plain, last=last)
     except DamagedError as error:
@@ -207,7 +212,7 @@ def _passed(passage: Passage, plain: memoryview, name: str, *, last: bool) -> It
 class _Fetched:
     """A slice of the stream, and the slot in which it may be.
 
-    The slot must not be reused before the slice is written.
+    The slot must not be reused until the slice is written.
     """
 
     plain: Body
@@ -216,7 +221,7 @@ class _Fetched:
 
 @dataclass(frozen=True)
 class _Fetcher:
-    """The shared state of the workers. `length` is the number of chunks of the stream."""
+    """The shared state of all workers. `length` is the number of chunks in the stream."""
 
     store: ChunkSource
     chunks: Sequence[Chunk]
@@ -229,7 +234,7 @@ class _Fetcher:
     workspace: Workspace = field(default_factory=Workspace)
 
     def refuse_missing_keys(self) -> None:
-        """Raise ConfigError if a data key is missing."""
+        """Raise ConfigError if a data key that the chunks need is missing."""
         missing = {chunk.key_id for chunk in self.chunks} - {None} - set(self.keys)
         if missing:
             raise ConfigError(
@@ -239,7 +244,7 @@ class _Fetcher:
             )
 
     def fetch(self, index: int) -> _Fetched:
-        """Return the slice. A damaged chunk is read again, because the damage may come from the transfer."""
+        """Return the slice. A damaged chunk is read a second time, because the damage may come from the transfer."""
         chunk = self.chunks[index - 1]
         cipher = self.keys[chunk.key_id] if chunk.key_id is not None else None
         associated = self.store.associated(index, last=index == self.length)
@@ -270,7 +275,7 @@ class _Fetcher:
         finally:
             if slot is not stored:
                 self.memory.stored.give(stored)
-        # The second attempt checks everything, and its error shows which check failed.
+        # The second attempt makes all checks, and its error shows which check failed.
         proved = unseal(
             body,
             chunk,

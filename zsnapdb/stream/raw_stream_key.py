@@ -20,14 +20,17 @@ from zsnapdb.stream import resume_stream
 from zsnapdb.stream.send_stream_checks import MOST_KEY_BYTES, RECORD_BYTES, parse_begin
 
 FIRST_BYTES = RECORD_BYTES + MOST_KEY_BYTES
-"""The first bytes of a stream, so many that they contain the whole first record."""
+"""Number of bytes at the start of a stream that contain the whole first record."""
 _SUITES = {3: 16, 4: 24, 5: 32, 6: 16, 7: 24, 8: 32}
 """Key lengths in bytes by the number of the dataset's cipher (enum zio_encrypt): AES-CCM, then AES-GCM."""
 _FIRST_GCM = 6
 _RAW, _HEX, _PASSPHRASE = 1, 2, 3
 _WRAPPING_BYTES = 32
 _MOST_ITERATIONS = 20_000_000
-"""`zfs create` uses 350,000 iterations, which take 0.1 s. A higher number is treated as an attack."""
+"""Maximum number of iterations.
+
+`zfs create` uses 350,000 iterations, which take 0.1 s. A number above the maximum is treated as an attack.
+"""
 
 
 @dataclass(frozen=True)
@@ -36,7 +39,8 @@ class WrappedKey:
 
     `keyformat` is the number of the format: raw, hex or passphrase.
 
-    `sealed` contains the keys and the cipher's tag, `associated` the data that is authenticated together with the keys.
+    `sealed` contains the keys and the cipher's tag. `associated` is the data that is authenticated together with the
+    keys.
     """
 
     suite: int
@@ -73,7 +77,7 @@ class WrappedKey:
 def wrapped_key(first: bytes) -> WrappedKey | None:
     """Return the wrapped key of a raw stream that starts with these bytes; None if its format is unknown.
 
-    Raises DamagedError if there is no first record.
+    Raises DamagedError if the bytes do not start with a BEGIN record.
     """
     begin = parse_begin(first)
     payload = first[RECORD_BYTES : RECORD_BYTES + begin.payload_size]
@@ -85,7 +89,10 @@ def wrapped_key(first: bytes) -> WrappedKey | None:
 
 
 def _of(keys: Mapping[str, resume_stream.Value]) -> WrappedKey:
-    """Return the wrapped key in a list. Raises KeyError or ValueError if a value is missing or invalid."""
+    """Return the wrapped key in an nvlist.
+
+    Raises KeyError if a value is missing, and ValueError if a value is invalid.
+    """
 
     def number(name: str) -> int:
         value = keys[name]

@@ -4,10 +4,10 @@
 stream starts with this record again (dmu_recv_resume_begin_check and resume_check in module/zfs/dmu_recv.c). `zfs send
 -t` creates such a stream from a snapshot; this module creates it from the stored stream.
 
-Every record has the fletcher-4 checksum of all earlier bytes, so another BEGIN record changes all checksums. The new
-checksums are not computed from the bytes. Fletcher-4 is linear, so the difference between the old and the new sum
-depends only on the number of words and on the replaced checksums. So `zfs receive` still verifies each payload against
-the checksum that `zfs send` computed.
+Every record has the fletcher-4 checksum of all earlier bytes, so a different BEGIN record changes all checksums. The
+new checksums are not computed from the bytes. Fletcher-4 is linear, so the difference between the old and the new sum
+depends only on the number of words and on the replaced checksums. Therefore `zfs receive` still verifies each payload
+against the checksum that `zfs send` computed.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class ResumePoint:
 
 
 def parse_token(token: str) -> ResumePoint:
-    """Return the point of a ZFS resume token. DamagedError if the token's format is unknown."""
+    """Return the resume point in a ZFS resume token. Raises DamagedError if the token's format is unknown."""
     matched = _TOKEN.fullmatch(token)
     try:
         if matched is None or not 0 < int(matched[1], 16) <= _MOST_BYTES:
@@ -152,8 +152,9 @@ _MASK = (1 << 64) - 1
 _MOST_PAYLOAD = 1 << 24
 """The largest block of ZFS (SPA_MAXBLOCKSIZE)."""
 _MOST_TRIED = 64
-"""Maximum number of GUID matches that are tried as headers. In a real stream, one of the first matches is in a
-header.
+"""Maximum number of occurrences of the snapshot's GUID that are tried as headers.
+
+In a real stream, one of the first occurrences is in a header.
 """
 
 Sums = tuple[int, int, int, int]
@@ -168,7 +169,7 @@ def resuming_begin(begin: bytes, point: ResumePoint) -> bytes:
 
     `begin` is the BEGIN record of the stored stream.
 
-    Raises NotResumableError if the stream is from a big-endian host, or is another stream.
+    Raises NotResumableError if the stream is from a big-endian host, or if it is not the interrupted stream.
     """
     facts = parse_begin(begin)
     if _U32.unpack_from(begin, 0)[0] != BEGIN or begin[8:9] == b"\0":
@@ -193,7 +194,10 @@ def resuming_begin(begin: bytes, point: ResumePoint) -> bytes:
 
 
 def first_place(slice_: memoryview, to_guid: int) -> tuple[int, int] | None:
-    """Return object and offset of the first OBJECT or WRITE record in a slice of a stream; None if there is none."""
+    """Return object and offset of the first OBJECT or WRITE record in a slice of a stream.
+
+    The result is None if it has no such record.
+    """
     at = _first_record(slice_, to_guid)
     while at is not None and at + RECORD_BYTES <= len(slice_):
         head = bytes(slice_[at : at + RECORD_BYTES])
@@ -207,12 +211,13 @@ def first_place(slice_: memoryview, to_guid: int) -> tuple[int, int] | None:
 
 
 class ResumedStream:
-    """A filter that passes on a new BEGIN record and the rest of a stored stream, slice by slice."""
+    """A filter that yields a new BEGIN record and the rest of a stored stream, slice by slice."""
 
     def __init__(self, begin: bytes, point: ResumePoint, expected: ExpectedStream) -> None:
-        """`begin`: the stored stream's BEGIN record with its payload. `expected`: its required content.
+        """`begin`: the stored stream's BEGIN record with its payload. `expected`: the required content of this record.
 
-        Raises DamagedError if the content differs, and NotResumableError in the same cases as `resuming_begin`.
+        Raises DamagedError if the record's content differs, and NotResumableError in the same cases as
+        `resuming_begin`.
         """
         self.begin = resuming_begin(begin, point)
         self._walker = Walker(expected)
@@ -226,7 +231,7 @@ class ResumedStream:
         self._is_synchronised = False
 
     def begin_with_the_whole(self) -> None:
-        """Expect that the next slice is the stored stream's first slice, which starts with its BEGIN record."""
+        """Expect that the next slice is the stored stream's first slice, which starts with the BEGIN record."""
         self._skip, self._is_synchronised = self._stored_begin, True
 
     def feed(self, slice_: memoryview, *, last: bool) -> Iterator[memoryview]:
@@ -243,7 +248,8 @@ class ResumedStream:
                     raise self._missing()
                 return
             head, start = found
-            # The bytes before the record were received. Header bytes from the previous slice come first.
+            # The bytes before the record were already received. The record's header bytes from the previous slice are
+            # written first.
             self._is_found, self._partial, self._skip = True, bytearray(head), 0
             self._walker.feed(memoryview(head))
             begin = self.begin
@@ -262,7 +268,10 @@ class ResumedStream:
         )
 
     def _find(self, slice_: memoryview) -> tuple[bytes, int] | None:
-        """Return the record's header bytes in the previous slice and the offset of the rest; None if not found."""
+        """Return the record's header bytes in the previous slice and the offset of the rest.
+
+        The result is None if the record is not found.
+        """
         if not self._is_synchronised:
             first = _first_record(slice_, self._point.to_guid)
             if first is None:
@@ -413,8 +422,8 @@ def _is_record(head: bytes, to_guid: int) -> bool:
 def _first_record(slice_: memoryview, to_guid: int) -> int | None:
     """Return the offset of the first record in a slice of a stream; None if the slice has no two complete headers.
 
-    A header contains the GUID of the snapshot, a random number that is newer than the data. A candidate is accepted as
-    a header if another header follows its payload.
+    A header contains the snapshot's GUID, a random number that ZFS chose after the data was written, so data cannot
+    contain it. A candidate is accepted only if another header follows the candidate's payload.
     """
     size = len(slice_)
     for hit in itertools.islice(re.finditer(re.escape(_U64.pack(to_guid)), slice_), _MOST_TRIED):

@@ -1,6 +1,6 @@
 """Checks of the records of a ZFS send stream while it is read.
 
-Headers are read, payloads are skipped, nothing is copied.
+The checks read headers, skip payloads, and copy no bytes.
 
 Layout: `struct dmu_replay_record` in OpenZFS include/sys/zfs_ioctl.h (the same from 2.0 to 2.4). A record has 312 bytes
 in the byte order of the sending host and starts with its type (u32). The type determines the length of the payload
@@ -18,7 +18,10 @@ from zsnapdb.base.errors import DamagedError
 
 _RAW = 24
 MOST_KEY_BYTES = 1 << 16
-"""Limit in bytes of the payload of a raw BEGIN record. The dataset's wrapped keys have a few hundred bytes."""
+"""Maximum payload size in bytes of a raw BEGIN record.
+
+The payload contains the dataset's wrapped keys, which have a few hundred bytes.
+"""
 _FOREIGN_FEATURES = {
     0: "deduplicated blocks (-D)",
     1: "deduplicated blocks (-D)",
@@ -60,7 +63,10 @@ class BeginRecord:
     payload_size: int = 0
 
     def check_ours(self, *, is_raw: bool) -> None:
-        """Raise DamagedError if zsnapdb's `zfs send` never creates such a stream. `is_raw`: sent with -w."""
+        """Raise DamagedError if zsnapdb's `zfs send` never creates such a stream.
+
+        `is_raw`: whether the stream was sent with -w.
+        """
         if is_raw and (not self.features >> _RAW & 1 or not 0 < self.payload_size <= MOST_KEY_BYTES):
             raise DamagedError(
                 f"the stream has the features {self.features:#x} and {self.payload_size} bytes of keys: it is not the"
@@ -87,8 +93,8 @@ class BeginRecord:
 class ExpectedStream:
     """The required content of a stream's BEGIN record. `from_guid` is 0 for a full stream.
 
-    `name` is the full name of the snapshot. `features` is None if the stream was not sent yet. `is_raw`: the blocks are
-    encrypted as in the pool.
+    `name` is the full name of the snapshot. `features` is None if the stream was not sent yet. `is_raw`: whether the
+    stream's blocks are encrypted as in the pool.
     """
 
     name: str
@@ -99,7 +105,7 @@ class ExpectedStream:
     is_raw: bool = False
 
     def check(self, begin: BeginRecord) -> None:
-        """Raise DamagedError unless GUIDs, snapshot name, type and features are as expected."""
+        """Raise DamagedError unless the GUIDs, the snapshot name, the type and the features are as expected."""
         if (begin.to_guid, begin.from_guid) != (self.to_guid, self.from_guid):
             raise DamagedError(
                 f"the stream leads from GUID {begin.from_guid} to {begin.to_guid}, expected from {self.from_guid} to"
@@ -173,7 +179,7 @@ def _order(first: bytes) -> str | None:
 
 
 def parse_begin(first: bytes | memoryview) -> BeginRecord:
-    """Return the BEGIN record at the start of a stream. DamagedError if there is none."""
+    """Return the BEGIN record at the start of a stream. Raises DamagedError if the stream does not start with one."""
     head = bytes(first[:RECORD_BYTES])
     order = _order(head) if len(head) == RECORD_BYTES else None
     if order is None or struct.unpack_from(order + "I", head, 0)[0] != BEGIN:
@@ -199,7 +205,10 @@ def parse_begin(first: bytes | memoryview) -> BeginRecord:
 
 
 def payload_size(head: bytes, order: str) -> int:
-    """Return the payload size in bytes of a record other than BEGIN, from its 312-byte header. `order`: "<" or ">"."""
+    """Return the payload size in bytes of a record other than BEGIN, from its 312-byte header.
+
+    `order` is the byte order, "<" or ">".
+    """
     kind = struct.unpack_from(order + "I", head, 0)[0]
     if kind == OBJECT:
         bonus, _, raw_bonus = struct.unpack_from(order + "III", head, 28)
@@ -226,7 +235,7 @@ class Walker:
     """
 
     def __init__(self, expected: ExpectedStream | None = None, senders: Senders = Senders.OURS) -> None:
-        """`expected`: the required content of the BEGIN record (None: any)."""
+        """`expected`: the required content of the BEGIN record (None: any content)."""
         self._expected, self._senders = expected, senders
         self._is_raw = expected is not None and expected.is_raw
         self._accepts = _OUR_RECORDS | {OBJECT_RANGE} if self._is_raw else _OUR_RECORDS
@@ -271,7 +280,7 @@ class Walker:
     def _walk(self, data: memoryview, at: int, size: int) -> int:
         """Check all complete headers from `at` on. Return the offset of the next header.
 
-        Nearly all records are WRITE records, so this function handles these for speed.
+        Nearly all records are WRITE records, so this function checks them itself, which is faster.
         """
         unpack, guid, records = self._write.unpack_from, self.begin.to_guid if self.begin else 0, 0
         last = size - RECORD_BYTES
@@ -335,8 +344,8 @@ class Walker:
     def _check_end(self, head: bytes) -> None:
         """Raise DamagedError unless the two checksums of the END record match.
 
-        The first checksum covers all bytes before the record, the second also the record itself. So the second checksum
-        must follow from the first.
+        The first checksum covers all bytes before the record, and the second also covers the record itself. So the
+        second checksum can be computed from the first.
         """
         own = head[CHECKSUM_AT:]
         if not any(own):
@@ -360,7 +369,7 @@ class Walker:
         return int(struct.unpack_from(self._order + "Q", head, at)[0])
 
     def finish(self) -> BeginRecord:
-        """Return the stream's BEGIN record. DamagedError unless the stream ended with its END record."""
+        """Return the stream's BEGIN record. Raises DamagedError unless the stream ended with its END record."""
         if self.begin is None:
             parse_begin(bytes(self._partial))
         if self.begin is None or not self._ended or self._skip:

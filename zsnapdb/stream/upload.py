@@ -1,8 +1,8 @@
 """Upload of a stream up to its END record. Chunks are compressed, hashed and stored in parallel during the read.
 
-Memory: `concurrency + 1` slices, each plain or in its stored form. A worker that compresses a slice needs both forms.
-If one connection of the store is slow, more slices are in flight, within the memory limit of `InFlight`. Memory does
-not depend on the length of the stream.
+Memory: `concurrency + 1` slices, each plain or in its stored form. While a worker compresses a slice, both forms are in
+memory. If one connection to the store is slow, more slices are in flight, within the memory limit of `InFlight`. The
+memory in use does not depend on the length of the stream.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from zsnapdb.stream.crypto import NONCE_BYTES, ChunkCipher
 from zsnapdb.stream.send_stream_checks import BeginRecord, ExpectedStream, Walker
 
 _AHEAD_BYTES = 512
-"""Number of bytes that are read beyond the end of a slice; less than the smallest chunk."""
+"""Number of bytes that are read beyond the end of a slice. It is less than the size of the smallest chunk."""
 
 _MOST_IN_FLIGHT = 128 << 20
 """Limit, in plain bytes, of the slices in flight when the network is the bottleneck.
 
-The stored forms need additional memory of their actual size. Each worker has at most one stored form.
+The slices' stored forms need additional memory. Each worker has at most one stored form.
 """
 
 _READ_BYTES = 256 << 10
-"""Number of bytes per read; less than the CPU cache."""
+"""Number of bytes per read. It is less than the size of the CPU cache."""
 
 
 @dataclass(frozen=True)
 class UploadSettings:
     """Maximum chunk size in bytes, codec, level, and number of parallel workers.
 
-    `adaptive`: the level may change; `level` is the first level. `widens`: more workers may start if the network is
-    slow. `first_chunk`: the size of the first chunks in bytes; later chunks grow to `chunk_size` (None: all have that
-    size).
+    `adaptive`: whether the level may change; `level` is then only the first level. `widens`: whether more workers may
+    start if the network is slow. `first_chunk`: the size of the first chunks in bytes; later chunks grow to
+    `chunk_size` (None: all have that size).
     """
 
     chunk_size: int
@@ -106,9 +106,9 @@ class _Slice:
 def _slices(pipe: BinaryIO, take: Callable[[int], memoryview], size_of: Callable[[int], int]) -> Iterator[_Slice]:
     """Yield the stream, slice by slice, in slots. `size_of` returns the size of a slice by its number (from 1).
 
-    To recognize the last slice, only a few bytes are read ahead, because a complete slice would need another slot. A
-    slice is hashed in small parts while it is read, because each part is then still in the CPU cache. This takes a
-    third less time than hashing the slice later from memory.
+    To recognize the last slice, only a few bytes are read ahead. A complete slice would need another slot. A slice is
+    hashed in small parts while it is read, because each part is then still in the CPU cache. This takes a third less
+    time than hashing the slice later from memory.
     """
     ahead = pipe.read(_AHEAD_BYTES)
     for index in itertools.count(1):
@@ -190,7 +190,7 @@ class _Work:
         return self._memory.plain.take(room_for(size))
 
     def do(self, index: int, part: _Slice) -> Chunk:
-        """Seal and store one slice, unless an earlier run stored it. Afterwards its slot is free."""
+        """Seal and store one slice, unless an earlier run stored it. Then release the slice's slot."""
         with self.in_flight.working:
             if self.failed.is_set():
                 # Another slice failed while this one waited, so store nothing more.
@@ -252,10 +252,10 @@ def upload(
 
     - `on_bytes` is called with the number of plain bytes read so far.
     - `known`: the chunks of the same stream that an earlier run stored. Equal slices are not stored again.
-    - `on_stored` is called with each newly stored chunk, by several threads at once, in any order. The upload fails if
-      `on_stored` raises an error.
+    - `on_stored` is called with each newly stored chunk, by several threads concurrently and in any order. The upload
+      fails if `on_stored` raises an error.
     - `expected`: the required content of the BEGIN record.
-    - `memory`: memory that several streams reuse, one after the other.
+    - `memory`: memory that several streams use one after the other.
 
     Raises DamagedError unless the stream has complete records, from BEGIN to END, of the types that zsnapdb sends; a
     restore accepts no other stream. Raises the errors of the store. The caller must check that `zfs send` ended with
@@ -286,8 +286,8 @@ def upload(
 def _results(futures: list[Future[Chunk]]) -> list[Chunk]:
     """Return the chunks when all are stored.
 
-    Raise the error of the first failed chunk, without waiting for other chunks. Chunks that were cancelled after this
-    error raise no error of their own.
+    If a chunk fails, raise its error without waiting for other chunks. The chunks that are then cancelled raise no
+    error.
     """
     for future in as_completed(futures):
         if not isinstance(future.exception(), CancelledError):

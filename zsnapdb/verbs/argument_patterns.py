@@ -1,4 +1,4 @@
-"""Roles of tokens, and patterns of the arguments that people without root may give."""
+"""Roles of tokens, and patterns of the arguments that users without root rights may give."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class Role(StrEnum):
 ALL = frozenset(Role)
 SEES_ALL = frozenset({Role.OPERATOR, Role.AUDITOR})
 CHANGES = frozenset({Role.DEVELOPER, Role.OPERATOR})
-"""Roles that may change clones. They may also read a clone's data, such as a log or a difference, because they may get
-its login.
+"""Roles that may change clones. These roles may also read a clone's data, such as a log or a difference, because they
+may get the clone's login.
 """
 
 

@@ -1,10 +1,11 @@
-"""Parser of requests about clones from people without root.
+"""Parser of requests about clones from users without root rights.
 
 `COMMANDS` and `SERVED` in `requests.py` define the requests.
 
 `zsnapdb-clone`, which sudo runs as root, and the helper of `zsnapdb serve` use this parser. All input is treated as
 hostile. Only declared arguments are accepted, no argument can be shortened, and each value must match a pattern. No
-option accepts a file, a program, an address or an owner. The calling code sets the user; the input cannot.
+option accepts a file, a program, an address or an owner. The calling code sets the user, and no input can change the
+user.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ class DelegatedRequest:
 
     @property
     def source(self) -> str:
-        """The snapshot set for the new clone; "" if none is given."""
+        """The snapshot set for the new clone; "" if no snapshot set is given."""
         return next((word.removeprefix("--from=") for word in self.words if word.startswith("--from=")), "")
 
     @property
     def guid(self) -> str | None:
-        """The GUID of the only clone that the command may use; None if none is given."""
+        """The GUID of the only clone that the command may use; None if no GUID is given."""
         return next((word.removeprefix("--guid=") for word in self.words if word.startswith("--guid=")), None)
 
     @property

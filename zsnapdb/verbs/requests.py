@@ -23,7 +23,7 @@ from zsnapdb.verbs.argument_patterns import ALL, CHANGES, SEES_ALL, Role
 class VerbRoute:
     """API route of a verb. `answers` is the type of the answer: a document kind of the command line, or a model.
 
-    Parameters are in the query of GET and DELETE, otherwise in the body. `can_be_empty`: the body may be missing.
+    GET and DELETE have parameters in the query, other methods in the body. `can_be_empty`: the body may be missing.
     """
 
     name: str
@@ -75,10 +75,10 @@ class _Strict(BaseModel):
 
 
 class NewClone(_Strict):
-    """Request for a new clone. The clone's data is the newest set, a point (`at`), or a set or commit (`from`).
+    """Request for a new clone of the newest snapshot set, a point (`at`), or a snapshot set or commit (`from`).
 
-    `mask` asks for masking even if the site does not require it. With `heartbeat`, the clone is destroyed if no
-    heartbeat arrives within this time.
+    `mask` requests masking even if the configuration does not require it. With `heartbeat`, the clone is destroyed if
+    no heartbeat arrives within this time.
     """
 
     instance: patterns.InstanceWord
@@ -98,7 +98,7 @@ class NewClone(_Strict):
 
 
 class NewProtection(_Strict):
-    """Length of the protection of a clone from `zsnapdb reap`, from now."""
+    """How long a clone is protected from `zsnapdb reap`, from now on."""
 
     time: Annotated[patterns.Duration, Field(alias="for")]
 
@@ -163,7 +163,7 @@ _FLAG = None
 
 @dataclass(frozen=True)
 class DelegatedCommand:
-    """A command for people without root: its zsnapdb command, ordered arguments, options, and patterns of values.
+    """A command for users without root rights: its zsnapdb command, ordered arguments, options, and patterns of values.
 
     An argument in brackets is optional.
     """
@@ -217,7 +217,7 @@ COMMANDS: Mapping[str, DelegatedCommand] = {
 }
 
 FORMER_NAMES: Mapping[str, str] = {"beat": "heartbeat", "hold": "keep"}
-"""Former names of commands, which still work but are not shown."""
+"""Former names of commands. These names still work, but the help does not show them."""
 
 SERVED: Mapping[str, DelegatedCommand] = {
     **COMMANDS,
@@ -265,9 +265,9 @@ VERBS: list[type[RoleVerb]] = []
 class RoleVerb(_Strict):
     """A request that needs a token. The token's role decides whether the request is allowed.
 
-    - `is_slow`: the answer may be that an operation has started.
+    - `is_slow`: whether the answer may only report that an operation has started.
     - `command` is the verb's command in `SERVED`. `fixed` has options that callers cannot choose.
-    - `for_owner`: only the owner of a clone may send the request, whatever the role.
+    - `for_owner`: whether only the owner of a clone may send the request, independent of the role.
     """
 
     users: ClassVar[frozenset[Role]]
@@ -303,7 +303,7 @@ class AboutClone(RoleVerb):
 class CloneAction(AboutClone):
     """A command on an existing clone, which may take long.
 
-    A second request with the same key and content gets the answer of the first.
+    A second request with the same idempotency key and content gets the answer of the first request.
     """
 
     users = CHANGES
@@ -331,11 +331,11 @@ class AboutNothing(RoleVerb):
 
 
 class CloneQuery(AboutClone):
-    """A read of a clone by a command."""
+    """A request for which a command reads a clone."""
 
 
 class ProtectionRead(AboutNothing):
-    """A read about the protection of instances."""
+    """A request that reads about the protection of instances."""
 
 
 class GetSubjectVerb(AboutNothing):
@@ -353,7 +353,7 @@ class ListInstancesVerb(AboutNothing):
 
 
 class InstancePointsVerb(ProtectionRead):
-    """Show the states of an instance that can be cloned: times for `at`, sets for `from`."""
+    """Show the states of an instance that can be cloned: times for `at`, and snapshot sets for `from`."""
 
     kind: Literal[VerbKind.INSTANCE_POINTS] = VerbKind.INSTANCE_POINTS
     users, route = ALL, VerbRoute("points", "GET", "/instances/{name}/points", api.PointsDocument)
@@ -368,7 +368,7 @@ class ListClonesVerb(AboutNothing):
 
 
 class CreateCloneVerb(RoleVerb):
-    """Create a clone. The answer contains its login. If this takes longer, the answer is 202 with an operation."""
+    """Create a clone. The answer contains the login. If this takes too long, the answer is 202 with an operation."""
 
     kind: Literal[VerbKind.CLONE_CREATE] = VerbKind.CLONE_CREATE
     users, route = CHANGES, VerbRoute("create", "POST", "/clones", "clone", 201)
@@ -400,14 +400,14 @@ class ResetCloneVerb(CloneAction):
 
 
 class StartCloneVerb(CloneAction):
-    """Start the server of a clone. A running server is not touched."""
+    """Start the server of a clone. If the server is already running, do nothing."""
 
     kind: Literal[VerbKind.CLONE_START] = VerbKind.CLONE_START
     command, route = "start", VerbRoute("start", "POST", f"{_CLONE}/start", "clone-changed")
 
 
 class StopCloneVerb(CloneAction):
-    """Stop the server of a clone. The data and the lease stay."""
+    """Stop the server of a clone. The clone keeps its data and its lease."""
 
     kind: Literal[VerbKind.CLONE_STOP] = VerbKind.CLONE_STOP
     command, route = "stop", VerbRoute("stop", "POST", f"{_CLONE}/stop", "clone-changed")
@@ -470,7 +470,7 @@ class CreateBranchVerb(CloneAction):
 
 
 class DeleteBranchVerb(CloneAction):
-    """Delete a branch of a clone. Its commits stay as long as the clone."""
+    """Delete a branch of a clone. The branch's commits are kept as long as the clone exists."""
 
     kind: Literal[VerbKind.BRANCH_DELETE] = VerbKind.BRANCH_DELETE
     command, route = "branch.delete", VerbRoute("delete_branch", "DELETE", f"{_CLONE}/branches", "clone-branches")
@@ -509,7 +509,7 @@ class DiffBranchesVerb(CloneAction):
 
 
 class CloneLogsVerb(CloneQuery):
-    """Show the last lines of the error log of a clone's server, at most 64 KiB. Their text is untrusted."""
+    """Show the last lines of the error log of a clone's server, at most 64 KiB. The text is untrusted."""
 
     kind: Literal[VerbKind.CLONE_LOGS] = VerbKind.CLONE_LOGS
     users, command, route = CHANGES, "logs", VerbRoute("logs", "GET", f"{_CLONE}/logs", api.LogsDocument)
@@ -517,20 +517,20 @@ class CloneLogsVerb(CloneQuery):
 
 
 class LoginOfClone(CloneQuery):
-    """The login of a clone. It is not recorded: another request for a new password creates another password."""
+    """The login of a clone. It is not recorded, so each request for a new password creates another password."""
 
     users, command, for_owner = CHANGES, "login", True
 
 
 class GetLoginVerb(LoginOfClone):
-    """Show the login of a clone of yours."""
+    """Show the login of one of your clones."""
 
     kind: Literal[VerbKind.CLONE_LOGIN] = VerbKind.CLONE_LOGIN
     route = VerbRoute("login", "GET", f"{_CLONE}/login", api.ShownLogin)
 
 
 class NewLoginVerb(LoginOfClone):
-    """Give a clone of yours a new password, and show the login. Sessions with the former password end."""
+    """Give one of your clones a new password, and show the login. Sessions with the former password end."""
 
     kind: Literal[VerbKind.CLONE_NEW_LOGIN] = VerbKind.CLONE_NEW_LOGIN
     route = VerbRoute("new_login", "POST", f"{_CLONE}/login", api.ShownLogin)
@@ -545,14 +545,14 @@ class BeatCloneVerb(AboutClone):
 
 
 class GetOperationVerb(AboutOperation):
-    """Show the result of an operation: 202 while it is running, then the answer of the original request."""
+    """Show an operation's result. The answer is 202 while it is running, and later the original request's answer."""
 
     kind: Literal[VerbKind.OPERATION_GET] = VerbKind.OPERATION_GET
     is_slow, route = True, VerbRoute("operation", "GET", _OPERATION)
 
 
 class CancelOperationVerb(AboutOperation):
-    """Cancel a running operation and undo its changes. The answer is 202 if this takes longer, 409 if it had ended."""
+    """Cancel a running operation and undo its changes. The answer is 202 if this is slow, 409 if it had ended."""
 
     kind: Literal[VerbKind.OPERATION_CANCEL] = VerbKind.OPERATION_CANCEL
     is_slow, route = True, VerbRoute("cancel", "DELETE", _OPERATION, api.CancelledOperation)
@@ -581,7 +581,7 @@ class ListDrillsVerb(ProtectionRead):
 
 
 class ListEvidenceVerb(ProtectionRead):
-    """List records of the evidence log of an instance by number, after record `after`."""
+    """List the records of an instance's evidence log that follow the record with the number `after`."""
 
     kind: Literal[VerbKind.EVIDENCE_LIST] = VerbKind.EVIDENCE_LIST
     users, route = SEES_ALL, VerbRoute("evidence", "GET", "/evidence", api.EvidenceDocument)

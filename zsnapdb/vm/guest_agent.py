@@ -1,4 +1,4 @@
-"""Requests to the agent of a guest: to thaw its file systems verifiably, and to run programs to their end."""
+"""Requests to a guest's agent, which thaws the guest's file systems and runs programs. The results are checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Agent(Protocol):
     """The interface through which requests are sent to the agent in a guest."""
 
     def ask_agent(self, uuid: str, command: str, seconds: float) -> str:
-        """Return the agent's answer. CommandError if there is none."""
+        """Return the agent's answer. Raises CommandError if the agent does not answer."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Thawed:
     """A thawed guest: the number of file systems that its agent thawed, and the problem that occurred ("": none).
 
     The number does not include file systems that another program had thawed before. The agent's status does not show
-    such a thaw, because it is the last request to the agent, not the state in the kernel (qga/commands-linux.c,
-    qmp_guest_fsfreeze_do_thaw).
+    such a thaw, because it reflects the last request to the agent and not the state in the kernel
+    (qga/commands-linux.c, qmp_guest_fsfreeze_do_thaw).
     """
 
     count: int
@@ -44,7 +44,7 @@ def thaw(hypervisor: Agent, uuid: str, patience: float, sleep: Callable[[float],
     """Thaw the guest's file systems until the agent reports them as thawed.
 
     An agent that is still running an earlier freeze answers late. So the function repeats the request for up to
-    `patience` seconds. CommandTimeout if the agent has not reported the thaw by then.
+    `patience` seconds. Raises CommandTimeout if the agent has not reported the thaw by then.
     """
     deadline, problem = time.monotonic() + patience, ""
     while True:
@@ -78,8 +78,9 @@ def run_program(
 ) -> GuestProgramEnd:
     """Run the program with the text as its stdin, and return how it ended.
 
-    Raises CommandError if the agent refuses, as many agents are configured to do. CommandTimeout if the program has not
-    ended at `deadline` (of the monotonic clock); the program then continues. DamagedError for an unexpected answer.
+    Raises CommandError if the agent refuses, as many agents are configured to do. Raises CommandTimeout if the program
+    has not ended at `deadline` (of the monotonic clock); the program then continues. Raises DamagedError if the agent's
+    answer has an unknown format.
     """
     try:
         number = guest_agent_messages.started(

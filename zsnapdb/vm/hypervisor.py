@@ -25,7 +25,7 @@ ISOLATED_NETWORK = "zsnapdb-isolated"
 _POLL_SECONDS = 0.2
 _ADDRESS_SECONDS = 2.0
 _BUSY_SECONDS = 120.0
-"""Seconds for which another libvirt job may lock a domain. After that, zsnapdb reports an error."""
+"""Seconds for which another libvirt job may lock a domain before zsnapdb reports an error."""
 _ISOLATED_XML = (
     f"<network><name>{ISOLATED_NETWORK}</name><bridge name='zsnapdb0' stp='off' delay='0'/><mac "
     "address='52:54:00:00:00:01'/></network>"
@@ -63,7 +63,7 @@ class Hypervisor:
         self._uri = uri
 
     def domains(self) -> list[KnownDomain]:
-        """Return all domains, running or not. Domains that are removed meanwhile are left out."""
+        """Return all domains, running or not. Domains that are removed during the query are omitted."""
         known = []
         for handle in self._call("listing the domains", self._connection.listAllDomains):
             with contextlib.suppress(self._library.libvirtError):
@@ -87,23 +87,23 @@ class Hypervisor:
         return parse(self._call(f"reading the domain {uuid}", lambda: handle.XMLDesc(0)))
 
     def find(self, uuid: str) -> KnownDomain | None:
-        """Return the domain with the UUID; None if there is none."""
+        """Return the domain with the UUID; None if no domain has it."""
         handle = self._handle(uuid)
         return None if handle is None else self._call(f"reading the domain {uuid}", lambda: self._known(handle))
 
     def named(self, name: str) -> KnownDomain:
-        """Return the domain with this name. PreflightError if there is none."""
+        """Return the domain with this name. Raises PreflightError if no domain has it."""
         for known in self.domains():
             if known.domain.name == name:
                 return known
         raise PreflightError(f"libvirt at {self._uri} has no domain {name}", hint="see `virsh list --all`")
 
     def define(self, xml: str) -> None:
-        """Define the domain. libvirt first validates the XML against its schema, so that it ignores no part."""
+        """Define the domain. libvirt validates the XML against its schema first, so that it ignores no part."""
         self._call("defining a domain", lambda: self._connection.defineXMLFlags(xml, self._define_flags()))
 
     def _define_flags(self) -> int:
-        # libvirt's test driver refuses the flag.
+        # libvirt's test driver refuses this flag.
         return 0 if self._uri.startswith("test:") else int(self._library.VIR_DOMAIN_DEFINE_VALIDATE)
 
     def start(self, uuid: str) -> None:
@@ -138,12 +138,12 @@ class Hypervisor:
                 raise
 
     def _when_free(self, doing: str, handle: Any, act: Callable[[], object]) -> None:
-        """Call `act`. Repeat it while another job holds the domain.
+        """Call `act`, and repeat the call while another libvirt job locks the domain.
 
-        A restarted libvirt needs much time to find its QEMU processes. libvirt itself waits 30 s for the domain's lock
-        (VIR_ERR_OPERATION_TIMEOUT). If the domain is still starting after that, the error is raised at once. Such a
-        domain stays locked if libvirt was killed between writing the domain's status and creating the QEMU process
-        (libvirt 11.3, observed in the lab).
+        After a restart, libvirt needs much time to find its QEMU processes. libvirt itself waits 30 s for the domain's
+        lock (VIR_ERR_OPERATION_TIMEOUT). If the domain is still starting after that time, the error is raised
+        immediately. Such a domain stays locked if libvirt was killed between writing the domain's status and creating
+        the QEMU process (libvirt 11.3, observed in the lab).
         """
         deadline = time.monotonic() + _BUSY_SECONDS
         while True:
@@ -185,7 +185,7 @@ class Hypervisor:
             self._when_free(f"removing the domain {uuid}", handle, lambda: handle.undefineFlags(flags))
 
     def agent_answers(self, uuid: str) -> bool:
-        """Whether the agent inside the guest answers now."""
+        """Whether the agent inside the guest currently answers."""
         try:
             guest = importlib.import_module("libvirt_qemu")
             return bool(guest.qemuAgentCommand(self._required(uuid), '{"execute": "guest-ping"}', 2, 0))
@@ -195,8 +195,9 @@ class Hypervisor:
     def ask_agent(self, uuid: str, command: str, seconds: float) -> str:
         """Return the answer of the agent inside the guest to a command in JSON.
 
-        virDomainFSFreeze has no time limit, so zsnapdb sends the agent's own commands. Raises CommandError if there is
-        no agent, or if the agent refuses; CommandTimeout if the agent does not answer within `seconds` (at least one).
+        virDomainFSFreeze has no time limit, so zsnapdb sends the agent's own commands. Raises CommandError if the guest
+        has no agent or the agent refuses the command, and CommandTimeout if the agent does not answer within `seconds`
+        (at least one).
         """
         doing = f"asking the guest agent of the domain {uuid}"
         try:
@@ -233,7 +234,7 @@ class Hypervisor:
 
         The network only connects clones with each other.
 
-        PreflightError if another network has this name.
+        Raises PreflightError if a different network has this name.
         """
         known = {n.name(): n for n in self._call("listing networks", self._connection.listAllNetworks)}
         network = known.get(ISOLATED_NETWORK)

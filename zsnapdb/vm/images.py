@@ -16,7 +16,7 @@ _FORMATS = ("raw", "qcow2")
 
 @dataclass(frozen=True)
 class DiskImage:
-    """An image: its format, and the size in bytes of the disk in it."""
+    """A disk image: its format, and the size in bytes of the disk that it contains."""
 
     path: Path
     format: str
@@ -26,8 +26,8 @@ class DiskImage:
 def describe(path: Path) -> DiskImage:
     """Return the description of the image.
 
-    Raises PreflightError if the file is not an image, or if it refers to other files as its parts. By such a reference,
-    the author of the image could get any file on this host copied into a machine's disk.
+    Raises PreflightError if the file is not an image, or if it refers to other files as its parts. With such a
+    reference, the author of the image could have any file on this host copied to a machine's disk.
     """
     text = _run(["qemu-img", "info", "--output=json", "--", str(path)], timeout=60.0)
     try:
@@ -50,7 +50,8 @@ def describe(path: Path) -> DiskImage:
 
 def write(image: DiskImage, device: Path) -> None:
     """Copy the disk in the image to the block device, which must be empty and equally large."""
-    # -n: the target exists. Without -S 0, qemu-img leaves out zeros: a new zvol already reads as zeros.
+    # -n: the target already exists. Without -S 0, qemu-img omits zeros, which is correct because a new zvol reads as
+    # zeros.
     argv = [
         "qemu-img",
         "convert",

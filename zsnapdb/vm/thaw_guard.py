@@ -1,11 +1,12 @@
-"""A separate process that thaws a guest if the process that froze it dies or is late.
+"""The thaw guard, a process that thaws a guest if the process that froze the guest dies or takes too long.
 
 The guard is connected to libvirt before anything is frozen. It reads lines from its parent: `freezing` before the
-freeze, `thawed` after the thaw. End of file means that the parent died, because the kernel closes the pipe even after
-kill -9. The guard has its own session and ignores signals from a terminal.
+freeze, `thawed` after the thaw. End of file means that the parent has ended, because the kernel closes the pipe even
+after kill -9. The guard has its own session and ignores signals from a terminal.
 
-A domain has one guard at a time. The guard inherits the lock of its run and keeps it until the guard ends. Otherwise
-the guard of a killed run, which still watches for a late freeze, could thaw the file systems that the next run froze.
+A domain has one guard at a time. The guard inherits its run's lock on the domain, and keeps it until the guard ends.
+Otherwise the guard of a killed run, which still watches for a late freeze, could thaw the file systems that the next
+run froze.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class ThawGuard:
     def freezing(self) -> None:
         """Report that the freeze begins.
 
-        Raises CommandError if the guard has ended; then the caller must not freeze.
+        Raises CommandError if the guard has ended. After this error, the caller must not freeze the guest.
         """
         try:
             self._say(_FREEZING)
@@ -67,7 +68,7 @@ def guarding(uri: str, uuid: str, deadline: float, turn: int) -> Iterator[ThawGu
     """Yield a guard that is connected to libvirt. It thaws the guest `deadline` seconds after `freezing`.
 
     `turn` is the descriptor of the lock that only one run and its guard hold. The guard keeps the lock until it ends.
-    If nobody reports to the guard that the guest is thawed, the guard continues alone after the block. Raises
+    If the caller does not report that the guest is thawed, the guard continues alone after the block. Raises
     CommandError if the guard cannot start.
     """
     argv = [sys.executable, "-P", "-m", "zsnapdb.vm.thaw_guard", uri, uuid, repr(deadline)]
@@ -102,7 +103,7 @@ def guarding(uri: str, uuid: str, deadline: float, turn: int) -> Iterator[ThawGu
 def guard(hypervisor: Agent, uuid: str, deadline: float, lines: IO[bytes]) -> bool:
     """Read the parent's lines, and thaw the guest unless the parent reports in time that the guest is thawed.
 
-    Return whether the guard had to thaw the guest. CommandTimeout if the guest could not be thawed.
+    Return whether the guard had to thaw the guest. Raises CommandTimeout if the guest could not be thawed.
     """
     if lines.readline() != _FREEZING:
         return False
@@ -110,7 +111,7 @@ def guard(hypervisor: Agent, uuid: str, deadline: float, lines: IO[bytes]) -> bo
     if ready and lines.readline() == _THAWED:
         return False
     thaw(hypervisor, uuid, _PATIENCE)
-    # A living parent checks this itself.
+    # If the parent is alive, it checks the thaw itself.
     until = time.monotonic() + (_WATCHED_SECONDS if ready else 0.0)
     while time.monotonic() < until:
         time.sleep(0.5)

@@ -1,1 +1,1 @@
-"""All calls of `zfs`: with argument lists, exact output (-H -p), and one table that classifies errors."""
+"""All calls of `zfs`. They use argument lists and exact output (-H -p), and one table classifies their errors."""

@@ -15,7 +15,7 @@ from zsnapdb.zfs.mounts import users_of
 
 ZFS = "zfs"
 _NAMESPACE_PATIENCE = 2.0
-"""Maximum seconds until an unmount takes effect in another mount namespace."""
+"""Maximum number of seconds until an unmount takes effect in other mount namespaces."""
 
 
 _SOURCE = re.compile(r"local|default|received|temporary|none|-|inherited from [^\t\n]+")
@@ -25,7 +25,7 @@ _NUMBER = re.compile(r"[0-9]{1,20}")
 
 
 class PoolFullError(PreflightError):
-    """The pool has no space left. An exceeded quota raises another error."""
+    """The pool has no space left. If a quota is exceeded, a different error is raised."""
 
 
 class NotMountedByZfsError(CommandError):
@@ -72,7 +72,8 @@ _TABLE = (
     _KnownMessage("out of space", PoolFullError, "free space in the pool: `zfs list -o space`"),
     _KnownMessage("/dev/zfs", PreflightError, "load the ZFS module: `modprobe zfs`"),
     _KnownMessage("The ZFS modules", PreflightError, "load the ZFS module: `modprobe zfs`"),
-    # Seen with 2.3.9. The first message: the stream resumes at another record. The third: it is of another snapshot.
+    # Observed with OpenZFS 2.3.9. First message: the stream resumes at another record. Third message: the stream is of
+    # another snapshot.
     _KnownMessage("kernel modules must be upgraded", StreamRefusedError, _STATE_HINT),
     _KnownMessage("invalid backup stream", StreamRefusedError, _STATE_HINT),
     _KnownMessage("checksum mismatch", StreamRefusedError, _STATE_HINT),
@@ -81,7 +82,7 @@ _TABLE = (
 
 def failure(argv: Sequence[str], status: int, stderr: str) -> ZsnapdbError:
     """Return the error for a failed command, classified by its messages on stderr."""
-    # The rest of stderr explains how `zfs send` could resume. That does not apply to a stored stream.
+    # The rest of stderr explains how `zfs send` could resume. This advice does not apply to a stored stream.
     told = stderr.partition("Partially received snapshot is saved.")[0]
     output = " ".join(told.split()) or "(it wrote nothing)"
     message = f"`{' '.join(argv)}` ended with exit status {status}: {output[:2000]}"
@@ -106,14 +107,15 @@ def run(
     errors: str = "replace",
     most_bytes: int = program_start.MOST_BYTES,
 ) -> str:
-    """Run one command to its end and return its stdout. Raise the error of `failure` if it fails.
+    """Run one command to its end and return its stdout. If the command fails, raise the error from `failure`.
 
-    `errors` is for bytes that are not UTF-8. With `replace`, a user property with such bytes differs from every value
-    that zsnapdb writes. With `surrogateescape` the bytes are preserved, so that the caller can pass them on.
+    `errors` decides how bytes that are not UTF-8 are decoded. With `replace`, a user property with such bytes differs
+    from every value that zsnapdb writes. With `surrogateescape`, the bytes are preserved, so that the caller can use
+    them as arguments.
 
-    PreflightError if the command is not installed, CommandTimeout if it does not end within `timeout` seconds. The
-    command has its own process group. So Ctrl-C reaches only this process, which then decides whether to interrupt the
-    command.
+    Raises PreflightError if the command is not installed, and CommandTimeout if it does not end within `timeout`
+    seconds. The command has its own process group. So Ctrl-C reaches only this process, which then decides whether to
+    interrupt the command.
     """
     try:
         done = program_start.run(argv, timeout=timeout, own_group=True, most_bytes=most_bytes)
@@ -138,8 +140,8 @@ def run_when_free(argv: Sequence[str], *, patience: float = 20.0, dataset: str |
 
     After a killed `zfs send` or server, the dataset stays busy for a moment. If it stays busy for `patience` seconds,
     raises CommandError with the processes that use it. The wait is short if the dataset is mounted in another mount
-    namespace, because that mount lasts as long as the processes in the namespace. `dataset`: the dataset, if the
-    command's arguments do not contain it.
+    namespace, because that mount lasts as long as the processes in the namespace. `dataset`: the name of the dataset,
+    needed only if the command's arguments do not contain the name.
     """
     names = _datasets_of(argv) if dataset is None else frozenset((dataset,))
     began = time.monotonic()
@@ -180,8 +182,8 @@ def rows(argv: Sequence[str], *, timeout: float = 60.0) -> list[list[str]]:
 def table(argv: Sequence[str], columns: int) -> list[list[str]]:
     """Run a command with -H output and return its lines, split at tabs.
 
-    CommandError if a line does not have `columns` columns. No column may be a user property, because its text can
-    contain tabs.
+    Raises CommandError if a line does not have `columns` columns. No column may be a user property, because user
+    properties can contain tabs.
     """
     listed = rows(argv)
     for row in listed:
@@ -191,7 +193,7 @@ def table(argv: Sequence[str], columns: int) -> list[list[str]]:
 
 
 def number_in(text: str, argv: Sequence[str]) -> int:
-    """Return the whole number that the command printed. CommandError if the text is not a number."""
+    """Return the whole number that the command printed. Raises CommandError if the text is not a number."""
     if not _NUMBER.fullmatch(text):
         raise unexpected(argv, text)
     return int(text)
@@ -219,7 +221,7 @@ def parse_property_rows(output: str, columns: int) -> list[list[str]]:
     """Return the rows of `zfs get -H -o …,value,source`.
 
     `zfs` does not escape values. A user property that contains tabs or line feeds is still returned as one value. An
-    incomplete row at the end is dropped.
+    incomplete last row is ignored.
     """
     complete, pending = [], ""
     for line in output.split("\n"):

@@ -29,7 +29,7 @@ UNSET = "-"
 
 _NOT_MOUNTED = {"mountpoint": "none", "canmount": "off"}
 SAFE_MOUNT = {"setuid": "off", "devices": "off"}
-"""Options of a dataset with untrusted files: set-user-id programs and device files in it do not work.
+"""Options of a dataset with untrusted files. Set-user-id programs and device files in the dataset do not work.
 
 zfsprops(7): `setuid=off` is the mount option nosuid, `devices=off` is nodev.
 """
@@ -46,7 +46,7 @@ class Property:
     def is_local(self) -> bool:
         """Whether the property was set on this dataset itself (zfsprops(7)).
 
-        Only such a property describes the dataset itself.
+        Only a local property describes the dataset itself.
         """
         return self.source == "local"
 
@@ -54,7 +54,7 @@ class Property:
 def exists(dataset: str) -> bool:
     """Whether the dataset, snapshot or bookmark exists.
 
-    If libzfs_core is installed and the name is valid, the kernel is asked, and no program is started.
+    If libzfs_core is installed and the name is valid, this function asks the kernel directly and starts no program.
     """
     library = libzfs.load() if is_dataset_or_snapshot(dataset) else None
     known = None if library is None else library.exists(dataset)
@@ -68,7 +68,10 @@ def exists(dataset: str) -> bool:
 
 
 def properties(dataset: str, names: Sequence[str]) -> dict[str, Property]:
-    """Return the named properties of one dataset with exact values (-p). NotFound if it does not exist."""
+    """Return the named properties of one dataset with exact values (-p).
+
+    Raises NotFound if the dataset does not exist.
+    """
     listed = property_rows([ZFS, "get", "-H", "-p", "-o", "property,value,source", ",".join(names), dataset], 3)
     return {name: Property(value, source) for name, value, source in listed}
 
@@ -76,7 +79,7 @@ def properties(dataset: str, names: Sequence[str]) -> dict[str, Property]:
 def properties_of(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
     """Return the properties `keys` of the named datasets and snapshots, by name. One command reads them.
 
-    NotFound if one of them does not exist.
+    Raises NotFound if a dataset or snapshot does not exist.
     """
     listed = property_rows([ZFS, "get", "-H", "-p", "-o", "name,property,value,source", ",".join(keys), *names], 4)
     by_name: dict[str, dict[str, Property]] = {}
@@ -108,9 +111,11 @@ def sync(pool: str) -> None:
 
 
 def guids(names: Sequence[str]) -> dict[str, int]:
-    """Return the GUIDs of these datasets, which are in one pool. NotFound if one does not exist.
+    """Return the GUIDs of these datasets, which must be in one pool.
 
-    If the library can answer, no program is started.
+    Raises NotFound if a dataset does not exist.
+
+    If libzfs_core can answer, no program is started.
     """
     library = libzfs.load()
     facts = library.facts(names) if library is not None and names else None
@@ -155,7 +160,7 @@ def children(dataset: str, names: Sequence[str], depth: int | None = None) -> di
 
 
 def create(dataset: str, options: Mapping[str, str]) -> None:
-    """Create an unmounted filesystem with these properties. ExistsError if it exists.
+    """Create an unmounted filesystem with these properties. Raises ExistsError if the filesystem exists.
 
     Missing parents are created as in `ensure`.
     """
@@ -168,24 +173,26 @@ def create(dataset: str, options: Mapping[str, str]) -> None:
 def ensure(dataset: str) -> None:
     """Create a filesystem and its missing parents, all of them unmounted. An existing filesystem is not changed.
 
-    `zfs create -p` would mount the parents at their inherited mount points (zfs-create(8)). Such a mount point can be
-    anywhere, or in a read-only folder.
+    `zfs create -p` would mount the parents at their inherited mount points (zfs-create(8)). An inherited mount point
+    can be anywhere, even in a read-only folder.
     """
     if exists(dataset):
         return
     parent = dataset.rpartition("/")[0]
     if parent:
         ensure(parent)
-    # Another process may create it at the same moment.
+    # Another process may create the filesystem at the same moment.
     with contextlib.suppress(ExistsError):
         run([ZFS, "create", *set_options(_NOT_MOUNTED), dataset])
 
 
 def clone(snapshot: str, guid: int, dataset: str, options: Mapping[str, str]) -> None:
-    """Create `dataset` as a writable clone of the snapshot with this name and GUID. Mount it if its options allow that.
+    """Create `dataset` as a writable clone of the snapshot with this name and GUID.
 
-    ConsistencyError if another snapshot now has the name. Then the caller must destroy `dataset`, because it is a clone
-    of the wrong snapshot.
+    The clone is mounted if its properties allow this.
+
+    Raises ConsistencyError if another snapshot now has the name. In this case, the caller must destroy `dataset`,
+    because it is a clone of the wrong snapshot.
     """
     run([ZFS, "clone", *set_options(options), snapshot, dataset])
     if origin_guid(dataset) != guid:
@@ -196,9 +203,9 @@ def clone(snapshot: str, guid: int, dataset: str, options: Mapping[str, str]) ->
 
 
 def origin_guid(dataset: str) -> int | None:
-    """Return the GUID of the snapshot that the dataset was cloned from; None if it is not a clone.
+    """Return the GUID of the snapshot that the dataset was cloned from; None if the dataset is not a clone.
 
-    If the library can answer, no program is started.
+    If libzfs_core can answer, no program is started.
     """
     library = libzfs.load()
     known = library.origin_guid(dataset) if library is not None else None
@@ -217,12 +224,12 @@ def promote(dataset: str) -> None:
 
 
 def set_properties(dataset: str, values: Mapping[str, str]) -> None:
-    """Set properties on one dataset, in one command."""
+    """Set properties on one dataset with one command."""
     set_on_all([dataset], values)
 
 
 def set_on_all(names: Sequence[str], values: Mapping[str, str]) -> None:
-    """Set the same properties on each of the datasets, in one command."""
+    """Set the same properties on each of the datasets with one command."""
     if values and names:
         run([ZFS, "set", *[f"{key}={value}" for key, value in values.items()], *names])
 
@@ -230,7 +237,7 @@ def set_on_all(names: Sequence[str], values: Mapping[str, str]) -> None:
 def set_together(values: Mapping[str, Mapping[str, str]]) -> bool:
     """Set user properties on datasets of one pool in one transaction group: on all of them or on none.
 
-    Return whether the properties are set. This needs root, the library, and a module with zfs.sync.set_prop
+    Return whether the properties are set. This needs root, libzfs_core, and a ZFS module with zfs.sync.set_prop
     (zfs-program(8)).
     """
     library = libzfs.load()
@@ -244,7 +251,7 @@ def inherit(datasets: Sequence[str], names: Sequence[str]) -> None:
 
 
 def reset(dataset: str, name: str) -> None:
-    """Remove the local value of a property that is not inheritable. Its received value or default applies again.
+    """Remove the local value of a property that is not inheritable. The received value or the default then applies.
 
     `zfs inherit` without -S refuses such a property (zfs_do_inherit in cmd/zfs/zfs_main.c).
     """
@@ -254,7 +261,7 @@ def reset(dataset: str, name: str) -> None:
 def rename(dataset: str, new: str) -> None:
     """Rename a filesystem with all its children.
 
-    Mounted filesystems stay mounted. An inherited mount point changes as the new name requires.
+    Mounted filesystems stay mounted. If a mount point is inherited, it changes with the name.
     """
     run_when_free([ZFS, "rename", dataset, new])
 

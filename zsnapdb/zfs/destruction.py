@@ -18,12 +18,15 @@ from zsnapdb.zfs.datasets import UNSET, Property
 from zsnapdb.zfs.streams import RESUME_STATE
 
 _TOGETHER = 400
-"""The number of snapshot names (at most 255 bytes each) that always fit into one argument (execve(2): 128 KiB)."""
+"""How many snapshot names (at most 255 bytes each) always fit into one argument (execve(2): 128 KiB)."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """A user property that marks a dataset or snapshot as owned by zsnapdb. `value` None accepts any value."""
+    """A user property that marks a dataset or snapshot as owned by zsnapdb.
+
+    If `value` is None, any value of the property counts.
+    """
 
     name: str
     value: str | None = None
@@ -43,15 +46,15 @@ def is_ours(name: str, *marks: Mark) -> bool:
 
 
 def owned_datasets(names: Sequence[str], *marks: Mark) -> list[str]:
-    """Return the datasets that carry one of the marks. NotFound if one does not exist."""
+    """Return the datasets that carry one of the marks. Raises NotFound if a dataset does not exist."""
     seen = datasets.properties_of(names, [mark.name for mark in marks])
     return [name for name in names if any(mark.is_on(seen[name]) for mark in marks)]
 
 
 def prove(names: Sequence[str], *marks: Mark) -> None:
-    """Raise NotOursError for the first of the datasets or snapshots that carries none of the marks.
+    """Raise NotOursError with the first of the datasets or snapshots that carries none of the marks.
 
-    NotFound if one does not exist.
+    Raises NotFound if one of the named objects does not exist.
     """
     if not names:
         return
@@ -88,9 +91,9 @@ def _refusal(name: str, property_name: str, expected: str, seen: Property) -> No
 
 
 def members(anchor: str, *marks: Mark) -> list[str]:
-    """Return the anchor and every dataset below it, parents first. Empty if the anchor does not exist.
+    """Return the dataset `anchor` and every dataset below it, parents first. Empty if `anchor` does not exist.
 
-    NotOursError if one of them carries none of the marks.
+    Raises NotOursError if one of these datasets carries none of the marks.
     """
     return list(members_with(anchor, (), *marks))
 
@@ -108,9 +111,9 @@ def members_with(anchor: str, keys: Sequence[str], *marks: Mark) -> dict[str, di
 def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = False) -> None:
     """Unmount and destroy exactly these datasets, children first. `with_snapshots`: destroy all their snapshots first.
 
-    The state of an interrupted receive is removed first. A dataset in use keeps all its snapshots. The call fails if
-    there are clones or holds, or if there are snapshots and `with_snapshots` is not set. NotOursError if a dataset
-    carries no mark; then nothing is changed.
+    The state of an interrupted receive is removed first. A dataset in use keeps all its snapshots. The call fails if a
+    snapshot has clones or holds, or if snapshots exist and `with_snapshots` is not set. Raises NotOursError, before any
+    change, if a dataset carries no mark.
     """
     order = sorted(names, key=len, reverse=True)
     for name in order:
@@ -139,8 +142,8 @@ def drop_partial(dataset: str, *marks: Mark) -> None:
 
     If the stream was a full stream, this state is the dataset itself.
 
-    NotOursError unless the dataset carries one of the marks. The call fails if the receive is still running or left no
-    state.
+    Raises NotOursError unless the dataset carries one of the marks. The call fails if the receive is still running or
+    left no state.
     """
     _check_separator(dataset, "")
     prove([dataset], *marks)
@@ -150,7 +153,7 @@ def drop_partial(dataset: str, *marks: Mark) -> None:
 def destroy_snapshots_of(dataset: str, *marks: Mark) -> None:
     """Destroy all snapshots of exactly this dataset, even foreign ones.
 
-    NotOursError unless the dataset carries a mark.
+    Raises NotOursError unless the dataset carries a mark.
     """
     prove([dataset], *marks)
     for name in snapshots.by_guid(dataset).values():
@@ -158,9 +161,11 @@ def destroy_snapshots_of(dataset: str, *marks: Mark) -> None:
 
 
 def destroy_snapshots_on(names: Sequence[str], *marks: Mark) -> None:
-    """Destroy exactly these snapshots, even foreign ones. The user must have asked for this.
+    """Destroy exactly these snapshots, even foreign ones.
 
-    NotOursError unless the dataset of each snapshot carries one of the marks; then nothing is destroyed. The call fails
+    Call this function only if the user requested the destruction.
+
+    Raises NotOursError, before any change, unless the dataset of each snapshot carries one of the marks. The call fails
     if a snapshot has holds or clones.
     """
     for name in names:
@@ -171,7 +176,7 @@ def destroy_snapshots_on(names: Sequence[str], *marks: Mark) -> None:
 
 
 def destroy_snapshot(name: str, *marks: Mark) -> None:
-    """Destroy exactly this snapshot. NotOursError unless it carries one of the marks.
+    """Destroy exactly this snapshot. Raises NotOursError unless the snapshot carries one of the marks.
 
     The call fails if the snapshot has holds or clones.
     """
@@ -183,7 +188,8 @@ def destroy_snapshot(name: str, *marks: Mark) -> None:
 def destroy_received_snapshot(name: str, guid: int, *marks: Mark) -> None:
     """Destroy one snapshot that was received into a dataset of zsnapdb. Such a snapshot has no mark.
 
-    NotOursError unless its dataset carries one of the marks and the snapshot has the GUID of the sent snapshot.
+    Raises NotOursError unless the snapshot's dataset carries one of the marks and the snapshot has the GUID of the sent
+    snapshot.
     """
     _check_separator(name, "@")
     prove([name.partition("@")[0]], *marks)
@@ -192,9 +198,9 @@ def destroy_received_snapshot(name: str, guid: int, *marks: Mark) -> None:
 
 
 def destroy_named_snapshot(name: str, prefix: str, *marks: Mark) -> None:
-    """Destroy one snapshot on a dataset of zsnapdb. The prefix of the snapshot's name shows that zsnapdb owns it.
+    """Destroy one snapshot on a dataset of zsnapdb. The prefix of its name shows that zsnapdb owns the snapshot.
 
-    NotOursError unless its short name starts with `prefix` and its dataset carries one of the marks.
+    Raises NotOursError unless the snapshot's short name starts with `prefix` and its dataset carries one of the marks.
     """
     _check_separator(name, "@")
     dataset, _, short = name.partition("@")
@@ -206,8 +212,8 @@ def destroy_named_snapshot(name: str, prefix: str, *marks: Mark) -> None:
 def destroy_set(names: Sequence[str], backup_id: str) -> None:
     """Destroy the snapshots of an abandoned snapshot set, their bookmarks and the holds of zsnapdb on them.
 
-    The call can be repeated: a missing snapshot is skipped. NotOursError if a snapshot does not carry the backup id;
-    then nothing is destroyed.
+    The call can be repeated, because missing snapshots are skipped. Raises NotOursError, before any change, if a
+    snapshot does not carry the backup id.
     """
     existing = []
     for name in names:
@@ -228,7 +234,7 @@ def destroy_stored(name: str, guid: int, backup_id: str) -> None:
     """Destroy one snapshot whose backup is stored. Do nothing if the snapshot does not exist.
 
     The call does not release holds and does not wait for a busy snapshot. It fails if the snapshot has holds or clones
-    (zfs-destroy(8)). NotOursError unless the snapshot has this GUID and carries the backup id.
+    (zfs-destroy(8)). Raises NotOursError unless the snapshot has this GUID and carries the backup id.
     """
     _check_separator(name, "@")
     mark = _backup_mark(backup_id)
@@ -244,7 +250,8 @@ def destroy_stored(name: str, guid: int, backup_id: str) -> None:
 def destroy_bookmark(name: str, guid: int) -> None:
     """Destroy one bookmark. Do nothing if the bookmark does not exist.
 
-    NotOursError unless its name has the prefix of zsnapdb and the bookmark is of the snapshot with this GUID.
+    Raises NotOursError unless the bookmark's name has the prefix of zsnapdb and the bookmark was created from the
+    snapshot with this GUID.
     """
     _check_separator(name, "#")
     dataset, _, short = name.partition("#")
@@ -260,7 +267,7 @@ def roll_back(dataset: str, snapshot: str, prefix: str, *marks: Mark) -> None:
     """Roll the dataset back to its snapshot (short name).
 
     Later snapshots are destroyed. The dataset and each later snapshot must have one of the marks, and the name of each
-    later snapshot must start with `prefix`. Otherwise NotOursError is raised and nothing is changed.
+    later snapshot must start with `prefix`. Otherwise, NotOursError is raised before any change.
     """
     prove([dataset], *marks)
     columns = ["-o", "name", "-s", "createtxg"]
@@ -295,7 +302,7 @@ def _prove_name(name: str, short: str, prefix: str) -> None:
 
 
 def _check_separator(name: str, separator: str) -> None:
-    """Raise ValueError unless the name is a name of this kind: @ means a snapshot, # a bookmark, "" a dataset."""
+    """Raise ValueError unless the name has this separator: @ for a snapshot, # for a bookmark, "" for a dataset."""
     if "".join(character for character in name if character in "@#") != separator:
         kind = {"@": "a snapshot", "#": "a bookmark", "": "a dataset"}[separator]
         raise ValueError(f"not {kind}: {name}")
@@ -307,9 +314,10 @@ def _drop_partial(dataset: str) -> None:
 
 
 def _destroy_snapshots(dataset: str, short: Sequence[str]) -> None:
-    """Destroy exactly these snapshots of the dataset: all of them, or none if one has holds or clones.
+    """Destroy exactly these snapshots of the dataset. If a snapshot has holds or clones, none is destroyed.
 
-    Names with `,` or `%` are refused: zfs-destroy(8) takes `dataset@one,two` for two snapshots, `one%two` for a range.
+    Names with `,` or `%` are refused, because zfs-destroy(8) reads `dataset@one,two` as two snapshots and `one%two` as
+    a range.
     """
     for name in short:
         _check_separator(f"{dataset}@{name}", "@")

@@ -15,7 +15,9 @@ _KEYS = ("encryption", "encryptionroot", "keystatus", "keylocation")
 
 
 def at_rest(names: Iterable[str]) -> dict[str, DatasetEncryption]:
-    """Return how each of the datasets is encrypted, read by one command. Raises NotFound if one does not exist.
+    """Return how each of the datasets is encrypted, read by one command.
+
+    Raises NotFound if a dataset does not exist.
 
     zfsprops(7): `encryption` is off or the cipher; `encryptionroot` is the dataset with the key; `keystatus` is
     `available` if that key is loaded; `keylocation` is `prompt` on an encryption root whose key must be typed.

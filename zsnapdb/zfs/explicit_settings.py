@@ -14,7 +14,8 @@ from zsnapdb.zfs.command import ZFS, run, table
 from zsnapdb.zfs.datasets import Property, properties_of
 
 MOST_USER_PROPERTIES = 200
-"""Maximum number of user properties per dataset. The rest is left out, because nobody sets so many properties by hand.
+"""Maximum number of user properties per dataset that are read. Further user properties are ignored, because nobody sets
+so many by hand.
 """
 
 
@@ -39,7 +40,10 @@ def read_known(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str,
 
 
 def own_names(names: Sequence[str]) -> dict[str, set[str]]:
-    """Return the names of the properties that are local or received, by dataset. NotFound if one does not exist."""
+    """Return the names of the properties that are local or received, by dataset.
+
+    Raises NotFound if one of the named objects does not exist.
+    """
     argv = [ZFS, "get", "-H", "-o", "name,property", "-s", "local,received", "all", *names]
     own: dict[str, set[str]] = {name: set() for name in names}
     for name, key in table(argv, 2) if names else ():
@@ -51,7 +55,7 @@ def own_names(names: Sequence[str]) -> dict[str, set[str]]:
 def own_values(names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return each dataset's local or received properties that a replacement of the dataset must also get.
 
-    Values are exact; different bytes that are not UTF-8 stay different. NotFound if a dataset does not exist.
+    Values are exact; different bytes that are not UTF-8 stay different. Raises NotFound if a dataset does not exist.
     """
     own = {name: set(carried_names(keys)) for name, keys in own_names(names).items()}
     simple = sorted({key for keys in own.values() for key in keys if is_native_name(key) and key not in TEXTS})
@@ -141,7 +145,7 @@ def give_rights(dataset: str, rights: Collection[Right]) -> None:
 
 
 def take_rights(dataset: str, rights: Collection[Right]) -> None:
-    """Revoke these permissions on the dataset. A missing permission is no error."""
+    """Revoke these permissions on the dataset. If a permission is missing, no error is raised."""
     for words in permission_commands(rights):
         run([ZFS, "unallow", *words, dataset])
 

@@ -17,9 +17,9 @@ HOLD_TAG = f"{PROPERTY}:backup"
 def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
     """Hold the snapshots of one pool under the tag.
 
-    Until the release, `zfs destroy` of these snapshots fails (zfs-hold(8)).
+    Until the holds are released, `zfs destroy` of these snapshots fails (zfs-hold(8)).
 
-    If a snapshot cannot be held, this call holds none. If a snapshot is missing, raises NotFound with its name.
+    If a snapshot cannot be held, this call holds no snapshot. If a snapshot is missing, raises NotFound with its name.
     """
     library = libzfs.load()
     if library is not None:
@@ -39,8 +39,9 @@ def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, s
     """Hold the snapshots of one pool under HOLD_TAG, set user properties on them, and bookmark them.
 
     `others` are additional snapshots of this pool, by full name, each with a tag. These are also held, unless they
-    already are. All requests start together, so they usually share a transaction group. All requests have ended on
-    return. Return whether `others` are held: if one of `others` no longer exists, this call holds none of `others`.
+    already have the hold. All requests start together, so they usually share a transaction group. When this function
+    returns, all requests have ended. Return whether `others` are held: if one of `others` no longer exists, this call
+    holds none of `others`.
     """
     missed: list[NotFound] = []
 
@@ -63,7 +64,7 @@ def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, s
 def _hold_all(tags: Mapping[str, str]) -> None:
     library = libzfs.load()
     if library is not None:
-        # A killed run may have left one of these holds. Then this call holds none of the snapshots.
+        # If a killed run left one of these holds, the request fails and holds no snapshot.
         with contextlib.suppress(ExistsError):
             library.hold(tags)
             return
@@ -72,10 +73,10 @@ def _hold_all(tags: Mapping[str, str]) -> None:
 
 
 def give_back(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, str]) -> None:
-    """Release our hold on the snapshots of one pool and set user properties on them.
+    """Release zsnapdb's hold on the snapshots of one pool and set user properties on them.
 
     `others` are additional snapshots of this pool, each with the tag of a hold that is also released. All requests
-    start together, so they usually share a transaction group. All requests have ended on return.
+    start together, so they usually share a transaction group. When this function returns, all requests have ended.
     """
     releasing = PendingSnapshots(lambda: _release_all({**dict.fromkeys(names, HOLD_TAG), **others}))
     releasing.start()
@@ -118,9 +119,10 @@ def ensure_held(names: Sequence[str], tag: str) -> None:
 def held_snapshots(places: Collection[str], tag: str) -> list[str]:
     """Return the snapshots of these datasets that have a hold with the tag. Skip missing datasets.
 
-    Snapshots of their children are not included.
+    Snapshots of the datasets' children are not included.
     """
-    # `userrefs` is the number of holds (zfsprops(7)). To list the holds of thousands of snapshots one by one is slow.
+    # `userrefs` is the number of holds (zfsprops(7)). It would be slow to list the holds of thousands of snapshots one
+    # by one.
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,userrefs"]
     try:
         listed = table([*argv, *places], 2) if places else []

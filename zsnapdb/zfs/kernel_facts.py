@@ -24,7 +24,7 @@ def read_memory(parameters: Sequence[str] = PARAMETERS, root: Path = Path("/")) 
 
     Values that the kernel does not show are None or absent. `root`: the folder that contains /proc and /sys.
     """
-    # Only `doctor` needs this import. Other callers use `free_memory`.
+    # This import is needed only by `doctor`. Other callers use `free_memory`.
     from zsnapdb.planning.advice.facts import MemoryFacts
 
     settings = {name: _text(root / "sys/module/zfs/parameters" / name).strip() for name in parameters}
@@ -53,7 +53,7 @@ def free_memory(root: Path = Path("/")) -> int | None:
 
 
 def uses_selinux(root: Path = Path("/")) -> bool:
-    """Whether SELinux is active: then its file system is mounted (selinux(8))."""
+    """Whether SELinux is active, which means that its file system is mounted (selinux(8))."""
     return (root / "sys/fs/selinux/enforce").exists()
 
 
@@ -74,7 +74,10 @@ def _bytes_of(name: str, meminfo: str) -> int | None:
 
 
 def _arc_max(arcstats: str) -> int | None:
-    """Return c_max, the limit of the ARC in bytes. It is valid even if zfs_arc_max is 0, so that the module chooses."""
+    """Return c_max, the limit of the ARC in bytes.
+
+    It is valid even if zfs_arc_max is 0, which lets the module choose the limit.
+    """
     for line in arcstats.split("\n"):
         words = line.split()
         if len(words) == 3 and words[0] == "c_max" and words[2].isdecimal():
@@ -128,7 +131,7 @@ _READ_SIZES, _WRITE_SIZES = (0, 1, 4, 5), (2, 3, 6, 7)
 _IDLE = (3, 4)
 """Columns idle and iowait of the line `cpu` in /proc/stat, counted after the label (proc(5))."""
 _TICKS = 8
-"""Number of columns of that line to add up. The later columns (guests) are already included in the first ones."""
+"""Number of columns of the line `cpu` to add up. The first columns already include the later columns (guests)."""
 
 
 def arc_counters(root: Path = Path("/")) -> dict[str, int]:
@@ -181,7 +184,7 @@ def histogram(text: str, columns: tuple[int, ...], least: int) -> Histogram:
 
 
 def _bucket(label: str) -> int | None:
-    """Return the bucket of a label: a number, possibly with a unit, which some releases print despite -p."""
+    """Return the bucket of a label. A label is a number, possibly with a unit, which some releases print despite -p."""
     number, unit = (label[:-1], label[-1:]) if label[-1:] in _UNITS else (label, "")
     return int(number) * _UNITS.get(unit, 1) if number.isdecimal() else None
 

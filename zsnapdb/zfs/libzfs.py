@@ -1,10 +1,10 @@
 """Calls of libzfs_core in this process: one call and one transaction group for a whole snapshot set.
 
-The server stays locked until the snapshot is complete. The snapshot itself takes about two milliseconds; the start of
-the `zfs` command takes many times as long. `zfs snapshot` calls lzc_snapshot() too: one request, one transaction group,
-all or none (libzfs_core.h: "The snapshots are created atomically"; the library's interface is committed). The steps
-after a snapshot also use the library, because each forced transaction group makes the server's commits wait for the
-disks. If the library cannot be loaded, `zfs` commands are run instead.
+The server stays locked until the snapshot is complete. The snapshot itself takes about two milliseconds; to start the
+`zfs` command takes many times as long. `zfs snapshot` calls lzc_snapshot() too: one request, one transaction group, all
+or none (libzfs_core.h: "The snapshots are created atomically"; the library's interface is committed). The steps after a
+snapshot also use the library, because each forced transaction group makes the server's commits wait for the disks. If
+the library cannot be loaded, `zfs` commands are run instead.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _UNIQUE_NAME = 1
 """NV_UNIQUE_NAME in nvpair.h."""
 
 _UNTIL_RELEASED = -1
-"""The value that means: no file descriptor whose close would release the hold (libzfs_core.c, lzc_hold)."""
+"""The value for holds that are not released when a file descriptor is closed (libzfs_core.c, lzc_hold)."""
 
 _SET_ALL = b"""
 arguments = ...
@@ -58,10 +58,10 @@ for name in pairs(arguments["names"]) do
 end
 return facts
 """
-"""A read-only channel program, which needs no transaction group. Use it only for a few short, urgent facts.
+"""A read-only channel program, which needs no transaction group. Use the program only for a few short, urgent facts.
 
-The pool's internal history records each channel program and its answer, but no `zfs get` (`zpool history -i`, seen with
-OpenZFS 2.3.9).
+The pool's internal history (`zpool history -i`) records each channel program and its answer, but no `zfs get` (observed
+with OpenZFS 2.3.9).
 """
 _ORIGINS = b"""
 arguments = ...
@@ -114,7 +114,7 @@ class Core:
     def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
         """Create all snapshots in one transaction group, each with the user properties.
 
-        If one cannot be created, none is created, and the reason is raised.
+        If a snapshot cannot be created, none is created, and the reason is raised.
         """
         with self._lists() as make, self._failed() as failed:
             snapshots = make()
@@ -124,10 +124,12 @@ class Core:
             self._check("making the snapshots", names, status, failed)
 
     def hold(self, tags: Mapping[str, str]) -> None:
-        """Hold each snapshot (full name) under its tag. All are in one pool. If one hold fails, this call holds none.
+        """Hold each snapshot (full name) under its tag.
+
+        All snapshots are in one pool. If a hold fails, this call holds none.
 
         If snapshots are missing, raises NotFound with their names. lzc_hold skips missing snapshots, holds the others
-        and reports no failure (libzfs_core.c). So this method releases those holds again.
+        and reports no failure (libzfs_core.c). So this method releases the holds of the others again.
         """
         with self._lists() as make, self._failed() as failed:
             status = self._core.lzc_hold(self._texts(make, tags), _UNTIL_RELEASED, ctypes.byref(failed))
@@ -147,9 +149,9 @@ class Core:
         raise error
 
     def release(self, tags: Mapping[str, str]) -> None:
-        """Release the hold with the given tag on each snapshot (full name). All are in one pool.
+        """Release the hold with the given tag on each snapshot (full name). All snapshots are in one pool.
 
-        If one release fails, no hold is released. A missing hold is no error, as for lzc_release (libzfs_core.c).
+        If a release fails, no hold is released. A missing hold raises no error, as with lzc_release (libzfs_core.c).
         """
         with self._lists() as make, self._failed() as failed:
             held = make()
@@ -162,7 +164,10 @@ class Core:
                 self._check("releasing", list(tags), status, failed)
 
     def bookmark(self, sources: Mapping[str, str]) -> None:
-        """Create bookmarks in one pool, each from its snapshot (full names). If one fails, none is created."""
+        """Create bookmarks in one pool, each from its snapshot (full names).
+
+        If a bookmark cannot be created, none is created.
+        """
         with self._lists() as make, self._failed() as failed:
             status = self._core.lzc_bookmark(self._texts(make, sources), ctypes.byref(failed))
             self._check("making the bookmarks", list(sources), status, failed)
@@ -172,15 +177,16 @@ class Core:
     ) -> bool:
         """Set the user properties on all snapshots, and create each bookmark (full name) from its snapshot.
 
-        All are in one pool and share one transaction group. Return whether all this was done. It needs root and a
-        module with zfs.sync.bookmark (zfs-program(8)). If it fails, the caller runs commands, which report the reason.
+        All snapshots are in one pool, and all changes share one transaction group. Return whether all changes were
+        made. They need root and a ZFS module with zfs.sync.bookmark (zfs-program(8)). If they fail, the caller runs
+        `zfs` commands, which report the reason.
         """
         return self.set_each(dict.fromkeys(names, values), bookmarks)
 
     def set_each(self, values: Mapping[str, Mapping[str, str]], bookmarks: Mapping[str, str] | None = None) -> bool:
         """Set user properties on datasets or snapshots (full names) in one transaction group: on all or on none.
 
-        In all other respects it works like `set_on`.
+        In all other respects, this method works like `set_on`.
         """
         with self._lists() as make, self._failed() as answer:
             arguments, names = make(), make()
@@ -209,12 +215,18 @@ class Core:
         return None if said is None else {name: SnapshotFacts(*numbers) for name, numbers in said.items()}
 
     def origin_guid(self, dataset: str) -> int | None:
-        """Return the GUID of the snapshot that a dataset was cloned from. None in the same cases as for `facts`."""
+        """Return the GUID of the snapshot that a dataset was cloned from.
+
+        The result is None in the same cases as for `facts`.
+        """
         said = self._numbers(_ORIGINS, [dataset], ("guid",))
         return None if said is None else said[dataset][0]
 
     def _numbers(self, program: bytes, names: Sequence[str], keys: Sequence[str]) -> dict[str, list[int]] | None:
-        """Return the numbers that a channel program reads for each name; None if it fails or a number is missing."""
+        """Return the numbers that a channel program reads for each name.
+
+        The result is None if the program fails or a number is missing.
+        """
         with self._lists() as make, self._failed() as answer:
             arguments = make()
             asked = self._texts(make, dict.fromkeys(names, ""))
@@ -238,7 +250,7 @@ class Core:
         """Whether a dataset or snapshot exists. The name must be valid and have at most 255 bytes.
 
         None if the kernel does not answer, for example if the pool's I/O is suspended. lzc_exists() asks the kernel
-        without a program (libzfs_core.c). The function returns success or failure, with the reason in errno. It
+        without starting a program (libzfs_core.c). It returns success or failure, with the reason in errno. It
         truncates longer names and does not support bookmarks.
         """
         ctypes.set_errno(0)
@@ -263,7 +275,7 @@ class Core:
 
     @contextlib.contextmanager
     def _failed(self) -> Iterator[ctypes.c_void_p]:
-        """Yield a pointer for an nvlist that the library allocates. The nvlist is freed after the block."""
+        """Yield a pointer to an nvlist that the library will allocate. The nvlist is freed after the block."""
         answer = ctypes.c_void_p()
         try:
             yield answer
@@ -289,7 +301,10 @@ class Core:
         return nvlist
 
     def _inside(self, nvlist: ctypes.c_void_p, name: bytes) -> ctypes.c_void_p | None:
-        """Return the nested nvlist with this name, which its parent will free; None if there is none."""
+        """Return the nested nvlist with this name; None if it does not exist.
+
+        The parent nvlist frees the nested nvlist.
+        """
         found = ctypes.c_void_p()
         status: int = self._nvpair.nvlist_lookup_nvlist(nvlist, name, ctypes.byref(found))
         return found if status == 0 else None
@@ -331,7 +346,7 @@ def _failure(doing: str, names: Sequence[str], status: int, errors: Mapping[str,
 
 @functools.cache
 def load() -> Core | None:
-    """Return the library; None if it is not installed, or this process may not open /dev/zfs."""
+    """Return the library; None if the library is not installed, or if this process may not open /dev/zfs."""
     for core_name, nvpair_name in _NAMES:
         try:
             core, nvpair = ctypes.CDLL(core_name, use_errno=True), ctypes.CDLL(nvpair_name)

@@ -1,8 +1,8 @@
 """Mounting of filesystems exactly at their mount points, even if other accounts create links at the same time.
 
-`zfs mount` passes a path to the kernel, which follows every link in it (path_resolution(7)). A server's account can
-create links at any moment in the folders that it owns. So this module opens the mount point folder by folder. It then
-mounts on `/proc/self/fd/N`, which always leads to the open folder (proc(5)).
+`zfs mount` passes a path to the kernel, which follows every symbolic link in it (path_resolution(7)). A server's
+account can create symbolic links at any moment in its own folders. So this module opens the mount point folder by
+folder. It then mounts on `/proc/self/fd/N`, which always leads to the open folder (proc(5)).
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ def mount_all(names: Iterable[str], at: Mapping[str, str] | None = None) -> None
     """Mount the filesystems that are not mounted, parents first, each at its `mountpoint`. Create missing folders.
 
     `at` contains the paths of filesystems whose `mountpoint` is not a path (legacy, none), as they are in fstab.
-    Missing keys are loaded from their `keylocation`, because possibly no other program has loaded these keys since the
-    boot.
+    Missing encryption keys are loaded from their `keylocation`, because no other program may have loaded them since the
+    host booted.
 
-    Raises: UnsafeFileError: there is a link below the outermost mount point, or another account can create a link on
-    the path to it CommandError: the kernel refuses the mount, or a mount point is unknown
+    Raises: UnsafeFileError: a symbolic link exists below the outermost mount point, or another account can create a
+    link on the path to it CommandError: the kernel refuses the mount, or a mount point is unknown
     """
     wanted = list(names)
     if mounts.mounted_datasets().issuperset(wanted):
@@ -73,7 +73,7 @@ def unmount_elsewhere(name: str) -> None:
     """Unmount a filesystem of zsnapdb in the mount namespaces of other processes, unless a process uses it.
 
     A namespace that was created while a clone was mounted keeps a copy of that mount (mount_namespaces(7)). A child of
-    this process enters the namespace, so no program of that namespace is started. A mount in use is kept.
+    this process enters the namespace, so no program from that namespace runs. A mount in use is kept.
     """
     for mount in mounts.mounted_elsewhere([name]):
         child = os.fork()
@@ -97,7 +97,7 @@ def _end_in_namespace(mount: mounts.ForeignMount) -> NoReturn:
 def lacks_key(values: Mapping[str, str]) -> bool:
     """Return whether a filesystem cannot be mounted before its key is loaded.
 
-    A mounted filesystem works without its key. ZFS unloads that key when a clone is promoted.
+    A mounted filesystem works without its key. ZFS unloads the key when a clone is promoted.
     """
     return values["mounted"] != "yes" and values["keystatus"] == "unavailable"
 
@@ -105,8 +105,8 @@ def lacks_key(values: Mapping[str, str]) -> bool:
 def flags(values: Mapping[str, str]) -> int:
     """Return the mount(2) flags for the values of a filesystem's properties, as `zfs mount` sets them.
 
-    The kernel reads all other properties from the dataset itself. Only these properties are mount flags (zfsprops(7),
-    "Temporary Mount Point Properties").
+    The kernel reads all other properties from the dataset itself. Only the properties that this function uses are mount
+    flags (zfsprops(7), "Temporary Mount Point Properties").
     """
     switched = sum(flag for name, value, flag in _SWITCHES if values[name] == value)
     if values["atime"] == "off":

@@ -1,4 +1,7 @@
-"""Mounted file systems of all types. Only the kernel's list contains foreign file systems below a dataset."""
+"""Mounted file systems of all types, from the kernel's list.
+
+No other list contains file systems of other types below a dataset.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ class MountEntry:
 
     `device` is the filesystem's number as `MAJOR:MINOR` (proc_pid_mountinfo(5)). All files of the filesystem have this
     number. `shared` is the mount's peer group, `master` the group from which the mount receives events
-    (mount_namespaces(7)); "" if there is none.
+    (mount_namespaces(7)). Each is "" if the mount has no such group.
     """
 
     path: str
@@ -30,7 +33,7 @@ class MountEntry:
 
 
 def _plain(word: str) -> str:
-    """Undo the octal escapes of the mount table (proc(5): space, tab, newline, backslash)."""
+    """Decode the octal escapes in the mount table (proc(5): space, tab, newline, backslash)."""
     for code, char in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         word = word.replace(code, char)
     return word
@@ -85,7 +88,9 @@ def devices_of(names: Collection[str]) -> set[int]:
 
 
 def working_dataset(process: Path) -> str | None:
-    """Return the dataset with the working folder of a process, a folder of proc(5); None if that is on no dataset.
+    """Return the dataset with the working folder of a process; None if the folder is on no dataset.
+
+    `process` is a folder of proc(5).
 
     The kernel's device number identifies the dataset in the process's own mount namespace, whatever its path is.
     """
@@ -102,7 +107,8 @@ def working_dataset(process: Path) -> str | None:
 class ForeignMount:
     """A mount of a dataset in another mount namespace, with the id of a process in that namespace.
 
-    `follows`: an unmount in our namespace also ends this mount. `device` means the same as in `MountEntry`.
+    `follows`: whether an unmount in this process's namespace also ends this mount. `device` has the same meaning as in
+    `MountEntry`.
     """
 
     source: str
@@ -136,7 +142,7 @@ def mounted_elsewhere(names: Collection[str], proc: Path = Path("/proc")) -> lis
     own = [entry for entry in _entries_of(proc / "self") if entry.fstype == "zfs" and entry.source in names]
     reached = {entry.shared for entry in own} - {""}
     while more := {entry.shared for _, entry in seen if entry.master in reached} - reached - {""}:
-        # A group that receives events from our namespace forwards them to its own receivers.
+        # A peer group that receives events from this namespace forwards them to its own receivers.
         reached |= more
     return [
         ForeignMount(entry.source, entry.path, pid, bool({entry.shared, entry.master} & reached), entry.device)
@@ -202,7 +208,7 @@ def users_of(devices: Collection[int], proc: Path = Path("/proc")) -> list[Files
 
 
 def _uses_of(process: Path) -> Iterator[tuple[str, int]]:
-    """Yield each kind of use by a process, with the filesystem's device number. The process may end meanwhile."""
+    """Yield each kind of use by a process, with the filesystem's device number. The process may end during the call."""
     for what in ("cwd", "root"):
         try:
             yield {"cwd": "its working directory", "root": "its root"}[what], os.stat(process / what).st_dev

@@ -30,7 +30,7 @@ class PoolStatus:
 
 
 def read_pool(pool: str, created: datetime | None) -> PoolFacts:
-    """Return the facts about an imported pool. CommandError if `zpool` does not answer within 20 seconds.
+    """Return the facts about an imported pool. Raises CommandError if `zpool` does not answer within 20 seconds.
 
     `created`: creation time of the pool's root dataset.
     """
@@ -46,7 +46,7 @@ def read_pool(pool: str, created: datetime | None) -> PoolFacts:
         autotrim={"on": True, "off": False}.get(exact["autotrim"]),
         ashifts=_ashifts(pool),
         devices=tuple(status.devices),
-        # The time has the form of ctime(3): local time in the C locale.
+        # The time has the format of ctime(3), which is local time in the C locale.
         last_scrub=datetime.strptime(scrubbed.group(1), "%a %b %d %H:%M:%S %Y").astimezone(UTC) if scrubbed else None,
         is_scrub_known=bool(scrubbed) or status.scan in ("", "none requested"),
         untrimmed=tuple(status.untrimmed),
@@ -65,7 +65,10 @@ def _percent(text: str) -> int | None:
 
 
 def _ashifts(pool: str) -> dict[str, int]:
-    """Return the ashift of each device, if known. Empty before OpenZFS 2.2, which introduced this property."""
+    """Return the ashift of each device whose ashift is known.
+
+    The result is empty before OpenZFS 2.2, which introduced this property.
+    """
     try:
         listed = rows(["zpool", "get", "-H", "-p", "-o", "name,value", "ashift", pool, "all-vdevs"], timeout=_TIMEOUT)
     except ZsnapdbError:

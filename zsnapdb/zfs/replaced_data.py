@@ -1,8 +1,8 @@
-"""Bookmarks whose state is no longer an earlier state of their dataset.
+"""The search for bookmarks whose state is no longer an earlier state of their dataset.
 
-`zfs receive -F` replaces the data of a dataset, also by an older state, and destroys later snapshots. It keeps later
-bookmarks. An increment from such a bookmark lacks the blocks that the replacement returned, and ZFS does not notice. A
-snapshot needs no check, because ZFS destroys the snapshots that are not an earlier state.
+`zfs receive -F` replaces the data of a dataset, possibly by an older state, and destroys later snapshots. It keeps
+later bookmarks. An increment from such a bookmark lacks the blocks that the replacement restored, and ZFS does not
+detect this. A snapshot needs no check, because ZFS destroys the snapshots that are not an earlier state.
 
 Only the history of the pool records a replacement (zpool-history(8), "clone swap").
 """
@@ -28,7 +28,7 @@ _EVENT = re.compile(r"\S+ \[txg:([0-9]{1,20})\] (?:clone swap (.+)/%\S+ \([0-9]+
 class Replacements:
     """The replacements of data in a pool, according to its history: transaction groups by the dataset's present name.
 
-    `first` is the first transaction group that the history contains (None: no event).
+    `first` is the first transaction group that the history contains (None: the history has no events).
     """
 
     first: int | None
@@ -53,9 +53,9 @@ class Replacements:
 
 
 def abandoned_bookmarks(places: Collection[str], *, if_unknown: bool) -> dict[str, int]:
-    """Return the bookmarks of these datasets that are not an earlier state of their dataset: full name to GUID.
+    """Return the GUIDs, by full name, of the bookmarks that are not an earlier state of their dataset.
 
-    The datasets are in one pool. Bookmarks of existing snapshots are left out. `if_unknown`: whether to return a
+    The datasets are in one pool. Bookmarks of existing snapshots are omitted. `if_unknown`: whether to return a
     bookmark that is older than the readable history of the pool.
     """
     made: dict[str, dict[str, int]] = {place: {} for place in places}

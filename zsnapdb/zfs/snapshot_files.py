@@ -33,7 +33,7 @@ def root_of(snapshot: str, mountpoint: Path) -> Iterator[Path]:
     """Yield the folder with the files of the snapshot (full name) of the filesystem mounted at `mountpoint`.
 
     The folder is valid during the block. It is below `.zfs` if this account may not mount, or if the kernel lacks these
-    calls. In a ZsnapdbError from the block, files always have their paths below `.zfs`.
+    calls. In a ZsnapdbError that the block raises, the paths of files are always below `.zfs`.
     """
     visible = mountpoint / ".zfs" / "snapshot" / snapshot.partition("@")[2]
     opened = _mounted(snapshot)
@@ -44,7 +44,7 @@ def root_of(snapshot: str, mountpoint: Path) -> Iterator[Path]:
     try:
         yield root
     except ZsnapdbError as error:
-        # A reader of the message can open a path below `.zfs`, but not a descriptor of this process.
+        # A person who reads the message can open a path below `.zfs`, but not a descriptor of this process.
         error.message = error.message.replace(f"{root}/", f"{visible}/")
         raise
     finally:
@@ -77,7 +77,7 @@ def _call(number: int, *words: int | bytes | None) -> int | None:
 _CONTROL, _SNAPSHOTS = 0xFFFFFFFFFFFF, 0xFFFFFFFFFFFD
 """Inodes of `.zfs` and `.zfs/snapshot` on Linux (zfs_ctldir.h).
 
-No other file can have these inodes, so they cannot be forged.
+No other file can have these inode numbers, so they cannot be forged.
 """
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -86,8 +86,8 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class SnapshotNames:
     """The short names of a filesystem's snapshots, each with a number.
 
-    Two snapshots with the same name and number are the same snapshot if `mount` is also equal. The number is the number
-    of the snapshot's object in the pool. `mount` changes whenever the filesystem is mounted again, for example after an
+    Two snapshots with the same name and number are the same snapshot if `mount` is also equal. This number is the
+    snapshot's object number in the pool. `mount` changes whenever the filesystem is mounted again, for example after an
     import of the pool.
     """
 

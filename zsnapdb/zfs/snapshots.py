@@ -1,4 +1,4 @@
-"""Snapshots and bookmarks. One request creates a snapshot set. The set is then read back and checked."""
+"""Snapshots and bookmarks. One request creates a snapshot set, which is then read back and checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from zsnapdb.zfs.command import ZFS, is_number, number_in, property_rows, rows, 
 from zsnapdb.zfs.datasets import Property
 
 _SNAPSHOT_SECONDS = 600.0
-"""This is longer than any lock deadline, because the caller always waits for a snapshot that has started."""
+"""Time limit in seconds for a snapshot.
+
+It is longer than any lock deadline, because the caller always waits for a snapshot that has started.
+"""
 
 
 class PendingSnapshots:
@@ -45,7 +48,9 @@ class PendingSnapshots:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[None]:
-        """Start the thread of the request. During the block the thread waits for `start`. It has the caller's priority.
+        """Start the thread of the request.
+
+        During the block the thread waits for `start`. The thread has the caller's priority.
 
         The start of a thread takes about as long as the request. So the thread is started before the server is locked.
         """
@@ -63,7 +68,7 @@ class PendingSnapshots:
             self._thread.start()
 
     def done_within(self, seconds: float) -> bool:
-        """Wait at most `seconds` for the end of the request. Return whether it has ended.
+        """Wait at most `seconds` for the end of the request. Return whether the request has ended.
 
         The request is never cancelled, because the kernel would complete it anyway.
         """
@@ -73,7 +78,7 @@ class PendingSnapshots:
     def finish(self) -> None:
         """Wait for the end of the request, if it was started.
 
-        If the request failed, raise the classified error. Then no snapshot was created.
+        If the request failed, raise the classified error. A failed request has created no snapshot.
         """
         while self.is_started and self._thread.is_alive():
             self._thread.join()
@@ -87,7 +92,9 @@ def by_command(names: Sequence[str], properties: Mapping[str, str]) -> None:
 
 
 def describe(names: Sequence[str]) -> list[Snapshot]:
-    """Return the snapshots of one pool as ZFS reports them, in the given order. NotFound if one does not exist.
+    """Return the snapshots of one pool as ZFS reports them, in the given order.
+
+    Raises NotFound if one of the named objects does not exist.
 
     If the library can answer, no program is started, because a start slows down a busy server.
     """
@@ -128,7 +135,10 @@ def check_one_group(snapshots: Sequence[Snapshot]) -> None:
 
 @dataclass(frozen=True)
 class SnapshotUse:
-    """The number of holds on a snapshot, and its clones. `used`: the bytes that only this snapshot references."""
+    """The number of holds on a snapshot, and the snapshot's clones.
+
+    `used`: the number of bytes that only this snapshot references.
+    """
 
     holds: int
     clones: tuple[str, ...]
@@ -144,7 +154,7 @@ class OwnedSnapshot:
 
     @property
     def use(self) -> SnapshotUse:
-        """The uses of the snapshot, from the properties USES, which must have been read.
+        """The uses of the snapshot, from the properties USES, which the caller must have read.
 
         An unreadable value is treated as a hold.
         """
@@ -160,7 +170,7 @@ def list_owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnaps
     """Return the snapshots of these datasets that have the first of the named properties, oldest first.
 
     Snapshots of the datasets' children are not included. One command reads all properties; each additional property
-    takes time if there are thousands of snapshots. NotFound if a dataset does not exist.
+    takes time if there are thousands of snapshots. Raises NotFound if a dataset does not exist.
     """
     return _read_owned(["-d", "1"], places, frozenset(places), names) if places else []
 
@@ -177,7 +187,7 @@ def owned_among(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapsho
 
 
 def _read_there(asked: Sequence[str], names: Sequence[str]) -> list[OwnedSnapshot]:
-    # Retention may destroy more of these snapshots during the search.
+    # Retention may destroy further snapshots during the search.
     while asked:
         try:
             return _read_owned([], asked, frozenset(name.partition("@")[0] for name in asked), names)
@@ -236,7 +246,7 @@ def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Proper
 def created_in(dataset: str, names: Sequence[str]) -> dict[str, int]:
     """Return the transaction group that created each of the dataset's snapshots, by short name.
 
-    Snapshots that no longer exist are left out. If the library can answer, no program is started.
+    Snapshots that no longer exist are omitted. If libzfs_core can answer, no program is started.
     """
     library = libzfs.load()
     full = [f"{dataset}@{name}" for name in names]
@@ -264,7 +274,7 @@ def has_clones(name: str) -> bool:
 def set_on(names: Sequence[str], values: Mapping[str, str]) -> None:
     """Set user properties on snapshots of one pool.
 
-    `zfs set` needs one transaction group per snapshot. The library needs only one transaction group in total, but only
+    `zfs set` needs one transaction group per snapshot. libzfs_core needs only one transaction group in total, but only
     root may use it.
     """
     library = libzfs.load()
@@ -314,14 +324,14 @@ class SendPoints:
 
     @property
     def names(self) -> dict[int, str]:
-        """The full name of each base. If snapshot and bookmark exist, it is the name of the snapshot."""
+        """The full name of each base. If a base has a snapshot and a bookmark, the name is the snapshot's."""
         return {**self.bookmarks, **self.snapshots}
 
 
 def send_points(places: Collection[str]) -> dict[str, SendPoints]:
     """Return the snapshots and bookmarks of each dataset itself. One command reads them.
 
-    NotFound if a dataset is missing.
+    Raises NotFound if a dataset is missing.
     """
     return _send_points("snapshot,bookmark", places)
 
@@ -341,8 +351,8 @@ def _send_points(kinds: str, places: Collection[str]) -> dict[str, SendPoints]:
 def known_states(places: Collection[str]) -> tuple[frozenset[int], int | None]:
     """Return the GUIDs of the datasets' snapshots, bookmarks and origins, and the lowest transaction group.
 
-    That is the lowest transaction group of the datasets' own snapshots and bookmarks (None: there are none). NotFound
-    if a dataset does not exist.
+    That is the lowest transaction group of the datasets' own snapshots and bookmarks (None: there are none). Raises
+    NotFound if a dataset does not exist.
     """
     points = created_points(places)
     origins = [guid for guid in map(datasets.origin_guid, places) if guid is not None]
@@ -351,7 +361,10 @@ def known_states(places: Collection[str]) -> tuple[frozenset[int], int | None]:
 
 
 def created_points(places: Collection[str]) -> list[tuple[int, int]]:
-    """Return GUID and transaction group of each snapshot and bookmark of the datasets. NotFound if one is missing."""
+    """Return GUID and transaction group of each snapshot and bookmark of the datasets.
+
+    Raises NotFound if a dataset is missing.
+    """
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot,bookmark", "-o", "guid,createtxg", *places]
     return [(number_in(guid, argv), number_in(group, argv)) for guid, group in table(argv, 2)]
 
@@ -367,7 +380,7 @@ def send_points_there(places: Collection[str]) -> dict[str, SendPoints]:
 def bookmarks(places: Collection[str]) -> dict[str, dict[int, str]]:
     """Return the full names of each dataset's bookmarks, by the GUID of their snapshot.
 
-    One command reads them. NotFound if a dataset does not exist.
+    One command reads them. Raises NotFound if a dataset does not exist.
     """
     return {place: dict(points.bookmarks) for place, points in _send_points("bookmark", places).items()}
 
@@ -375,7 +388,7 @@ def bookmarks(places: Collection[str]) -> dict[str, dict[int, str]]:
 def bookmark(names: Sequence[str]) -> None:
     """Create a bookmark with the same name for each snapshot that has no bookmark. The snapshots are in one pool.
 
-    NotFound if a snapshot is missing.
+    Raises NotFound if a snapshot is missing.
     """
     known = send_points({name.partition("@")[0] for name in names})
     guids = {name: guid for points in known.values() for guid, name in points.snapshots.items()}
@@ -392,7 +405,7 @@ def bookmark(names: Sequence[str]) -> None:
 
 
 def uses(places: Collection[str]) -> dict[str, SnapshotUse]:
-    """Return the uses of each snapshot of these datasets themselves, by full name, read by one command."""
+    """Return the uses of each of these datasets' own snapshots, by full name. One command reads them."""
     by_name = {}
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(("name", *USES)), *places]
     for name, holds, clones, used in table(argv, 4) if places else ():

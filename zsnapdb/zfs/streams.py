@@ -28,7 +28,10 @@ _PIPE_BYTES = 1 << 20
 _KEPT_STDERR = 8192
 _ESTIMATE_SECONDS = 20.0
 QUIET_SECONDS = 1800.0
-"""A stream that transfers no byte for this time is stuck. The total duration of a stream is not limited."""
+"""Seconds after which a stream that transfers no byte is treated as stuck.
+
+The total duration of a stream is not limited.
+"""
 _JOIN_SECONDS = 10.0
 
 
@@ -95,8 +98,8 @@ class _Child:
     @classmethod
     def start(cls, argv: list[str], *, stdin: int, stdout: int) -> _Child:
         try:
-            # If it shared our process group, Ctrl-Z would also stop `zfs send`, which ends when it is continued. If
-            # this process dies, `zfs send` detects the closed pipe.
+            # If `zfs send` shared this process's group, Ctrl-Z would also stop `zfs send`, which ends when it is
+            # continued. If this process dies, `zfs send` detects the closed pipe.
             process = program_start.start(argv, stdin=stdin, stdout=stdout, stderr=subprocess.PIPE, own_group=True)
         except OSError as error:
             raise command.not_started(argv[0], error) from error
@@ -158,13 +161,16 @@ class _Stream:
     def pipe(self) -> BinaryIO:
         """The stream's bytes, unbuffered.
 
-        Use raises CommandError if no byte is transferred for QUIET_SECONDS.
+        A read or write raises CommandError if no byte is transferred for QUIET_SECONDS.
         """
         assert self._child.pipe is not None
         return self._child.pipe
 
     def finish(self) -> None:
-        """Call this after the last byte. Raise the classified error unless the process ended with status 0."""
+        """Wait for the end of the process; call this after the last byte.
+
+        Raise the classified error unless the exit status is 0.
+        """
         self._child.finish()
 
     def __exit__(
@@ -184,7 +190,7 @@ class SendStream(_Stream):
     def raise_its_own_error(self, seconds: float = 5.0) -> None:
         """Raise the process's error if it has failed or fails within `seconds`.
 
-        The process may still be running on return.
+        When this method returns, the process may still be running.
         """
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._child.process.wait(seconds)
@@ -194,8 +200,8 @@ class SendStream(_Stream):
 class ReceiveStream(_Stream):
     """A running `zfs receive -u` into one dataset, which stays unmounted. Leaving the block always ends the process.
 
-    If the stream is incomplete, `zfs receive` discards the received part of the snapshot. With `keeps_part` (-s), it
-    saves this part, and a later stream can resume from the end of the part.
+    If the stream is incomplete, `zfs receive` discards the received part of the snapshot. With `keeps_part` (-s), `zfs
+    receive` saves this part, and a later stream can resume from its end.
     """
 
     def __init__(self, dataset: str, properties: Mapping[str, str], *, keeps_part: bool = False) -> None:
@@ -209,7 +215,7 @@ class ReceiveStream(_Stream):
 
 
 def estimate(snapshot: str, base: str | None, flags: Sequence[str]) -> int | None:
-    """Return the approximate size of the stream in bytes; None if unknown. Use it only to show progress.
+    """Return the approximate size of the stream in bytes; None if unknown. Use the size only to show progress.
 
     This function never raises an error. With a bookmark as the base, `zfs send -n` reads the metadata of the whole
     dataset, which can take minutes on a busy pool. So the command is stopped after 20 seconds.
@@ -223,14 +229,14 @@ def estimate(snapshot: str, base: str | None, flags: Sequence[str]) -> int | Non
 RESUME_STATE = "receive_resume_token"
 """Property with the point from which a receive can resume.
 
-It is "-" if there is no interrupted receive (zfsprops(7)).
+The property is "-" if no receive was interrupted (zfsprops(7)).
 """
 
 
 def token(dataset: str) -> str | None:
-    """Return the resume token of the interrupted receive into the dataset; None if there is none.
+    """Return the resume token of the interrupted receive into the dataset; None if no receive was interrupted.
 
-    A receive that is still running also has a token. NotFound if the dataset does not exist.
+    A receive that is still running also has a token. Raises NotFound if the dataset does not exist.
     """
     value = datasets.properties(dataset, [RESUME_STATE])[RESUME_STATE].value
     return None if value in ("", datasets.UNSET) else value
@@ -239,8 +245,8 @@ def token(dataset: str) -> str | None:
 def is_being_received(dataset: str, proc: Path = Path("/proc")) -> bool:
     """Whether a `zfs receive` into the dataset is running on this host, with the arguments that zsnapdb uses.
 
-    If the writer of a stream died, the receive ends a moment later. ZFS itself refuses a second receive. A process with
-    another real uid is ignored, because any account can choose the arguments of its own processes.
+    After the writer of a stream has died, the receive ends a moment later. ZFS itself refuses a second receive. A
+    process with another real uid is ignored, because any account can choose the arguments of its own processes.
     """
     for entry in proc.iterdir():
         if entry.name.isdecimal():

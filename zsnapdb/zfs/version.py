@@ -59,6 +59,6 @@ def missing_features(pool: str, bits: int) -> list[str]:
 
 
 def release_in(text: str) -> tuple[int, ...]:
-    """Return the module's release from the text that `userland` returns. Empty if the text contains none."""
+    """Return the module's release from the text that `userland` returns; empty if the text contains no release."""
     match = re.search(r"\bzfs-kmod-v?([0-9]{1,9}(?:\.[0-9]{1,9})+)", text)
     return tuple(int(number) for number in match.group(1).split(".")) if match else ()

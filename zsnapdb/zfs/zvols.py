@@ -1,6 +1,6 @@
-"""Volumes (zvols) and their device nodes. The dataset is read from the device node itself, because links can be wrong.
+"""Zvols and their device nodes. The dataset is read from the device node itself, because links can be wrong.
 
-udev creates the links below /dev/zvol in the background. A link may be late or missing, or point to another volume
+udev creates the links below /dev/zvol in the background. A link may be late or missing, or point to another zvol
 (OpenZFS issues 12507, 10603, 12484 and 15904).
 """
 
@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class Zvol:
-    """A volume: its size, block size, reservation and used space in bytes, its mode, and its origin snapshot."""
+    """A zvol: its size, block size, reservation and used space in bytes, its mode, and its origin snapshot."""
 
     dataset: str
     size: int
@@ -39,7 +39,10 @@ class Zvol:
 
 
 def describe(names: list[str]) -> dict[str, Zvol]:
-    """Return the volumes with these names. PreflightError if one is not a volume, NotFound if one does not exist."""
+    """Return the zvols with these names.
+
+    Raises PreflightError if a dataset is not a zvol, and NotFound if it does not exist.
+    """
     keys = ["type", "volsize", "volblocksize", "refreservation", "used", "volmode", "origin"]
     zvols = {}
     for name, values in (properties_of(names, keys) if names else {}).items():
@@ -59,17 +62,17 @@ def describe(names: list[str]) -> dict[str, Zvol]:
 
 
 def create(dataset: str, size: int, options: Mapping[str, str]) -> None:
-    """Create a thin volume (-s: it reserves nothing) of this size in bytes. ExistsError if it exists."""
+    """Create a thin zvol (-s: it reserves no space) of this size in bytes. Raises ExistsError if the zvol exists."""
     run([ZFS, "create", "-s", *set_options(options), "-V", str(size), dataset])
 
 
 def link_of(dataset: str) -> Path:
-    """Return the link through which programs open the volume's device."""
+    """Return the link through which programs open the zvol's device."""
     return LINKS / dataset
 
 
 def dataset_behind(path: Path) -> str | None:
-    """Return the dataset of a block device; None if there is no such device, or if it is not a volume.
+    """Return the dataset of a block device; None if the device does not exist or is not a zvol.
 
     The kernel returns the dataset through the ioctl BLKZNAME, which zvol_id(1) also uses.
     """
@@ -90,7 +93,7 @@ def dataset_behind(path: Path) -> str | None:
 
 
 def is_partition(path: Path) -> bool:
-    """Whether the path is a partition, not a whole block device (sysfs, `partition`)."""
+    """Whether the path is a partition instead of a whole block device (sysfs, `partition`)."""
     try:
         number = os.stat(path).st_rdev
     except OSError:
@@ -99,7 +102,7 @@ def is_partition(path: Path) -> bool:
 
 
 def wait_for_device(dataset: str, patience: float) -> Path:
-    """Return the link of the volume's device as soon as the link points to a device of this dataset.
+    """Return the link of the zvol's device as soon as the link points to a device of this dataset.
 
     After `patience` seconds, ConsistencyError is raised with the link's actual target.
     """

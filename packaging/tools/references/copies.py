@@ -12,88 +12,95 @@ from zsnapdb.planning.server_copy.variables import VariableClass
 _HEAD = """# Copies
 
 A copy is a server that zsnapdb starts on a clone, a restored backup or a rewound state. Drills, rescues and queries
-also start a copy, for a short time. A copy has the rows, definitions and accounts of its source. This page lists the
-settings, plugins and dataset properties that a copy takes from its source, and gives the reason for each exception. The
-page is generated from the lists that zsnapdb uses.
+also start a copy, but only for a short time. A copy has the rows, definitions and database accounts of its source,
+which is the server that was backed up or cloned. This page lists the settings, plugins and dataset properties that a
+copy takes from its source, and gives the reason for each exception. This page is generated from the lists that zsnapdb
+itself uses.
 
-With `--plan`, a command lists the settings of the source that the copy will not have. To set a value on every copy, use
-`server.options` in the [configuration](reference/configuration.md#instancenameserver).
+If you add `--plan` to a command that starts a copy, the plan lists the settings of the source that the copy will not
+have. To set the same value on every copy, use `server.options` in the
+[configuration](reference/configuration.md#instancenameserver).
 """
 _SETTINGS = """## Settings
 
 A backup and a snapshot set record each global variable whose value differs from the default of the server program. The
-sections below divide the variables into classes, and state which classes a copy takes from its source. A copy also gets
-variables that are in no class. It gets them as options that a server program without these variables ignores.
+sections below divide the variables into classes, and state which classes a copy takes from its source. A copy also
+takes variables that are in no class. zsnapdb passes these as options that a server program ignores if it does not know
+the variable.
 """
 _REPLAY = """## Settings in a replay
 
 A replayed statement runs with the settings in its binlog event: `sql_mode`, character sets and collations, `time_zone`,
 `lc_time_names`, `auto_increment_*`, key checks and `explicit_defaults_for_timestamp`. With MySQL 8.0 the event also
-contains `default_collation_for_utf8mb4`, `default_table_encryption` and `sql_require_primary_key`. Events do not
+contains `default_collation_for_utf8mb4`, `default_table_encryption` and `sql_require_primary_key`. Binlog events do not
 contain the following settings:
 
-- `default_storage_engine`: The archiver records the engine of each new table, and the transactions in a binlog show
-  whether a table is transactional. If the source had another default engine, the replay changes the default. If nothing
-  shows the engine of a table, the replay prints a warning with the name of the table. The replay stops before it would
-  create a table with an engine that the binlog contradicts.
-- `innodb_default_row_format`: The replay uses the row format that the archiver recorded for each new InnoDB table. If
-  there is no record, the replay uses the value in the backup.
-- Table options: With `sql_mode=ANSI` a server omits them from some logged statements (`CREATE TABLE ... SELECT`,
-  generated invisible keys). The replay uses the engine and character set that the archiver recorded. Table comments are
-  lost. If there is no record of such a table, the replay stops, and the error names the table. A replay by a client
-  (`restore.replay`) only prints a warning with the names of all these tables.
+- `default_storage_engine`: `zsnapdb binlog archive` records the storage engine of each new table, and the transactions
+  in a binlog show whether a table is transactional. If the source had another default engine than the copy, the replay
+  changes the default engine of the copy. If nothing shows the engine of a table, the replay prints a warning with the
+  name of the table. If the binlog shows that a table had another engine than the copy would use, the replay stops
+  before it creates the table.
+- `innodb_default_row_format`: The replay uses the row format that `zsnapdb binlog archive` recorded for each new InnoDB
+  table. If it recorded none, the replay uses the default row format in the backup.
+- Table options: With `sql_mode=ANSI`, a server omits table options from some logged statements
+  (`CREATE TABLE ... SELECT`, generated invisible keys). For such a table, the replay uses the engine and character set
+  that `zsnapdb binlog archive` recorded, but the table comment is lost. If nothing was recorded about such a table, the
+  replay stops, and the error names the table. A replay with a client program (`restore.replay`) only prints a warning
+  with the names of all such tables.
 - Settings that only refuse statements, such as `innodb_strict_mode`, `disabled_storage_engines`,
-  `innodb_force_primary_key` and `system_versioning_alter_history`: The replay refuses no statement that the source
-  accepted.
+  `innodb_force_primary_key` and `system_versioning_alter_history`: Whatever the values of these settings are, the
+  replay refuses no statement that the source accepted.
 - Other settings, such as `innodb_file_per_table`, `innodb_encrypt_tables` or `mysql56_temporal_format`: The replay uses
   the value in the backup.
 """
 _PLUGINS = """## Plugins
 
-A copy loads the plugins, components and functions of its source, because its data and its binlogs may need each of
-them. If one of them is not installed on the host, the command refuses to run and names it. A copy does not load these
-plugins:
+A copy loads the plugins, components and functions of its source, because its data and its binlogs may need them. If a
+plugin, component or function is not installed on the host, the command refuses to run and names what is missing. A copy
+does not load the plugins in this table:
 """
 _PROPERTIES = """## Dataset properties
 
-A copy has its own datasets. The tables below list their properties.
+A copy has its own datasets. The tables below show which ZFS properties these datasets get.
 
-A rewind is different, because the restored datasets replace those of production. They get all properties that are set
-on the datasets of production at that moment, including user properties and the rights of `zfs allow`. A backup also
-records these properties, but a restore from a repository does not set them. If the datasets of production are lost, the
-restore prints the commands that set the properties.
+A rewind is different, because its restored datasets replace the datasets of production. The restored datasets get all
+properties that are set on the datasets of production at that moment, including user properties and the rights of
+`zfs allow`. A backup also records all these properties, but a restore from a repository does not set them. If the
+datasets of production are lost, the restore prints the commands that set the properties.
 """
 _ZONE = """## Time zone
 
-The server process of a copy has the time zone of the source's process. So `time_zone = SYSTEM` shows the same local
-times, and replayed statements write the same rows. If the host does not know the time zone, the command refuses to run.
-If the host has another release of the time zone data, the command prints a warning. A unit that starts a restored
-server needs `Environment=TZ=ZONE`, and the restore prints this line.
+The server process of a copy has the same time zone as the server process of the source. So with `time_zone = SYSTEM`,
+both show the same local times, and replayed statements write the same rows. If the host does not know this time zone,
+the command refuses to run. If the host has another release of the time zone data than the source's host, the command
+prints a warning. If you start a restored server with a systemd unit, the unit needs the line `Environment=TZ=ZONE`,
+which the restore prints.
 
 ## Scheduled events
 
-The event scheduler of a copy is off, so no event runs. Each event has the state that it had on the source, even if a
-replay created or altered the event.
+The event scheduler of a copy is off, so no scheduled event runs. Each event is enabled or disabled as on the source,
+even if a replay created or altered the event.
 """
 _FILES = """## Accounts and file owners
 
-- The data contains the accounts, roles and rights of the source. A clone has one more account.
-- The files belong to the account that runs the server on this host. On the host of the source, that account may have
-  had another numeric id. The plan shows the account.
+- The data of a copy contains the database accounts, roles and rights of the source. A clone has one additional account.
+- The files of a copy belong to the system account that runs the copy's server on this host. On the source's host, the
+  server's account may have had another numeric id. The plan shows which account owns the files.
 - A copy has its own server identity, port, socket, paths and replication settings.
 - A clone has `log_bin_trust_function_creators=ON`, so that its users may create triggers and functions in their
   schemas.
 """
-_PLACE = """These properties belong to the location of production's datasets. A copy does not have them, but datasets
-that replace those of production do. User properties and unclassified properties also belong to this class."""
+_PLACE = """These properties belong to the location of production's datasets. A copy does not get these properties, but
+datasets that replace the datasets of production do. User properties and unclassified properties also belong to this
+class."""
 _TITLES = {
     PropertyClass.DATA: (
         "### Properties of the source",
-        "A copy has the value that is set on the source's dataset or inherited by it.",
+        "A copy gets the value that is set on the source's dataset, or that this dataset inherits.",
     ),
     PropertyClass.EXPLICIT: (
         "### Properties with a fixed value",
-        "A copy has this value, regardless of the values of its parent datasets.",
+        "A copy gets the value in this table, whatever values its parent datasets have.",
     ),
     PropertyClass.PLACE: ("### Properties of the location", _PLACE),
 }

@@ -13,17 +13,17 @@ _HEAD = f"""# Doctor
 `zsnapdb doctor` checks everything that a backup needs. It also checks {len(RULES)} rules for MySQL and MariaDB on ZFS,
 which this page lists. The rules use facts that zsnapdb reads from this host: the ZFS properties of the datasets, the
 output of `zpool`, `/sys/module/zfs/parameters`, `/proc/spl/kstat/zfs/arcstats` and the server variables. If `doctor`
-cannot read a fact, it prints this, and the rules that need the fact find nothing.
+cannot read a fact, it prints a message about this fact, and the rules that need the fact find nothing.
 
-`doctor` ends with exit code 1 if there are only warnings, and with 2 if a finding prevents backups.
-`zsnapdb doctor --format json` prints the fact, the reason, the source and the fix of each finding. `--format nagios`
-prints one line for Nagios and compatible monitoring systems.
+`doctor` ends with exit code 1 if it finds only warnings, and with exit code 2 if a finding prevents backups.
+`zsnapdb doctor --format json` prints the fact, the reason, the source and the fix of each finding.
+`zsnapdb doctor --format nagios` prints one line for Nagios and compatible monitoring systems.
 
 ## Silence a rule
 
 If a rule does not fit your host, silence the rule in the configuration, with a reason and a last day. `doctor` still
-prints the findings of the silenced rule, together with your reason, but counts the findings as ok. After the last day
-the findings count again. You cannot silence a rule that prevents backups.
+prints the findings of the silenced rule, together with your reason, but counts the findings as ok. After the last day,
+the findings of the rule count as warnings again. You cannot silence a rule that prevents backups.
 
 ```toml
 [[doctor.silenced]]

@@ -226,7 +226,7 @@ def _create_set(
 
 
 def _answer(created: Created) -> CommandAnswer:
-    """Return the output of the command. The password is not recorded, because it is in the clone's own file."""
+    """Return the output of the command. The password is not recorded, because the clone's own file contains it."""
     from zsnapdb.report.clone.create import CreatedView
 
     return CommandAnswer(CreatedView(created), kept=CreatedView(created, is_secret=True))

@@ -92,7 +92,7 @@ def _request_address(name: str, via: str | None, authority: Path | None) -> tupl
 
 
 def _free_port(wanted: int) -> int:
-    """Return this port of the computer if it is free; else another free port."""
+    """Return this port of the computer if the port is free, and another free port otherwise."""
     for number in (wanted, 0):
         with contextlib.suppress(OSError), socket.socket() as tried:
             tried.bind(("127.0.0.1", number))

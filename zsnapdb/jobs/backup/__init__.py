@@ -1,1 +1,1 @@
-"""The steps of a backup: observe, lock, snapshot, unlock, prove, store. Also the cleanup after an interruption."""
+"""The job that makes a backup, and the cleanup after an interrupted backup."""

@@ -1,8 +1,8 @@
 """The freeze of a guest's file systems during a snapshot, and the thaw that always follows.
 
-A freeze is ended by one of these:
+One of these ends a freeze:
 - this process, in a `finally` block,
-- the guard process (`vm/thaw_guard.py`), if this process dies or is late,
+- the guard process (`vm/thaw_guard.py`), if this process dies or misses the deadline,
 - the next run, which finds the mark file, if both processes were killed.
 
 The Linux guest agent has no time limit of its own.
@@ -35,12 +35,12 @@ _LISTING_SECONDS = 5.0
 _EARLIER_GUARD_SECONDS = 30.0
 """The time in seconds for which a run waits for the guard of a killed run.
 
-After its thaw, the guard checks for 5 s whether a late freeze took effect.
+After the guard has thawed the guest, it checks for 5 s whether a late freeze request took effect.
 """
 
 
 def _mark(instance: Instance) -> Path:
-    """Return the path of the mark file, from which the next run reads the frozen domain's UUID. A reboot removes it."""
+    """Return the path of the mark file, which contains the UUID of the frozen domain. A reboot removes the file."""
     return instance.host.run / f"freeze-{instance.name}"
 
 
@@ -56,7 +56,7 @@ def marked(instance: Instance) -> str | None:
 def thaw_forgotten(instance: Instance, hypervisor: Agent, *, is_running: Callable[[str], bool]) -> str | None:
     """Thaw the guest that a killed run left frozen. Return the text of a warning; None if the guest was not frozen.
 
-    The caller holds the lock of the source. A machine that no longer runs is not frozen.
+    The caller holds the instance's lock for work on the source. A machine that no longer runs is not frozen.
     """
     uuid = marked(instance)
     if uuid is None:
@@ -74,7 +74,10 @@ def thaw_forgotten(instance: Instance, hypervisor: Agent, *, is_running: Callabl
 
 
 class GuestFreeze:
-    """A freeze that is ready to begin. `problem` is the reason why the freeze is not valid; "" if it is valid."""
+    """The freeze of a guest for one snapshot.
+
+    `problem` is the reason why the freeze is not valid; "" if it is valid.
+    """
 
     def __init__(self, instance: Instance, hypervisor: Agent, uuid: str, deadline: float) -> None:
         self._instance = instance
@@ -96,7 +99,10 @@ class GuestFreeze:
         self._guard = guard
 
     def ask(self) -> None:
-        """Read the mounted file systems. Set `problem` if the agent does not answer or the guest is already frozen."""
+        """Ask the guest agent for the mounted file systems.
+
+        Set `problem` if the agent does not answer or the guest is already frozen.
+        """
         try:
             if is_frozen(self._hypervisor, self._uuid):
                 self.problem = "somebody else holds the guest frozen"
@@ -126,7 +132,7 @@ class GuestFreeze:
             self.problem = f"the guest was not frozen: {error.message}"
 
     def too_late(self) -> None:
-        """Record that the freeze had to end before the snapshot existed."""
+        """Record that the deadline ended the freeze before the snapshot existed."""
         self.problem = self.problem or f"the snapshot was not there within freeze_deadline = {self._deadline:g} s"
 
     def end(self) -> None:
@@ -165,7 +171,7 @@ class GuestFreeze:
 def prepared(
     instance: Instance, hypervisor: Agent, uuid: str, deadline: float, open_guard: GuardOpener = guarding
 ) -> Iterator[GuestFreeze]:
-    """Yield a freeze that is ready to begin. Afterwards the guest is thawed, even if the block failed.
+    """Run the block with a freeze that it can begin. Afterwards thaw the guest, even if the block failed.
 
     If the guest cannot be frozen, the reason is recorded in `problem`, and the block runs without a freeze. A guest
     that another program froze stays frozen.
@@ -176,8 +182,7 @@ def prepared(
     freeze = GuestFreeze(instance, hypervisor, uuid, deadline)
     with contextlib.ExitStack() as until_thawed:
         try:
-            # Take the lock first, because the guard of a killed run may still thaw a freeze that this run would find or
-            # start.
+            # Take the lock first, because a killed run's guard may still be about to thaw the guest.
             turn = until_thawed.enter_context(_turn(instance, uuid))
             freeze.ask()
             if not freeze.problem:
@@ -189,7 +194,10 @@ def prepared(
 
 
 def _turn(instance: Instance, uuid: str) -> AbstractContextManager[int]:
-    """Take the lock for freezing the domain on this host. A guard that outlives this run keeps the lock."""
+    """Take this host's lock for freezes of the domain.
+
+    If the guard outlives this run, the guard still holds the lock.
+    """
     return exclusive_with_child(
         f"thaw-guard-{uuid}",
         doing=f"freezing the domain {uuid}, or left a guard that thaws it",

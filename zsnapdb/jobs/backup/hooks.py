@@ -1,6 +1,6 @@
 """The hooks of an instance: around a snapshot, and at the end of a backup.
 
-A hook's setting `on_failure` decides whether its failure is an error or a warning.
+Each hook has a setting `on_failure`, which decides whether a failure of the hook is an error or a warning.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Hooked:
             raise
         failures = self._run_all_after("ok")
         if failures:
-            # Raise an interrupt rather than the failure of a hook.
+            # If an interrupt and a failed hook occur together, raise the interrupt.
             raise next((error for error in failures if not isinstance(error, HookError)), failures[0])
 
     def locked(self, lock: str, remaining: float) -> None:
@@ -84,7 +84,7 @@ class Hooked:
 
 
 class DoneHooks:
-    """The `done` hooks of one run of `zsnapdb backup`. `begins` records the backup that the run makes."""
+    """The `done` hooks of one run of `zsnapdb backup`. `begins` records the backup that the run is making."""
 
     def __init__(self, instance: str, configured: tuple[Hook, ...], events: Events) -> None:
         self._instance = instance
@@ -115,7 +115,7 @@ class DoneHooks:
             raise
         failures = self._run(BackupEnd())
         if failures:
-            # Raise an interrupt rather than the failure of a hook.
+            # If an interrupt and a failed hook occur together, raise the interrupt.
             first = next((error for error in failures if not isinstance(error, HookError)), failures[0])
             first.add_note(f"backup {self._backup_id} is in the repository")
             raise first
@@ -155,10 +155,10 @@ def _run_all(chosen: Iterable[Hook], run: Callable[[Hook], None]) -> list[BaseEx
 
 
 def _run_or_warn(hook: Hook, variables: Mapping[str, str], events: Events, limit: float | None = None) -> None:
-    """Run the hook. If a hook with on_failure = "warn" fails, only warn.
+    """Run the hook. If the hook has on_failure = "warn" and fails, only report a warning.
 
     Raises:
-        HookError: a hook with on_failure = "abort" failed.
+        HookError: the hook failed and has on_failure = "abort".
     """
     try:
         hooks.run(hook, variables, limit=limit)

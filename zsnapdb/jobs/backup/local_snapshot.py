@@ -1,7 +1,7 @@
 """`zsnapdb snapshot`: a consistent snapshot set that stays on this host. No repository is used.
 
-The phases are those of a backup. The set is not a backup, because it expires by the rules of `[instance.NAME.local]`
-and is lost with the pool.
+The command runs the same phases as a backup, up to the snapshot. The set is not a backup: it expires by the rules in
+`[instance.NAME.local]` and is lost with the pool.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def folder(instance: Instance) -> Path:
 
 
 def write(instance: Instance, described: SourceDescription, made: SnapshotSet, created: datetime) -> None:
-    """Write the manifest of a local set, so that a restore can begin with the set. Warn if that fails."""
+    """Write the manifest of a local set, so that a restore can start from the set. Warn if the write fails."""
     manifest = Manifest(
         backup_id=made.backup_id,
         instance=instance.name,
@@ -95,9 +95,9 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
 
 
 def _next_number(instance: Instance) -> int:
-    """Return a sequence number above those of all the instance's backups in readable records on this host.
+    """Return a sequence number higher than that of any backup of the instance in this host's readable records.
 
-    This number orders the set after backups from another pool. Within one pool, ZFS knows the order.
+    The number orders this set after backups that were made from another pool. Within one pool, createtxg is the order.
     """
     numbers: list[int] = []
     for file in (instance.host.records / instance.name).glob(f"*/{BACKUPS}"):
@@ -147,9 +147,9 @@ def names(instance: Instance) -> list[str]:
 def remove_stale(instance: Instance, known: Collection[str], here: Collection[str]) -> None:
     """Remove the manifests of sets whose snapshots no longer exist.
 
-    `known` is the result of `names` before the snapshots were listed. A newer result could contain sets whose snapshots
-    the list lacks. `here` are the ids of the sets with a snapshot on the instance's volumes. A set may also have
-    snapshots on former volumes of the instance.
+    `known` is a result of `names` from before the snapshots were listed: a later result could contain sets that are
+    newer than the list. `here` contains the ids of the sets with a snapshot on the instance's volumes. The manifest of
+    a set stays if the set still has snapshots on former volumes of the instance.
     """
     for backup_id in known:
         if backup_id in here:
@@ -246,7 +246,7 @@ class LocalSnapshotResult:
 
 
 def sets(instance: Instance, *states: str) -> list[LocalSet]:
-    """Return the instance's snapshot sets on this host that have one of the states, oldest first (in ZFS's order).
+    """Return the instance's snapshot sets on this host that have one of the given states, oldest first (by createtxg).
 
     Incomplete sets are included.
     """
@@ -271,7 +271,7 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
         backup_id, state = marks[BACKUP_PROPERTY], marks[STATE_PROPERTY]
         if state not in states:
             continue
-        # A set has the position of its newest snapshot in the list.
+        # In this list, a set is placed where its newest snapshot is.
         members[backup_id] = {**members.pop(backup_id, {}), roles[marked.snapshot.dataset]: name}
         position = marks[POSITION_PROPERTY]
         before = facts[backup_id][1] if backup_id in facts else ""
@@ -297,8 +297,8 @@ def _sets(instance: Instance, seen: Iterable[OwnedSnapshot], states: Collection[
 def complete_sets(instance: Instance, *, opener: SourceOpener = open_source) -> list[LocalSet]:
     """Return the complete sets on this host that backups and `zsnapdb snapshot` created, oldest first.
 
-    If no volumes are configured, the volumes of the source are used or, if the source is down, those of the newest
-    backup.
+    If no volumes are configured, the source is asked for its volumes. If the source is down, the volumes of the newest
+    backup are used.
     """
     if instance.settings.volumes is None:
         try:
@@ -315,7 +315,10 @@ def complete_sets(instance: Instance, *, opener: SourceOpener = open_source) -> 
 
 
 def _decided(instance: Instance, local: Sequence[LocalSet], events: Events) -> tuple[Decision, ...]:
-    """Return a decision with its reason for each set. Warn if sets are kept because the clock may be wrong."""
+    """For each set, return whether retention keeps or removes it, with the reason.
+
+    Warn if sets are kept because the clock may be wrong.
+    """
     time, rules = removal_time(instance.host), instance.settings.local
     unsure = {one.backup_id for one in local if time.is_unsure(retention.time_of(one.backup_id))}
     decided = local_snapshot_sets.decide_local(local, rules, time.at, is_sure=time.is_sure, unsure=unsure)
@@ -340,10 +343,9 @@ def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnap
 
 
 def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
-    """Return the set that an earlier process of the run with this id created; None if there is none.
+    """Return the local set that an earlier command with the same run id created; None if there is none.
 
-    The duration in the result is 0 (unknown). If a set of this run has no manifest, its position was not proved, so the
-    set is destroyed.
+    The duration in the result is 0 (unknown). A set without a manifest has no proved position, so it is destroyed.
     """
     run, proved = instance.host.run_id(), names(instance)
     columns = (RUN_PROPERTY, POSITION_PROPERTY)
@@ -360,11 +362,11 @@ def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
 
 
 def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = open_source) -> LocalSnapshotResult:
-    """Create a local snapshot set. Afterwards the position of the set is proved, and expired local sets are destroyed.
+    """Create a local snapshot set, prove its position, and then destroy expired local sets.
 
-    With `once`, a set that the run with this id created earlier is returned instead. If there are thousands of sets,
-    expired sets may stay for a few more runs (`_is_due`). Errors of the source are raised. If an expired set cannot be
-    destroyed, the run warns, and the next run that looks for expired sets tries again.
+    With `once`, no set is created if an earlier command with this run id created one: that set is returned. If there
+    are thousands of sets, expired sets may stay for a few more runs (`_is_due`). If an expired set cannot be destroyed,
+    the run warns, and the next run that looks for expired sets tries again.
     """
     events = KeptWarnings(instance.events)
     instance = instance.with_events(events)
@@ -402,13 +404,13 @@ def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = o
 
 
 _PER_SKIP = 200
-"""After a search that listed N sets, the next N / 200 runs skip the search for expired sets.
+"""If a search for expired sets listed N sets, the next N / 200 runs skip this search.
 
-ZFS takes about the same time for each listed snapshot. So for any number of sets, all searches together take less time
-than the creation of all snapshots. An expired set stays for at most N / 200 more runs.
+ZFS takes about the same time for each listed snapshot. With this rule, all searches together take less time than the
+creation of the snapshots. An expired set stays for at most N / 200 more runs.
 """
 _MOST_SKIPS = 1000
-"""The limit of the number of runs to skip that is read from the file. zsnapdb writes only smaller numbers."""
+"""The maximum number of runs to skip that is accepted from the file. zsnapdb writes only smaller numbers."""
 
 
 def _skips_file(instance: Instance) -> Path:
@@ -424,7 +426,7 @@ def _is_due(instance: Instance) -> bool:
             return True
         files.replace_disposable(file, f"{int(left) - 1} {rules}".encode())
     except (OSError, UnicodeDecodeError):
-        # Without the file, this run searches. If the file cannot be written, this run searches too.
+        # This run searches if the file does not exist or cannot be written.
         return True
     return False
 

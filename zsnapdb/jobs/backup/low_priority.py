@@ -1,4 +1,4 @@
-"""A low CPU priority for work without a lock, so that the database server gets the processors first."""
+"""Runs work that holds no lock at a low CPU priority, so that the database server gets the processors first."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ import threading
 from collections.abc import Iterator
 
 _STEPS = 10
-"""The increase of the nice value. A busy thread then gets about a tenth of a contended processor (sched(7))."""
+"""The increase of the nice value.
+
+With this increase, a busy thread gets about a tenth of a processor that other threads also want (sched(7)).
+"""
 _THIS_THREAD = 0
 
 
 class LowPriority:
-    """The low, former and high priority of a thread. If all three are equal, the priority is never changed."""
+    """The low, former and high priority of a thread. If all three are equal, the thread's priority is never changed."""
 
     def __init__(self, before: int, low: int, high: int) -> None:
         self._before = before
@@ -24,8 +27,8 @@ class LowPriority:
     def hurried(self) -> Iterator[None]:
         """Run the block at the high priority if this account may set that priority, else at the former priority.
 
-        Use this while other processes wait for a lock that this thread holds. While this thread waits for a processor,
-        those processes wait too.
+        Use this block while the thread holds a lock for which other processes wait. They also wait whenever this thread
+        waits for a processor.
         """
         _set(self._before)
         with contextlib.suppress(PermissionError):
@@ -40,7 +43,7 @@ class LowPriority:
 def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
     """Run the block in this thread at low priority, with all threads and processes that it starts.
 
-    See setpriority(2), "C library/kernel differences". Where the kernel schedules by session or control group, the
+    See setpriority(2), "C library/kernel differences". If the kernel schedules by session or control group, the
     priority only applies within the group of this process (sched(7)). Take a lock inside `hurried`, because other
     processes wait for the holder of a lock. If the account may not raise a lowered priority, the priority is lowered
     only with `may_stay_low`, and then stays low.
@@ -60,7 +63,7 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
 
 
 def lower_permanently() -> None:
-    """Run the rest of this thread, and everything that it starts, at low priority.
+    """Lower the priority of this thread, and of all threads and processes that it starts, until the thread ends.
 
     Call this when no process waits for this thread any more.
     """
@@ -74,7 +77,7 @@ def _set(priority: int) -> None:
 def _may_restore(before: int) -> bool:
     """Return whether this account may raise a lowered priority: by CAP_SYS_NICE (capabilities(7)) or RLIMIT_NICE.
 
-    A short-lived thread tries to do so.
+    The test changes only the priority of a short-lived thread.
     """
     allowed: list[bool] = []
 

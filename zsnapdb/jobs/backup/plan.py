@@ -49,7 +49,7 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 _BLOCK, _BLOCKS = 128 << 10, 64
 _MOST_FILES = 100_000
-"""The maximum number of files from which blocks are read. Other files of a volume are ignored."""
+"""The maximum number of a volume's files from which sample blocks are read. The other files are ignored."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def choose_format(
 ) -> FormChoice:
     """Return the stream format of the next backup. `volumes` maps roles to datasets.
 
-    Without the setting `send`, an increment has the format of its base.
+    If `send` is not configured, an increment gets the same format as its base.
     """
     setting = instance.repository.stream.send
     if setting != AUTO:
@@ -160,9 +160,9 @@ def choose_format(
 
 
 def _stored_effect(stored: Sequence[Summary]) -> ZstdEffect | None:
-    """Return the effect of zstd on the newest full backup with plain streams, or None.
+    """Return how well zstd compressed the newest full backup with plain streams; None if there is no such backup.
 
-    `stored` are the backups, oldest first.
+    `stored` contains the backups in the repository, oldest first.
     """
     plain = SEND_FLAGS[SendForm.PLAIN]
     for backup in reversed(stored):
@@ -173,11 +173,11 @@ def _stored_effect(stored: Sequence[Summary]) -> ZstdEffect | None:
 
 @dataclass(frozen=True)
 class BackupPlan:
-    """The plan of a backup: checks, hooks, the deadline of the lock in seconds, and the base with reasons.
+    """The plan of a backup: its checks and hooks, the time limit of its lock in seconds, and its base with the reasons.
 
-    `form` is the format of the streams. `interrupted` are the unfinished backups of earlier runs, each with the
-    decision about it. `sent_from` maps each role to the full name of the base's local snapshot or bookmark; empty for a
-    full backup. `numbers` are the sequence numbers of the stored backups.
+    `form` is the format of the streams. `interrupted` contains the unfinished backups of earlier runs, each with a
+    decision: continue, finish, abandon or leave. `sent_from` maps each role to the full name of the base's local
+    snapshot or bookmark; empty for a full backup. `numbers` contains the sequence numbers of the stored backups.
     """
 
     observed: Observation
@@ -215,9 +215,9 @@ def plan(
 ) -> BackupPlan:
     """Return the plan of a backup from the repository and the local snapshots; change nothing.
 
-    `known` are the backups in the repository now; none if there is no repository yet. If `before` is given, the base
-    must be older than this transaction group of an earlier set. `seen` are the snapshots of the instance's sets on this
-    host, if the caller has just read them.
+    `known` contains the backups in the repository; it is empty if there is no repository yet. If `before` is given, the
+    base must be older than this transaction group of an earlier set. `seen` contains the snapshots of the instance's
+    sets on this host, if the caller has just read them.
     """
     damage = known_damage(repository, instance.name) if repository is not None else DamageRegister()
     damaged = [
@@ -280,7 +280,7 @@ def plan_now(
     try:
         repository = instance.open_repository()
     except NotFound:
-        # If the repository does not exist yet, the first backup creates it. This check raises an error if the bucket is
+        # If the repository does not exist yet, the first backup creates it. Raise an error now if the bucket is
         # missing.
         instance.open_store()[0].check()
         repository = None
@@ -298,7 +298,10 @@ def refuse_clear(instance: Instance, observed: Observation) -> None:
 
 
 def _abandoned(local: Mapping[str, Mapping[int, str]], base: Summary | None) -> dict[str, str]:
-    """Return the bookmarks that cannot be a base, each with the reason. Empty if the base needs no bookmark."""
+    """Return the bookmarks that cannot be a base, each with the reason.
+
+    The result is empty if the base is not a bookmark.
+    """
     used = [local[volume.role][volume.guid] for volume in base.volumes] if base is not None else []
     marks = [name for name in used if "#" in name]
     if not marks:
@@ -317,7 +320,7 @@ def _abandoned(local: Mapping[str, Mapping[int, str]], base: Summary | None) -> 
 def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) -> dict[str, dict[int, str]]:
     """Return the possible bases of each role: the names of sets' snapshots and of bookmarks, by GUID.
 
-    Snapshots that belong to no set are not listed, so any number of them costs no time.
+    Other snapshots are not listed, so they cost no time, however many there are.
     """
     places = set(instance.volumes.values())
     if seen is None:
@@ -330,6 +333,6 @@ def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) ->
 
 
 def _all_points(instance: Instance) -> dict[str, dict[int, str]]:
-    """Return every possible base of an increment, in the form of `_points_of_sets`."""
+    """Return the names of all snapshots and bookmarks by role and GUID, as `_points_of_sets` does for sets."""
     points = snapshots.send_points(instance.volumes.values())
     return {role: points[dataset].names for role, dataset in instance.volumes.items()}

@@ -75,23 +75,23 @@ _MARKS = (".dockerenv", "run/.containerenv")
 def is_container(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> bool:
     """Return whether this process runs in an application container.
 
-    The root file system of a container is removed with the container. The image sets the variable `container`
-    (systemd.io/CONTAINER_INTERFACE). Kubernetes sets another variable.
+    The root file system of a container is removed with the container. A container image may set the environment
+    variable `container` (systemd.io/CONTAINER_INTERFACE). Kubernetes sets another variable.
     """
     named = environment.get("container", "") == "oci" or "KUBERNETES_SERVICE_HOST" in environment
     return named or any((root / mark).exists() for mark in _MARKS)
 
 
 NAMES = ("available", "used", "written", "usedbyrefreservation", "quota", "refquota", "refreservation")
-"""The space properties of a dataset."""
+"""The ZFS properties that show the space of a dataset."""
 
 
 def judge_volumes_space(
     volumes: Sequence[str], read: Mapping[str, dict[str, Property]] | None = None
 ) -> list[FitnessFinding]:
-    """Return findings about the free space for a snapshot of the volumes. All volumes are in one pool.
+    """Return findings about whether there is enough free space for a snapshot. All volumes are in one pool.
 
-    `read` are the properties `NAMES` of the pool and the volumes, if the caller has just read them.
+    `read` contains the properties `NAMES` of the pool and the volumes, if the caller has just read them.
     """
     if not volumes:
         return []
@@ -124,11 +124,11 @@ class Observed:
     position: Position
     findings: tuple[FitnessFinding, ...]
     ciphers: Mapping[str, str] = field(default_factory=dict)
-    """The ciphers of the datasets that ZFS encrypts, by dataset."""
+    """The cipher of each dataset that ZFS encrypts, by dataset name."""
     keys: BinlogKeys = NO_KEYS
-    """The keys of the server's encrypted binlogs, as they were before the snapshot."""
+    """The decryption keys of the server's binlogs, read before the snapshot."""
     binlog_key: str | None = None
-    """The name of the key of the newest binlog."""
+    """The name of the key that encrypts the newest binlog; None if that binlog is not encrypted."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -161,7 +161,7 @@ def observe(instance: Instance, session: Session) -> Observed:
 
 
 def examine(instance: Instance, session: Session) -> Examined:
-    """Check all conditions of a backup; change nothing.
+    """Check everything that could prevent a backup; change nothing.
 
     Raises:
         ServerError: the server does not answer.
@@ -226,7 +226,7 @@ def _objections_to_copies(
 ) -> tuple[str, ...]:
     """Return the reasons why no server can be started on a copy of this server's files.
 
-    The plan of a restore shows the same texts.
+    The plan of a restore shows the same reasons.
     """
     points = [mount.path for mount in mounts if mount.source in volumes.values() and not mount.is_bind]
     options = instance.settings.server.options
@@ -250,7 +250,10 @@ def _judge_applier(instance: Instance) -> list[FitnessFinding]:
 
 
 def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessFinding]:
-    """Return the lock that a backup needs, with a finding. If the lock is impossible, the finding is an objection."""
+    """Return the lock that a backup needs, with a finding.
+
+    If the server does not allow that lock, the finding prevents the backup.
+    """
     try:
         choice = choose(facts, setting, locks.STRATEGIES)
         return choice, judge_lock(choice)
@@ -259,7 +262,7 @@ def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessF
 
 
 def _elsewhere(facts: ServerFacts, session: Session) -> list[FitnessFinding]:
-    """Return a finding if the server sees its files under other paths than this host.
+    """Return a finding if the server's paths are not valid on this host, as for a server in a container.
 
     `facts` are the server's answers, with paths as the server sees them.
     """
@@ -293,7 +296,7 @@ def with_discovered_volumes(instance: Instance, session: Session) -> Instance:
 
 @dataclass(frozen=True)
 class CheckedDatasets:
-    """A finding per volume, the ciphers of the encrypted volumes, and the properties that were read.
+    """A finding for each volume, the ciphers of the encrypted volumes, and the ZFS properties that were read.
 
     `seen` contains the properties of the volumes and of their pools.
     """
@@ -304,7 +307,10 @@ class CheckedDatasets:
 
 
 def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> CheckedDatasets:
-    """Check that each volume exists and is a filesystem. The same command also reads the space of the volumes."""
+    """Check that each volume exists and is a filesystem.
+
+    The `zfs` command for this check also reads the space properties.
+    """
     findings: list[FitnessFinding] = []
     ciphers: dict[str, str] = {}
     there = [dataset for dataset in volumes.values() if datasets.exists(dataset)]
@@ -332,7 +338,7 @@ def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> CheckedDatas
 def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFinding], str | None]:
     """Return findings about the newest binlog's key, and the name of the key if the binlog is encrypted.
 
-    If this host cannot read the binlog, an objection is returned.
+    If this host cannot decrypt the binlog, a finding prevents the backup.
     """
     named = binlog_paths(facts.variables, "log_bin")
     says = (facts.variables.get("binlog_encryption"), facts.variables.get("encrypt_binlog"))
@@ -354,7 +360,7 @@ def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFindi
 
 
 def _judge_state(instance: Instance, mounts: list[MountedFilesystem]) -> list[FitnessFinding]:
-    """Return a finding if the removal of the container would also remove zsnapdb's own folders."""
+    """Return a finding if zsnapdb runs in a container and its own folders would be removed with the container."""
     own = (str(instance.host.records.parent), str(instance.host.run))
     return judge_state(own, mounts, is_container=is_container())
 
@@ -362,7 +368,7 @@ def _judge_state(instance: Instance, mounts: list[MountedFilesystem]) -> list[Fi
 def _judge_surroundings(
     facts: ServerFacts, mounts: list[MountedFilesystem], volumes: dict[str, str]
 ) -> list[FitnessFinding]:
-    """Return findings about files that a restore needs but that may not be in the snapshot."""
+    """Return findings about files that a restore needs but the snapshot may not contain."""
     findings = []
     for path in keyring_paths(facts.variables):
         mount = mount_of(path.path, mounts)

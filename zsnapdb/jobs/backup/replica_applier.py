@@ -1,6 +1,6 @@
 """Stops a replica's applier during a snapshot, and always starts it again.
 
-The applier stops at a position in the binlogs of the replication source.
+The stopped applier has a position in the binlogs of the replication source.
 """
 
 from __future__ import annotations
@@ -26,14 +26,17 @@ _START_ATTEMPTS = 3
 def _marker(instance: Instance) -> Path:
     """Return the path of the file with the names of the stopped channels.
 
-    If this run is killed, the next run starts these channels. A reboot removes the file, but then the server restarts
-    too.
+    If this run is killed, the next run starts the channels in this file. A reboot removes the file, and also restarts
+    the server.
     """
     return instance.host.run / f"applier-{instance.name}"
 
 
 def is_forgotten(instance: Instance) -> bool:
-    """Return whether a killed run left the applier stopped, or a running backup has stopped it."""
+    """Return whether a run has stopped the applier and not started it again.
+
+    That run may have been killed or may still be running.
+    """
     return _marker(instance).exists()
 
 
@@ -53,12 +56,12 @@ def start_forgotten(instance: Instance, session: Session) -> str | None:
 def stopped_applier(instance: Instance, session: Session, facts: ServerFacts) -> Iterator[tuple[Channel, ...]]:
     """Stop the applier for the block if lock.stop_applier is set, and yield the channels with their positions.
 
-    Only channels that were applying are stopped, and only stopped channels are started again. The start uses a new
-    connection, because the connection that stopped them may be lost.
+    Only channels that were applying are stopped, and only stopped channels are started again. The channels are started
+    over a new connection, because the first connection may be lost.
 
     Raises:
-        LockNotGranted: replicated temporary tables are open. A restored replica could not continue from such a position
-            (refman 8.4, "Replication and Temporary Tables").
+        LockNotGranted: replicated temporary tables are open. A restored replica could not continue replication (refman
+            8.4, "Replication and Temporary Tables").
     """
     running = channels(session, facts.dialect) if facts.channels else ()
     names = [channel.name for channel in running if channel.applying]
@@ -79,13 +82,19 @@ def stopped_applier(instance: Instance, session: Session, facts: ServerFacts) ->
 
 
 def _stop(instance: Instance, facts: ServerFacts, names: Sequence[str]) -> None:
-    """Stop the channels. The statement waits for the end of the current transaction, at most for the read timeout."""
+    """Stop the channels.
+
+    The STOP statement waits for the end of the current transaction, but not longer than the read timeout.
+    """
     with instance.session(read_timeout=_STOP_SECONDS) as session:
         statements.stop_applier(session, facts.flavour, facts.dialect, names)
 
 
 def _start(instance: Instance, flavour: Flavour, dialect: Dialect, names: Sequence[str]) -> None:
-    """Start the channels and remove the marker. If a stop is still in progress, the server completes it first."""
+    """Start the channels and remove the marker.
+
+    If the server is still stopping a channel, it first finishes stopping that channel.
+    """
     for attempt in range(_START_ATTEMPTS):
         try:
             with instance.session(read_timeout=_STOP_SECONDS) as session:

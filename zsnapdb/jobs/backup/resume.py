@@ -42,7 +42,10 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 @dataclass(frozen=True)
 class InterruptedBackup:
-    """An interrupted backup of this host, with the decision. `journal` is None if the journal cannot be read."""
+    """An interrupted backup of this host, and the decision about this backup.
+
+    `journal` is None if the journal cannot be read.
+    """
 
     backup_id: str
     file: Path
@@ -61,7 +64,7 @@ def is_any(instance: Instance) -> bool:
 
 
 def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> list[InterruptedBackup]:
-    """Return the interrupted backups of this host, oldest first, each with its decision; change nothing."""
+    """Return the interrupted backups of this host, oldest first, each with the decision about it; change nothing."""
     files = journals(folder(instance))
     if not files:
         return []
@@ -74,8 +77,8 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
             journal = BackupJournal.read(file, instance.host.journal_disk or DISK)
             around = replace(_surroundings(instance, journal, repository, stored), damaged=damaged)
         except DamagedError as error:
-            # A backup with a journal may also have a manifest. Even if the manifest is unreadable, none of its objects
-            # is removed here.
+            # A backup with a journal may also have a manifest. Its objects are not removed here, even if the manifest
+            # is unreadable.
             decision = ResumeDecision.GIVE_UP if journal is None else ResumeDecision.LEAVE
             judgement = ResumeJudgement(decision, Cause.UNREADABLE, error.message)
         else:
@@ -86,7 +89,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
 
 
 def _damaged_chains(instance: Instance, repository: Repository) -> Mapping[str, str]:
-    """Map backups to the known damage of their chains, if the damage prevents a restore."""
+    """Return the backups that cannot be restored because of known damage, each with the damage of its chain."""
     damage = known_damage(repository, instance.name)
     known, checked = host_backup_record.checked_backups(instance, repository)
     chains = damage.of_chains(checked.provenance.trusted(known.backups))
@@ -119,7 +122,7 @@ def _surroundings(
     started = journal.started
     sources: set[tuple[str, int]] = set()
     origins: set[tuple[str, int]] = set()
-    # Ignore a deleted dataset, which has no snapshots and no bookmarks. Raise other errors.
+    # A deleted dataset has no snapshots and no bookmarks, so it is ignored. Other errors are raised.
     points_by_dataset = snapshots.send_points_there({volume.dataset for volume in started.volumes})
     for dataset, points in points_by_dataset.items():
         sources |= {(dataset, guid) for guid in points.snapshots}
@@ -127,8 +130,8 @@ def _surroundings(
     kept = None
     if started.backup_id in stored:
         manifest = repository.manifest(started.draft.instance, started.backup_id)
-        # Another host may have stored a manifest under this id. Compare the sequence number, which the earlier run
-        # assigned when it stored its own manifest.
+        # Another host may have stored a manifest under this id, so compare the whole manifest. The draft has no
+        # sequence number, because that is only assigned when the manifest is stored.
         if manifest == journal.completed(started.draft.model_copy(update={"sequence": manifest.sequence})):
             kept = frozenset((volume.dataset, volume.guid) for volume in manifest.volumes)
     return Surroundings(
@@ -176,7 +179,8 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
     volumes = item.journal.started.volumes
     with _warning_on_error(instance, item.backup_id):
         _release_bases(volumes)
-    # Remove the bookmarks even if other removals fail, because only the journal knows a bookmark without a snapshot.
+    # Remove the bookmarks even if other removals fail, because only the journal lists bookmarks whose snapshot no
+    # longer exists.
     for volume in volumes:
         with _warning_on_error(instance, item.backup_id), contextlib.suppress(NotFound):
             destruction.destroy_bookmark(f"{volume.dataset}#{volume.snapshot}", volume.guid)
@@ -186,7 +190,10 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
 
 
 def _release_bases(volumes: Sequence[StartedVolume]) -> None:
-    """Release a killed run's holds on its bases. Other holds stay, because this run may itself hold a set."""
+    """Release a killed run's holds on its bases.
+
+    Holds of other kinds stay, because one of them may be this run's own hold on a set.
+    """
     points = snapshots.send_points_there({volume.dataset for volume in volumes if volume.from_guid is not None})
     bases = [
         points[volume.dataset].snapshots.get(volume.from_guid)
@@ -208,13 +215,14 @@ def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
 def sweep(
     instance: Instance, repository: Repository, known: Summaries, but: Collection[str] = ()
 ) -> list[OwnedSnapshot]:
-    """Settle snapshot sets without a journal. A stored set becomes a base; a formerly local set becomes local again.
+    """Decide about each snapshot set without a journal.
 
-    Other sets are removed. Return the snapshots of the instance's sets on this host, except recorded local sets.
+    A stored set becomes a base; a formerly local set becomes local again. Other sets are removed. Return the snapshots
+    of the instance's sets on this host, except recorded local sets.
 
-    `but` are snapshots that this run itself holds. The caller holds the lease of the instance, and has held it since
-    before it listed the backups `known`. A set with foreign holds or clones stays, with a warning. This host's marks of
-    unfinished backups without a journal on this host are removed too.
+    `but` contains the snapshots that this run itself holds; they stay unchanged. The caller acquired the instance's
+    lease before it listed the backups `known`. A set with foreign holds or clones stays, with a warning. This host's
+    marks of unfinished backups without a journal on this host are removed too.
     """
     stored = known.listed
     journalled = {file.name for file in journals(folder(instance))}
@@ -241,7 +249,7 @@ def sweep(
             if backup_id in stored:
                 keep_as_base(names, repository)
             elif local_snapshot.read(instance, backup_id) is not None:
-                # The set was a local set, and no run has stored it in the repository.
+                # This set was local before, and no run has stored it in the repository.
                 snapshots.set_on(names, {STATE_PROPERTY: LOCAL})
                 holds.release(names)
             else:

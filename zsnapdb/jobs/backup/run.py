@@ -1,4 +1,7 @@
-"""`zsnapdb backup`: finish interrupted backups, then make a new one. `_make_backup` is the table of contents."""
+"""`zsnapdb backup`: finish interrupted backups, then make a new one.
+
+`_make_backup` calls the phases of a backup in order.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,7 @@ from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.zfs import destruction, holds, version
 
 _CLOCKS = timedelta(minutes=5)
-"""The tolerated difference between the clocks of two hosts."""
+"""The maximum tolerated difference between the clocks of two hosts."""
 _PATIENCE = 10.0
 """The time in seconds for which the run retries an unreachable store before it creates the snapshots."""
 
@@ -57,7 +60,8 @@ _PATIENCE = 10.0
 def backup_of_run(instance: Instance) -> Manifest | None:
     """Return the stored backup of the run with this id; None if there is none, or if no repository exists yet.
 
-    A backup with a time in the future is ignored. A clock that was ahead gave it the id of a later scheduled run.
+    A backup with a time in the future is ignored. It was made while the clock was ahead, and so it has the run id of a
+    run that is not yet due.
 
     Raises:
         RepositoryError: the store cannot be read.
@@ -73,7 +77,7 @@ def backup_of_run(instance: Instance) -> Manifest | None:
 
 
 def stored_if_known(instance: Instance) -> Manifest | None:
-    """Return the result of `backup_of_run` before the run does anything else.
+    """Return the result of `backup_of_run`, for the check before the run starts.
 
     Also return None if the store does not answer, because the run asks the store again later.
     """
@@ -99,7 +103,7 @@ class BackupResult:
     """A backup in the repository, and the durations of its snapshot and its transfer in seconds.
 
     `continued` are the interrupted backups that this run finished first. If `is_repeat` is set, this command made no
-    backup, because an earlier run with this id had begun the returned one.
+    new backup: an earlier run with the same id had begun the returned backup.
     """
 
     manifest: Manifest
@@ -112,7 +116,7 @@ class BackupResult:
 
 @dataclass(frozen=True)
 class _BackupRequest:
-    """The request of one run: `full` makes a full backup, `fresh` abandons interrupted backups.
+    """The request of one run. `full` requests a full backup, and `fresh` abandons interrupted backups.
 
     With `once`, no backup is made if the run with this id already has one.
     """
@@ -138,15 +142,15 @@ def backup(
     once: bool = False,
     opener: SourceOpener = open_source,
 ) -> BackupResult:
-    """Back up the instance. Afterwards the backup is stored and proved, and can be a base.
+    """Make and store a proved backup of the instance. The backup can be the base of the next one.
 
-    First, unfinished backups of this host's earlier runs are finished from their own snapshots. With `fresh`, they are
-    abandoned. If this run is interrupted after its snapshots were created, the snapshots stay held, and the next run
-    continues the backup. At the end the `done` hooks run without a lock, whether or not the backup succeeded.
+    First, this host's unfinished backups are finished from their own snapshots. With `fresh`, they are abandoned. If
+    this run is interrupted after its snapshots were created, the snapshots stay held, and the next run continues the
+    backup. At the end the `done` hooks run, whether or not the backup succeeded. No lock is held while they run.
 
-    If the store is unreachable and this host stored a backup of the instance earlier, the snapshots are created now,
-    and stored when the store is reachable again. With `once`, a stored backup that the run with this id began is
-    returned, and no new one is made.
+    If the store is unreachable and this host stored a backup of the instance earlier, the snapshots are created anyway,
+    and stored when the store is reachable again. With `once`, no backup is made if the run with this id already began a
+    backup that is stored now. That backup is returned.
 
     Raises:
         UnreachableError: the store is unreachable for the repository's `patience`; the snapshots stay.
@@ -155,8 +159,8 @@ def backup(
     done = DoneHooks(instance.name, instance.hooks(), events)
     request = _BackupRequest(instance.with_events(events), events, full, fresh, once, opener, done)
     known = stored_if_known(instance) if once else None
-    # If a run was killed after it wrote the manifest, its journal still exists. It is settled below, unless another run
-    # is in progress.
+    # If a run was killed after it wrote the manifest, its journal still exists. Its backup is finished below, unless
+    # another run is in progress.
     if known is not None and (not interrupted.is_any(instance) or is_at_work(instance, "backup")):
         return BackupResult(known, 0.0, 0.0, (), is_repeat=True)
     with done.at_the_end(), _alone(request):
@@ -179,8 +183,8 @@ def backup_local_set(
 ) -> BackupResult:
     """Make a backup from a snapshot set that `zsnapdb snapshot` created.
 
-    `requested` is its id, or `latest` for the newest set. The source is not read. After an error the set still exists.
-    Everything else is as in `backup`.
+    `requested` is its id, or `latest` for the newest set. The source is not queried. If the backup fails, the set still
+    exists. Everything else is as in `backup`.
 
     Raises:
         NotFound: this host has no such set.
@@ -222,7 +226,7 @@ def _made_before(request: _BackupRequest) -> BackupResult | None:
 
 
 def _kept_local(early: OutageSnapshot, before: BackupResult) -> BackupResult:
-    """Turn the set into a local set, because the run with this id already made a backup. Return that backup."""
+    """Make the new set a local set, because the run with this id already has a backup. Return that backup."""
     holds.release(early.names, BASE_TAG)
     return before
 
@@ -233,7 +237,7 @@ def _others(continued: tuple[Manifest, ...], result: BackupResult) -> tuple[Mani
 
 
 def _make_backup(request: _BackupRequest) -> BackupResult:
-    """Make one new backup. The numbered comments are its phases, in order."""
+    """Make one new backup. The numbered comments name the phases of the backup."""
     instance = request.instance
     with contextlib.ExitStack() as until_stored:
         with request.opener(instance) as source:
@@ -284,7 +288,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
             )
 
             # 8. Store: send every volume, store and confirm its chunks, commit the manifest, keep the set as a base. If
-            # the base's snapshot was destroyed meanwhile, its bookmark may still exist.
+            # the base's snapshot was destroyed meanwhile, send from its bookmark if that still exists.
             bases = planned.sent_from if taken.holds_bases else None
             manifest = _store(instance, repository, journal, writer, bases=bases)
     return BackupResult(manifest, snapshotted - started, time.monotonic() - snapshotted, ())
@@ -293,7 +297,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
 def _store_early(request: _BackupRequest, early: OutageSnapshot) -> BackupResult:
     """Store the snapshot set that was created while the store was unreachable.
 
-    The remaining phases are those of `_make_backup`.
+    The remaining phases are the same as in `_make_backup`.
     """
     instance, started = early.instance, time.monotonic()
     with contextlib.ExitStack() as until_stored:
@@ -330,10 +334,10 @@ def _store_early(request: _BackupRequest, early: OutageSnapshot) -> BackupResult
 
 
 def _finish_interrupted(request: _BackupRequest) -> tuple[Manifest, ...]:
-    """Finish the unfinished backups of earlier runs. This does not need the server.
+    """Finish the unfinished backups of earlier runs. The database server is not needed for this.
 
-    A backup that fails again for its own reason is abandoned. Errors of the store and timeouts of commands are raised,
-    because the backup did not cause them, and a later run continues the backup.
+    If the backup itself fails again, it is abandoned. If the store fails or a command times out, the error is raised,
+    and a later run continues the backup.
     """
     instance = request.instance
     if not interrupted.is_any(instance):
@@ -385,7 +389,7 @@ def _write_journal(
 ) -> BackupJournal:
     """Write the journal of the new snapshot set.
 
-    After an error, call `undo` if it is not None, else remove the snapshots.
+    If the journal cannot be written, call `undo`, or remove the snapshots if `undo` is None.
     """
 
     def warn_without_journal(error: OSError) -> None:

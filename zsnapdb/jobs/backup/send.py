@@ -65,11 +65,12 @@ from zsnapdb.zfs.streams import SendStream, estimate
 
 
 def may_hold_base(instance: Instance, names: Sequence[str], of_sets: Collection[str] = ()) -> list[str]:
-    """Return the full names of the snapshots that this run may hold: the next run can find and release these holds.
+    """Return the full names of the snapshots that this run may hold.
 
-    The next run finds the snapshots `of_sets`, because it reads all sets of the instance. The names of other snapshots
-    are first written to a file. If that fails, these snapshots are left out. The name does not show whether a snapshot
-    belongs to a set, because a restore receives snapshots with such names.
+    If this run is killed, the next run must be able to find and release the holds. The next run finds the snapshots
+    `of_sets`, because it reads all sets of the instance. The names of other snapshots are first written to a file. If
+    the file cannot be written, these snapshots are left out. `of_sets` is needed, because received snapshots that
+    belong to no set can have the same names as those of sets.
     """
     others = [name for name in names if name not in of_sets]
     try:
@@ -85,7 +86,8 @@ def release_base_holds(instance: Instance, places: Collection[str]) -> None:
 
     Call this only while no backup of the instance is in progress.
 
-    If there is no record, an older version may have left a hold on any snapshot of the datasets.
+    If the file with the names does not exist, all snapshots of the datasets are searched, because an older version may
+    have left holds on any of them.
     """
     try:
         noted = _file(instance).read_text().splitlines()
@@ -113,13 +115,13 @@ def _write(instance: Instance, names: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class LeasedChunks:
-    """The chunks of a volume. Each chunk is written only while this run holds the lease."""
+    """The chunks of a volume. A chunk is written only while this run holds the instance's lease."""
 
     chunks: VolumeChunks
     lease: WriterLease
 
     def associated(self, index: int, *, last: bool) -> bytes:
-        """Return the associated data that binds an encrypted chunk to its position in the stream."""
+        """Return the associated data that authenticates the position of an encrypted chunk in the stream."""
         return self.chunks.associated(index, last=last)
 
     def put_chunk(self, index: int, body: Body, sha256: str) -> None:
@@ -128,13 +130,16 @@ class LeasedChunks:
         self.chunks.put_chunk(index, body, sha256)
 
     def give_up(self) -> None:
-        """Stop all retries of the store."""
+        """Stop all retries of requests to the store."""
         self.chunks.give_up()
 
 
 @dataclass(frozen=True)
 class _JournalledChunks(LeasedChunks):
-    """The chunks of a volume. `put_chunk` checks the lease, and removes the old chunk from the journal first."""
+    """The chunks of a volume.
+
+    `put_chunk` first checks the lease and removes the chunk's former entry from the journal.
+    """
 
     journal: BackupJournal
 
@@ -146,10 +151,10 @@ class _JournalledChunks(LeasedChunks):
 
 @dataclass(frozen=True)
 class Sender:
-    """One run that stores one backup.
+    """The part of a run that stores one backup.
 
-    `present` maps the keys of chunks that were stored when the run began to their sizes in bytes. `bases` maps roles to
-    the bases of the volumes, if the caller knows and holds them. If `bases` is None, they are looked up.
+    `present` maps the object keys of the chunks that were stored when the run began to sizes in bytes. `bases` maps
+    roles to the bases of the volumes, if the caller knows and holds them. If `bases` is None, the bases are looked up.
     """
 
     instance: Instance
@@ -171,7 +176,7 @@ class Sender:
         is_new: bool,
         bases: Mapping[str, str] | None = None,
     ) -> Sender:
-        """Return a new run.
+        """Return the sender of a new or continued backup.
 
         If the run continues a backup, the chunks in the store are listed. A chunk that is in the journal but not in the
         store is stored again.
@@ -183,7 +188,7 @@ class Sender:
     def finish(self) -> Manifest:
         """Store all volumes and commit the backup.
 
-        Afterwards the manifest has been read back from the store, and the snapshots can be the base of the next backup.
+        After this method, the manifest has been read back from the store, and the snapshots can be a base.
 
         Raises:
             LeaseError: another run has taken over the lease; no manifest was written.
@@ -214,7 +219,10 @@ class Sender:
         return manifest
 
     def _numbered(self, draft: Manifest) -> Manifest:
-        """Return the draft of the manifest with a sequence number. Earlier versions wrote drafts without one."""
+        """Return the draft of the manifest with a sequence number.
+
+        Drafts from earlier versions have no sequence number.
+        """
         if draft.sequence is not None:
             return draft
         known, checked = checked_backups(self.instance, self.repository)
@@ -224,7 +232,7 @@ class Sender:
     def _settle(self, bases: Sequence[str]) -> None:
         """Make the snapshots of the committed backup a base.
 
-        Release the snapshots of the base from which the backup was sent.
+        Release the holds on the snapshots from which the backup was sent.
         """
         names = _there(self.journal)
         if names:
@@ -369,7 +377,10 @@ def store_stream(
 
 
 def _announce(instance: str, repository: Repository, journal: BackupJournal) -> None:
-    """Announce this unfinished backup to other hosts, before the first chunk is stored."""
+    """Write a mark to the repository that tells other hosts of this unfinished backup.
+
+    Call this before the first chunk is stored.
+    """
     draft = journal.started.draft
     parts = {
         v.role: SnapshotMark(name=v.full_name, guid=v.guid, from_guid=v.from_guid) for v in journal.started.volumes
@@ -382,8 +393,8 @@ def _announce(instance: str, repository: Repository, journal: BackupJournal) -> 
 def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]) -> str | None:
     """Return the name of the base: its snapshot or, if that no longer exists, its bookmark. None for a full stream.
 
-    Snapshot and bookmark produce the same stream. If they did not, a continued run would notice, because it compares
-    every chunk.
+    ZFS sends the same stream from the bookmark as from the snapshot. A continued run would notice a difference, because
+    it compares every chunk.
     """
     if volume.from_guid is None:
         return None
@@ -400,9 +411,9 @@ def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]
 def _bases_held(
     instance: Instance, volumes: Sequence[StartedVolume], known: Mapping[str, str] | None
 ) -> Iterator[Mapping[str, str]]:
-    """Yield the base of each increment by role. Hold the base snapshots; if the block fails, release the holds.
+    """Yield the base of each increment by role. Hold the base snapshots; release these holds if the block fails.
 
-    `known` are the bases, if the caller already holds them. If this run is killed, the next run releases the holds.
+    `known` contains the bases if the caller already holds them. If this run is killed, the next run releases the holds.
     """
     if known is not None:
         yield known
@@ -424,9 +435,10 @@ def _found_bases(volumes: Sequence[StartedVolume]) -> dict[str, str]:
 
 
 def settle(instance: str, repository: Repository, journal: BackupJournal) -> None:
-    """Finish a committed backup of an earlier run whose manifest was read back. A second call is harmless.
+    """Finish an earlier run's committed backup, after its manifest was read back from the store.
 
-    Its snapshots become a base. The mark of an unfinished backup and the journal are removed.
+    A second call is harmless. The snapshots of the backup become a base. The journal and the mark of the unfinished
+    backup are removed.
     """
     keep_as_base(_there(journal), repository)
     _forget(instance, repository, journal)
@@ -438,7 +450,7 @@ def _there(journal: BackupJournal) -> list[str]:
 
 def _forget(instance: str, repository: Repository, journal: BackupJournal) -> None:
     """Remove the mark and the journal of the unfinished backup."""
-    # A host without the right to remove objects leaves the mark, which readers ignore once a manifest exists.
+    # If this host may not remove objects, the mark stays. Readers ignore the mark once the manifest exists.
     with contextlib.suppress(RepositoryError):
         remove_mark(repository, instance, journal.started.backup_id)
     journal.remove()
@@ -482,7 +494,7 @@ def started_backup(
     `sent_from` maps each role to the base's local snapshot or bookmark; empty for a full backup.
     """
     settings = instance.upload_settings()
-    # A stream of blocks that the pool has compressed is not compressed again.
+    # If the stream contains blocks that the pool has compressed, it is not compressed a second time.
     codec = settings.codec if form is SendForm.PLAIN else Codec.NONE
     volumes = tuple(
         _sized(_volume(described.volumes[role], SEND_FLAGS[form], role, snapshot, base), sent_from.get(role))
@@ -508,7 +520,7 @@ def started_backup(
 def _sized(volume: StartedVolume, base: str | None) -> StartedVolume:
     """Return the volume with the estimated size of its stream.
 
-    If the base is a bookmark, the estimate takes long, so `store_stream` makes it later.
+    With a bookmark as the base, an estimate takes long. In that case `store_stream` makes the estimate later.
     """
     if volume.from_guid is not None and (base is None or "@" not in base):
         return volume

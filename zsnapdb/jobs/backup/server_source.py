@@ -1,10 +1,11 @@
-"""A source that is a database server on filesystems of this host.
+"""A backup source that is a database server on filesystems of this host.
 
 During the snapshot, hooks, a stopped applier and a lock prevent writes. The binlog in the snapshot proves the position.
 
-A change through mapped memory is in a snapshot only after the kernel has written it back. With myisam_use_mmap MyISAM
-changes rows in place in the mapped file. FLUSH TABLES unmaps the file without a sync (storage/myisam/mi_dynrec.c of
-both families). The changed pages are then only in the page cache, which ZFS does not see.
+A change through mapped memory is in a snapshot only after the kernel has written it back. With the setting
+myisam_use_mmap, MyISAM changes rows directly in the mapped file. FLUSH TABLES unmaps the file without a sync
+(storage/myisam/mi_dynrec.c of MySQL and MariaDB). After that, the changed pages are only in the page cache, and a ZFS
+snapshot does not contain them.
 """
 
 from __future__ import annotations
@@ -62,7 +63,10 @@ from zsnapdb.zfs.command import run
 
 _SWITCHES = ("myisam_use_mmap", "rocksdb_allow_mmap_writes")
 _AHEAD_SECONDS = 60.0
-"""The time limit in seconds of the first of two write-backs. This one runs without a lock and writes most pages."""
+"""The time limit in seconds of the first of two write-backs.
+
+The first write-back runs without a lock and writes most of the pages.
+"""
 _CATCH_UP_SECONDS = 30.0
 
 
@@ -91,11 +95,11 @@ def write_back(mountpoints: Iterable[str], seconds: float = _AHEAD_SECONDS) -> N
 
 
 def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
-    """Return the newest known tail of the server's newest binlog. Call this before the server is locked.
+    """Return the end of the server's newest binlog as far as it is known. Call this before the server is locked.
 
     If the server has written little since the recorded tail, return the recorded tail. Otherwise read the server's own
-    files after the recorded tail. The proof of the position uses a tail only if the binlog in the snapshot contains it
-    too, and only this proof records a tail. Errors are ignored, because the proof reports the same errors.
+    files after the recorded tail. `prove_position` uses a tail only if the binlog in the snapshot contains it too, and
+    only `prove_position` records a tail. Errors are ignored here, because `prove_position` reports the same errors.
     """
     known = binlog_tail_record.read(instance, observed.facts.flavour)
     paths = binlog_paths(observed.facts.variables, "log_bin")
@@ -114,9 +118,9 @@ def prove_position(
 ) -> Position:
     """Return the position in the snapshot's own binlog.
 
-    If the binlog contains the `known` tail, read it only after that tail. The position must contain every transaction
-    that the server had published before the snapshot, and the server must publish that position within a short time.
-    Afterwards the tail of the snapshot is recorded.
+    If the binlog contains the `known` tail, only the bytes after that tail are read. The position must contain every
+    transaction that the server had published before the snapshot, and the server must publish that position within a
+    short time. Afterwards the tail of the snapshot is recorded.
 
     Raises:
         ConsistencyError: a published transaction is missing, or the server does not publish the position.
@@ -155,7 +159,7 @@ def prove_position(
 
 
 def _covers(later: Position, earlier: Position) -> bool:
-    """Return whether `later` contains all of `earlier`, by GTIDs and by binlog coordinates."""
+    """Return whether position `later` contains position `earlier`, by GTIDs and by binlog coordinates."""
     if later.gtids is not None and earlier.gtids is not None and not gtid.contains(later.gtids, earlier.gtids):
         return False
     if later.coordinates is None or earlier.coordinates is None:
@@ -187,13 +191,13 @@ def in_snapshot(paths: Sequence[str], observed: Observed, instance: Instance, ba
 
 
 _AT_ONCE_SECONDS = 1.0
-"""The time in seconds to wait for a lock that has a fallback. It is the smallest value of lock_wait_timeout."""
+"""The time in seconds to wait for a lock that has a fallback. It is the smallest lock_wait_timeout of MySQL."""
 _POSITION_BYTES = 4096
 
 
 @dataclass(frozen=True)
 class ServerHold:
-    """The result of a hold: the lock, and the time in milliseconds for which it was held.
+    """The result of a hold of the server: the lock, and the time in milliseconds for which it was held.
 
     `before` is the position that the server published just before the snapshot. `channels` are the replication channels
     at that time. `known` is a tail of the newest binlog from before the hold.
@@ -234,7 +238,7 @@ def open_server(instance: Instance) -> Iterator[ServerSource]:
 
 @dataclass(frozen=True)
 class ServerSource:
-    """The server of an instance. `session` runs queries; another connection holds the lock."""
+    """The server of an instance. `session` is used for queries; another connection holds the lock."""
 
     instance: Instance
     session: Session
@@ -270,7 +274,7 @@ class ServerSource:
         return replace(held, known=known)
 
     def prove(self, observed: Observed, hold: ServerHold, made: SnapshotSet) -> ServerProof:
-        """Return the position in the set's own binlog.
+        """Return the position that the binlog in the snapshot set shows.
 
         Raises:
             ConsistencyError: the binlog lacks published transactions.
@@ -343,7 +347,7 @@ def _under_least_lock(
 ) -> ServerHold:
     """Create the snapshots under the chosen lock.
 
-    If the lock is not granted, use the lock's fallback. If the lock has no fallback, try again within `lock.budget`.
+    If the server does not grant the lock, use the lock's fallback. If there is no fallback, retry within `lock.budget`.
     """
     give_up = time.monotonic() + instance.settings.lock.budget
     choice = observed.choice
@@ -380,7 +384,7 @@ def _attempt(
 ) -> ServerHold:
     """Acquire the lock once, and create the snapshots under the lock.
 
-    All slow work is done before the request.
+    All slow work is done before the lock is requested.
     """
     settings, deadline = instance.settings.lock, instance.settings.lock.deadline
     strategy = locks.strategy(choice.name, longest=settings.longest_statement, kill=settings.kill)
@@ -396,8 +400,8 @@ def _attempt(
         properties = {
             **marks,
             LOCK_PROPERTY: choice.name,
-            # Set a lower bound now, so that even the set of a killed run has a position. The proof sets the exact
-            # position.
+            # Set a lower bound now, so that the set has a position even if this run is killed. The proof sets the exact
+            # position later.
             POSITION_PROPERTY: f"at least {before.short(_POSITION_BYTES)}",
         }
         pending = request.prepare(properties)
@@ -416,9 +420,10 @@ def _attempt(
         except LockError:
             if in_time or not pending.is_started:
                 raise
-            # The watchdog noticed the missed deadline first. The error is raised below.
+            # The watchdog has already noticed the missed deadline. Its error is raised below.
         finally:
-            # The lock is released. The kernel still finishes the snapshots, and only finished snapshots can be removed.
+            # The lock is already released, but the kernel still finishes the snapshots. They can be removed only when
+            # they are finished.
             pending.finish()
         if not in_time:
             raise LockError(
@@ -448,7 +453,7 @@ def _low_priority_outside_lock(
 
 
 def _refuse_change(session: Session, observed: Observed, choice: LockChoice) -> None:
-    """Raise PreflightError if a change of the server since it was observed makes it unfit for a backup."""
+    """Raise PreflightError if the server has changed since it was observed, and is no longer fit for a backup."""
     facts = refresh_facts(session, observed.facts, engines=choice.lock.needs_crash_safe)
     error = objection(judge_durability(facts))
     if error is not None:
@@ -463,8 +468,8 @@ def _refuse_change(session: Session, observed: Observed, choice: LockChoice) -> 
 def _refuse_half_done_ddl(instance: Instance, observed: Observed, choice: LockChoice, request: SnapshotRequest) -> None:
     """Remove the snapshots and raise LockNotGranted if they contain an unfinished DDL statement.
 
-    MariaDB's recovery would finish the statement and write it to its binlog. Then the recovered server would be one
-    transaction past the recorded position. Every lock excludes DDL, so this can happen only if no lock is taken.
+    MariaDB's recovery would finish the statement and write it to its binlog. The recovered server would then have one
+    transaction more than the recorded position. Every lock excludes DDL, so this can happen only if no lock is taken.
     """
     if choice.lock.holds_ddl or not family(observed.facts.flavour).finishes_ddl:
         return

@@ -3,8 +3,8 @@
 A source is a database server on filesystems of this host (`server_source.py`) or a virtual machine (`vm_source.py`).
 The engine holds the source during a snapshot, and the source proves its position.
 
-The engine calls the phases of `Source` in the order in which they are defined. It handles streams, chains and the
-repository itself.
+The engine calls the phases of `Source` in the order of their definition. It handles streams, chains and the repository
+itself.
 
 `take` creates one consistent snapshot set: hold the source, create all snapshots in one request, release the source,
 prove the set. A set that is not proved is removed.
@@ -38,7 +38,7 @@ from zsnapdb.zfs import destruction, holds, snapshots
 
 
 class Observation(Protocol):
-    """The observation of a source that is fit for a backup: all findings, and the volumes (role to dataset).
+    """The observed state of a source that is fit for a backup: all findings, and the volumes (role to dataset).
 
     `ciphers` are the ciphers of the encrypted datasets.
     """
@@ -56,7 +56,7 @@ class Observation(Protocol):
 
 
 class Proof(Protocol):
-    """A source's proof of a snapshot set. The engine sets `properties` on the snapshots."""
+    """The proof that a source gives for a snapshot set. The engine sets `properties` on the snapshots."""
 
     @property
     def properties(self) -> Mapping[str, str]: ...
@@ -72,7 +72,10 @@ class SourceDescription:
 
 @dataclass(frozen=True)
 class SnapshotRequest:
-    """A single request that creates the snapshots of all volumes, and records `state` and the run's id on them."""
+    """One request that creates the snapshots of all volumes.
+
+    It records `state` and the run's id in the snapshots' properties.
+    """
 
     instance: str
     backup_id: str
@@ -120,7 +123,7 @@ P = TypeVar("P", bound=Proof)
 class Source(Protocol[O, H, P]):
     """A source that is open for one backup.
 
-    Each phase gets the results of the earlier phases: the observation, the hold, the proof.
+    Each phase receives the results of the earlier phases: the observation, the hold and the proof.
     """
 
     def recover(self) -> str | None:
@@ -134,16 +137,16 @@ class Source(Protocol[O, H, P]):
         """
 
     def hold(self, observed: O, request: SnapshotRequest, events: Events) -> H:
-        """Hold the source, start the request, and release the source. Afterwards the snapshots exist.
+        """Prevent changes to the source, start the request, and release the source. Afterwards the snapshots exist.
 
-        Prepare the request before the hold, and start it during the hold. The source decides on the kind of hold, its
-        time limit, the hooks, and retries. If a failed try created snapshots, the source calls `request.withdraw`
-        before the next try. The source is always released, even after an error. On an error the engine withdraws the
-        request.
+        The request is prepared before the source is held, and started while the source is held. The source chooses the
+        kind of hold, its time limit, the hooks, and the retries. If a failed try created snapshots, the source calls
+        `request.withdraw` before the next try. The source is always released, even after an error. On an error the
+        engine withdraws the request.
         """
 
     def prove(self, observed: O, hold: H, made: SnapshotSet) -> P:
-        """Return the proof of the set, such as its position.
+        """Return the proof that the set is consistent, such as its position.
 
         Raises:
             ConsistencyError: the set is not consistent.
@@ -164,7 +167,7 @@ Raises ServerError, or another typed error, if the source cannot be reached.
 
 @dataclass(frozen=True)
 class ProvedSet(Generic[P]):
-    """A snapshot set, and its source's proof. If `holds_bases` is set, the base snapshots are held."""
+    """A snapshot set, and its source's proof. If `holds_bases` is set, the snapshots of the base are held."""
 
     set: SnapshotSet
     proof: P
@@ -186,8 +189,8 @@ def take(
 
     The request marks the snapshots with `state`. Afterwards the snapshots of a backup are held and bookmarked, so that
     the next increment remains possible if the snapshots are removed. The snapshots `bases`, from which the backup is
-    sent, are held too. Snapshots of other sets need no hold, because ZFS destroys no snapshot that has clones. After an
-    error the new snapshots are removed. Errors of the source are raised too.
+    sent, are held too. The snapshots of other sets need no hold: clones are made from them, and ZFS destroys no
+    snapshot that has clones. After an error the new snapshots are removed. Errors of the source are raised too.
 
     Raises:
         ConsistencyError: the snapshots are not in one transaction group.

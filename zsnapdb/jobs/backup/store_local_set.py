@@ -31,7 +31,7 @@ from zsnapdb.zfs import holds, snapshots
 class OutageSnapshot:
     """A proved snapshot set that is not stored yet.
 
-    `created` is the time of the proof, and `seconds` is the time that the set took.
+    `created` is the time of the proof. `seconds` is the time that the creation of the set took.
 
     `instance` is the instance with its volumes.
     """
@@ -48,12 +48,15 @@ class OutageSnapshot:
         return [snapshot.full_name for snapshot in self.set.snapshots.values()]
 
     def spare(self) -> None:
-        """Hold the set, so that local retention keeps it. If this run is killed, the next run releases the hold."""
+        """Put a hold on the set, so that local retention keeps it.
+
+        If this run is killed, the next run releases the hold.
+        """
         with instance_snapshots.changing_sets(self.instance, self.instance.volumes.values()):
             holds.ensure_held(self.names, BASE_TAG)
 
     def becomes_backup(self) -> None:
-        """Turn the set into a backup's set that is not stored yet. The caller writes the journal next.
+        """Mark the set as one of a backup that is not stored yet. The caller writes the journal next.
 
         Until then the manifest of the local set stays. If this run is killed, the manifest tells the next run that the
         set was local.
@@ -61,7 +64,7 @@ class OutageSnapshot:
         with instance_snapshots.changing_sets(self.instance, self.instance.volumes.values()):
             holds.ensure_held(self.names, holds.HOLD_TAG)
             snapshots.set_on(self.names, {STATE_PROPERTY: TAKEN})
-        # Only this hold protects a local set from retention, so it is released last. The next run releases remaining
+        # Only this hold protects the set while it is local, so it is released last. The next run releases remaining
         # holds.
         with contextlib.suppress(ZsnapdbError):
             holds.release(self.names, BASE_TAG)
@@ -74,7 +77,10 @@ class OutageSnapshot:
 
 
 def store_is_away(instance: Instance) -> UnreachableError | None:
-    """Return the error if the store is still unreachable after some seconds of retries. Other errors are raised."""
+    """Return the error if the store is still unreachable after some seconds of retries, else None.
+
+    Other errors are raised.
+    """
     try:
         instance.open_store()[0].check()
     except UnreachableError as error:
@@ -88,7 +94,8 @@ def snapshot_during_outage(
     """Create the snapshot set of a backup whose store is unreachable.
 
     Raises:
-        UnreachableError: no set on this host is stored yet, so the store's address may be wrong. The error is `outage`.
+        UnreachableError: no set on this host is stored yet, so the store's address may be wrong. The raised error is
+            `outage`.
     """
     with opener(instance) as source:
         with lock_server_work(instance):
@@ -120,7 +127,7 @@ def snapshot_during_outage(
 
 @contextlib.contextmanager
 def kept_on_error(early: OutageSnapshot) -> Iterator[None]:
-    """Run the block. If it fails before the set belongs to a backup, a note on the error names the set."""
+    """Run the block. If it fails before the set belongs to a backup, a note on the error contains the id of the set."""
     try:
         yield
     except BaseException as error:
@@ -156,7 +163,10 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class _RecordedSource:
-    """The source of an existing set. The source was checked when the set was created, and is not checked again."""
+    """The source of an existing set.
+
+    The source was checked when the set was created, so it is not checked a second time.
+    """
 
     volumes: Mapping[str, str]
     ciphers: Mapping[str, str]
@@ -172,10 +182,12 @@ class _RecordedSource:
 
 
 def open_set(instance: Instance, requested: str) -> OutageSnapshot:
-    """Return the local set with that id, or the newest set for `latest`. From now on, local retention keeps the set.
+    """Return the local set with that id, or the newest set for `latest`.
+
+    Put a hold on the set, so that local retention keeps it.
 
     Raises:
-        NotFound: this host has no such complete set.
+        NotFound: this host has no complete set with that id.
         PreflightError: this host has no manifest of the set, or a newer set lacks a volume.
     """
     known = local_snapshot.load(instance)

@@ -1,6 +1,6 @@
-"""A source that is a virtual machine. Its disks are zvols of this host. No server in the machine proves a position.
+"""A backup source that is a virtual machine whose disks are zvols of this host. Its backups have no proved position.
 
-`planning/vm/consistency_level.py` defines the grade: the consistency of a snapshot.
+`planning/vm/consistency_level.py` defines the grade, which is the consistency level of a snapshot set.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from zsnapdb.zfs import datasets, encryption, snapshots, version, zvols
 
 @dataclass(frozen=True)
 class ObservedInside:
-    """A lockable server inside a machine: the facts about the server, and the weakest sufficient lock."""
+    """A server inside a machine that can be locked: the facts about the server, and the weakest sufficient lock."""
 
     facts: ServerFacts
     choice: LockChoice
@@ -62,9 +62,9 @@ class ObservedInside:
 
 @dataclass
 class LockedGuestServer:
-    """The server while it is locked. The lock lasts for at most `remaining()` more seconds.
+    """The locked server inside a machine. The lock lasts for at most `remaining()` more seconds.
 
-    `after` is set when the lock is released. It is the position that the server had published then.
+    `after` is set when the lock is released: it is the position that the server had published at that time.
     """
 
     facts: ServerFacts
@@ -79,7 +79,7 @@ class LockedGuestServer:
 
     @property
     def lock(self) -> ServerLock:
-        """The description of the lock that decides the grade."""
+        """The description of the lock, which is used to decide the grade."""
         return ServerLock(self.choice.name, self.choice.lock.holds_ddl and self.after is not None)
 
     def part(self) -> ServerInsidePart:
@@ -118,7 +118,8 @@ class ExaminedInside:
 def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> ExaminedInside:
     """Check the server in the machine, if one is configured. `addresses` are the addresses of the machine.
 
-    An obstacle to the lock is an objection if the grade must be quiesced. Otherwise only warn, and take no lock.
+    If the server cannot be locked and the grade must be quiesced, the finding prevents the backup. Otherwise it is a
+    warning, and no lock is taken.
     """
     if instance.settings.host is None:
         return ExaminedInside(None, ())
@@ -142,7 +143,7 @@ def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> E
 def _prove_inside(host: str, addresses: Collection[str]) -> None:
     """Raise PreflightError unless the server's host name resolves to an address of the machine.
 
-    A server outside the machine proves nothing about the machine.
+    A lock on a server outside the machine would not make the machine's disks consistent.
     """
     try:
         resolved = addresses_of(host)
@@ -204,7 +205,7 @@ class ObservedMachine:
 
 @dataclass(frozen=True)
 class MachineHold:
-    """The result of a hold: the reached grade, and the freeze and the locked server, if any."""
+    """The result of a hold of the machine: the reached grade, the freeze, and the locked server if there is one."""
 
     reached: ReachedGrade
     freeze: Freeze | None
@@ -245,7 +246,7 @@ class MachineSource:
     lock: InsideLock = locked
 
     def recover(self) -> str | None:
-        """Thaw a guest that a killed run left frozen. The caller holds the lock of the source."""
+        """Thaw a guest that a killed run left frozen. The caller holds the instance's lock for work on the source."""
         return guest_freeze.thaw_forgotten(self.instance, self.hypervisor, is_running=self._runs)
 
     def _runs(self, uuid: str) -> bool:
@@ -351,11 +352,11 @@ class MachineSource:
     ) -> LockedGuestServer | None:
         """Create the snapshots under the lock and the freeze.
 
-        If the lock is not granted, try again within `lock.budget`. Return None, without a freeze, if the lock was never
-        granted.
+        If the server does not grant the lock, try again within `lock.budget`. If the lock is never granted, return None
+        and do not freeze the guest.
 
         Raises:
-            LockNotGranted: the grade must be quiesced.
+            LockNotGranted: the lock was never granted, and the grade must be quiesced.
         """
         give_up, pauses = time.monotonic() + self.instance.settings.lock.budget, delays()
         while True:
@@ -376,7 +377,7 @@ class MachineSource:
     def _under_freeze(
         self, freeze: GuestFreeze, hooked: Hooked, pending: snapshots.PendingSnapshots, server: LockedGuestServer | None
     ) -> None:
-        """Freeze, create the snapshots, thaw.
+        """Freeze the guest, create the snapshots, and thaw the guest.
 
         Raises:
             ConsistencyError: the guest must be frozen but is not. No snapshot was requested.
@@ -437,7 +438,8 @@ class MachineSource:
 
 
 def _prepared(request: SnapshotRequest) -> snapshots.PendingSnapshots:
-    # Set a lower bound now, so that even the set of a killed run has a grade. The proof sets the reached grade.
+    # Set a lower bound now, so that the set has a grade even if this run is killed. The proof sets the reached grade
+    # later.
     return request.prepare({GRADE_PROPERTY: Grade.CRASH.value})
 
 
@@ -482,7 +484,10 @@ def _judge_zvols(volumes: Mapping[str, str]) -> tuple[list[FitnessFinding], dict
 
 
 def _type(dataset: str, snapshot: str, seen: TunedVolume) -> ZvolType:
-    """Return the volume as it was at the snapshot. Its block size never changes (zfsprops(7), volblocksize)."""
+    """Return the size of the zvol in the snapshot, and its block size.
+
+    The block size of a zvol never changes (zfsprops(7), volblocksize).
+    """
     size = datasets.properties(snapshot, ["volsize"])["volsize"].value
     block_size = datasets.properties(dataset, ["volblocksize"])["volblocksize"].value
     return ZvolType(

@@ -1,4 +1,4 @@
-"""The record of this host's clocks, and the time by which things expire (`planning/clock_guard.py`)."""
+"""The record of this host's clocks, and the time that decides about expiry (`planning/clock_guard.py`)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from zsnapdb.planning import clock_guard
 from zsnapdb.planning.clock_guard import ClockRecord, RemovalTime
 
 _LOCK_SECONDS = 5.0
-"""Maximum wait for the lock in seconds. Its holders only read and write the record."""
+"""Maximum wait for the lock in seconds.
+
+A short wait suffices, because holders of this lock only read and write the record.
+"""
 
 
 def removal_time(host: Host) -> RemovalTime:
-    """Return the time by which things expire, and record the present reading of the clocks.
+    """Return the time that decides about expiry, and record the present readings of the clocks.
 
     If the record cannot be written, the next command uses the previous record. Without a steady clock, the wall clock
     is trusted, because there is no clock to compare it with.

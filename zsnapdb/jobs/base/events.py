@@ -13,7 +13,7 @@ from zsnapdb.base.domain_types import Progress
 
 
 class Events(Protocol):
-    """A receiver of the events of a running job. Several threads may call its methods, which raise no errors."""
+    """A receiver of the events of a running job. Several threads may call its methods. The methods raise no errors."""
 
     def tell(self, text: str) -> None:
         """Receive one line about the current action, or about the reason for a delay."""
@@ -80,12 +80,11 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextlib.contextmanager
 def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
-    """Run the block to its end. Ctrl-C, SIGTERM and the end of the login session take effect after the block.
+    """Run the block to its end. Ctrl-C, SIGTERM or the end of the login session stops the command only after the block.
 
     When a signal arrives, `tell` gets one line. The signals are handled and not ignored, because a program that is
     started in the block would inherit an ignored signal (signal(7)). Programs that must not get Ctrl-C need their own
-    process group. In a thread other than the main thread the block runs unprotected, because such a thread gets no
-    signals.
+    process group. Outside the main thread this function does nothing, because only the main thread gets signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -100,8 +99,8 @@ def uninterrupted(tell: Callable[[str], None]) -> Iterator[None]:
                 tell("a signal was received: this command ends as soon as nothing is half done")
 
     before = {number: signal.getsignal(number) for number in _SIGNALS}
-    # A signal that was ignored at the start (nohup) stays ignored. The value None means a handler that Python did not
-    # set.
+    # If the signal was ignored when the process started (nohup), it stays ignored. The value None means a handler that
+    # Python did not set.
     kept = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     for number in kept:
         signal.signal(number, note)

@@ -36,7 +36,7 @@ def system_now() -> datetime:
 def system_steady() -> tuple[str, float] | None:
     """Return the boot id and the seconds of the steady clock; None if the kernel does not provide them.
 
-    The steady clock also runs while the host is suspended, and it cannot be set (clock_gettime(2), CLOCK_BOOTTIME).
+    The steady clock keeps running while the host is suspended, and it cannot be set (clock_gettime(2), CLOCK_BOOTTIME).
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -58,14 +58,14 @@ The callback receives messages about retries.
 
 
 def _open_store(settings: RepositorySettings, tell: Callable[[str], None] | None) -> tuple[Store, str]:
-    # Import late, because most commands open no store, and loading its modules would take longer than the command.
+    # Import late: most commands open no store, and the import would take longer than the command itself.
     from zsnapdb.store.layers import open_store
 
     return open_store(settings, tell)
 
 
 def _who() -> AuthorPart:
-    """Return the user of this process, according to the kernel, sudo, and a service that acts for a user.
+    """Return the accounts for which this process runs, according to the kernel, sudo and the service that started it.
 
     Sources: proc(5), loginuid; sudo(8).
     """
@@ -104,10 +104,10 @@ def _has_ended(holder: Holder) -> bool:
 
 @dataclass(frozen=True)
 class Host:
-    """The shared folders of the jobs on this host, its clocks, and its access to stores."""
+    """This host as the jobs see it: the folders that they share, the clocks, and the access to stores."""
 
     run: Path = Path("/run/zsnapdb")
-    """Locks and marks that a reboot clears."""
+    """Folder with locks and marks. A reboot clears it."""
 
     cache: Path = Path("/var/cache/zsnapdb")
     """Copies of the repository's content. The folder may be removed at any time."""
@@ -155,7 +155,7 @@ class Host:
 
     @property
     def policies(self) -> Path:
-        """Policies that this host recorded in the evidence logs of repositories, a folder per instance."""
+        """Policies of instances that this host recorded in the repositories' evidence, a folder per instance."""
         return self.records.with_name("policies")
 
     @property
@@ -174,11 +174,11 @@ class Host:
     steady: Callable[[], tuple[str, float] | None] | None = None
     """Function that returns the boot id and the seconds of a clock that cannot be set.
 
-    None stands for the kernel's clock if `now` is the wall clock.
+    If this is None and `now` is the wall clock, the steady clock of the kernel is used.
     """
 
     def reading(self) -> ClockReading | None:
-        """Return the present readings of both clocks; None if no steady clock belongs to the wall clock."""
+        """Return the present readings of the wall clock and the steady clock; None if there is no steady clock."""
         from zsnapdb.planning.clock_guard import ClockReading
 
         steady = self.steady or (system_steady if self.now is system_now else None)
@@ -191,8 +191,8 @@ class Host:
     def latest(self) -> datetime:
         """Return the wall-clock time or the proven time, whichever is later.
 
-        Creation and use of objects are recorded with this time. So an object does not expire early if it was created
-        while the wall clock was behind.
+        This time is recorded when an object is created or used. So an object does not expire too early if the wall
+        clock is behind when the object is created.
         """
         from zsnapdb.jobs.base.clock_record import removal_time
 
@@ -221,12 +221,12 @@ THIS_HOST = Host()
 
 
 def fresh_server_id() -> int:
-    """Return a random server id from the upper half of the range, which people rarely use."""
+    """Return a random server id from the upper half of the range. Administrators rarely choose such ids."""
     return 2**31 + secrets.randbelow(2**31 - 1)
 
 
 def fresh_password() -> SecretStr:
-    """Return a new password. Its last characters satisfy the plugins validate_password and simple_password_check.
+    """Return a new password. The password satisfies the plugins validate_password and simple_password_check.
 
     A server on a copy enforces the password rules of its source, so the password contains several characters of each
     kind. MySQL accepts at most 32 characters for a replication source (refman 8.4, "CHANGE REPLICATION SOURCE TO").

@@ -33,7 +33,7 @@ FIRST_LEVEL = 3
 
 
 def nothing_there(repository: str, url: str, error: NotFound) -> NotFound:
-    """Return the error for an address at which no repository was found. The error contains the address."""
+    """Return the error that no repository was found at an address. The error contains the address."""
     return NotFound(
         f"no repository was found at the address of repository {repository!r}, {url}: {error.message}",
         hint=error.hint,
@@ -52,7 +52,7 @@ class Instance:
     is_own_repository: bool = True
     """Whether `repository` is the repository in which this host stores the instance's backups."""
     copies: Mapping[str, RepositorySettings] = field(default_factory=dict)
-    """The repositories of copies in the objectives of the instance."""
+    """The repositories in which the objectives of the instance require copies."""
     vms: MachineSettings = field(default_factory=MachineSettings)
     """The connection settings of libvirt."""
     restores: Path = Path("/var/lib/zsnapdb/restores")
@@ -60,7 +60,7 @@ class Instance:
     wait: float = 0.0
     """The time in seconds for which a run waits for another run on the instance."""
     replicas_will_be_rebuilt: bool = False
-    """Whether the user confirmed that every replica will be rebuilt after a restore replaces its source's data."""
+    """Whether the user confirmed that all replicas will be rebuilt after a restore has replaced their source's data."""
 
     @classmethod
     def of(cls, settings: Settings, name: str | None, events: Events = SILENT) -> Instance:
@@ -90,8 +90,8 @@ class Instance:
     def at(cls, settings: Settings, name: str | None, repository: str | None, events: Events = SILENT) -> Instance:
         """Return the instance with the repository of this name, or with its own repository if the name is None.
 
-        Retention policy and objectives of another repository have precedence over those of the instance. Objectives for
-        copies apply only to the instance's own repository. Raises UsageError if the repository is not configured.
+        The retention policy and objectives of another repository override those of the instance. Objectives for copies
+        apply only if the repository is the instance's own. Raises UsageError if the repository is not configured.
         """
         own = cls.of(settings, name, events)
         if repository is None or repository == own.settings.repository:
@@ -138,7 +138,7 @@ class Instance:
         )
 
     def impatient(self, seconds: float) -> Instance:
-        """Return the instance with `seconds` as the limit for the retries of all its repositories."""
+        """Return the instance with all its repositories limited to `seconds` of retries."""
 
         def limited(settings: RepositorySettings) -> RepositorySettings:
             return settings.model_copy(update={"patience": min(settings.patience, seconds)})
@@ -205,7 +205,7 @@ class Instance:
 
     @property
     def address(self) -> Address:
-        """The address and account of the instance's server on this host.
+        """The address of the instance's server on this host, and the account for connections.
 
         Raises PreflightError if the instance is a virtual machine, ServerError if no server is configured.
         """
@@ -227,7 +227,7 @@ class Instance:
 
     @property
     def address_inside(self) -> Address:
-        """The address and account of the server inside the virtual machine.
+        """The address of the server inside the virtual machine, and the account for connections.
 
         Raises PreflightError if none is configured.
         """
@@ -243,7 +243,7 @@ class Instance:
 
     @property
     def tls(self) -> Tls:
-        """The TLS settings for TCP connections to the instance's server, and from this server to other servers."""
+        """The TLS settings for TCP connections to the instance's server, and for its connections to other servers."""
         from zsnapdb.mysql.tls import Tls, TlsMode
 
         s = self.settings
@@ -257,7 +257,7 @@ class Instance:
         )
 
     def session(self, *, read_timeout: float = 60.0) -> Session:
-        """Open a session to the instance's server. The server's paths are valid on this host.
+        """Open a session to the instance's server. The session treats the server's paths as valid on this host.
 
         Raises PreflightError if the instance is a virtual machine.
         """
@@ -269,7 +269,7 @@ class Instance:
     def session_inside(self, *, read_timeout: float = 60.0) -> Session:
         """Open a session to the server inside the instance's virtual machine.
 
-        The server's paths are valid only in the guest.
+        The session treats the server's paths as valid only in the guest.
         """
         from zsnapdb.mysql.session import Session
 
@@ -281,11 +281,11 @@ class Instance:
     def open_repository(self) -> Repository:
         """Open the instance's repository.
 
-        If the repository's marker is lost, the manifests of the instance are used instead. Raises NotFound with the
-        address if no repository is found there.
+        If the repository's marker is lost, the instance's manifests identify the repository instead. Raises NotFound
+        with the address if no repository is found there.
         """
-        # Import late, because most commands need no repository, and loading its modules would take longer than the
-        # command.
+        # Import late, because most commands need no repository, and the import would take longer than the command
+        # itself.
         from zsnapdb.repository.repository import Repository
 
         try:
@@ -304,7 +304,7 @@ class Instance:
         return Repository.open_or_create(store, prefix, secrets.token_hex(8), self.keyring(), instances=(self.name,))
 
     def keyring(self) -> Keyring:
-        """Return the keys of the instance's repository, with this host's record of its own documents."""
+        """Return the keys of the instance's repository, and the digests of the documents that this host stored."""
         from zsnapdb.jobs.base.own_document_digests import OwnDocumentFiles
         from zsnapdb.repository.keyring import Keyring
 
@@ -343,7 +343,7 @@ class Instance:
         stream = self.repository.stream
         level, adaptive = (FIRST_LEVEL, True) if stream.level == "auto" else (stream.level, False)
         codec = Codec.NONE if level == 0 else Codec.ZSTD
-        # With a bandwidth limit, additional connections would only wait.
+        # If the bandwidth is limited, additional connections would only wait.
         widens = self.repository.bandwidth is None
         first = min(FIRST_CHUNK, stream.chunk_size)
         return UploadSettings(stream.chunk_size, codec, level, stream.concurrency, adaptive, widens, first)

@@ -1,6 +1,6 @@
 """Functions that read an instance's snapshots on this host.
 
-With the help of a cache, each command reads only the snapshots that it needs.
+Thanks to a cache, each command reads only the snapshots that it needs.
 """
 
 from __future__ import annotations
@@ -39,11 +39,14 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 _GENERATION_FILE = ".generation"
 _CHANGING = "changing"
-"""The content of the generation file while a run changes a set. It stays there if the run is killed."""
+"""The content of the generation file while a run changes a set. This content stays in the file if the run is killed."""
 _PATIENCE = 10.0
 
 HOLDS = "userrefs"
-"""The number of holds of a snapshot (zfsprops(7)). It must be read if the snapshot is to be recorded."""
+"""The number of holds of a snapshot (zfsprops(7)).
+
+A snapshot can be recorded in the cache only if this property was read.
+"""
 
 
 def _folder(instance: Instance) -> Path:
@@ -56,9 +59,9 @@ def _file(instance: Instance, place: str) -> Path:
 
 
 def recorded_snapshots(instance: Instance, place: str, names: SnapshotNames) -> frozenset[str]:
-    """Return the short names of the snapshots that were recorded as local and are still the same.
+    """Return the short names of the snapshots that the cache records as local and that have not been replaced since.
 
-    A record that is a link or belongs to another account is ignored.
+    A cache file is ignored if it is a link or belongs to another account.
     """
     try:
         opened = os.open(_file(instance, place), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -75,9 +78,9 @@ def recorded_snapshots(instance: Instance, place: str, names: SnapshotNames) -> 
 
 
 def read_generation(instance: Instance) -> str:
-    """Return the present id of the cache, which `changing_sets` replaces.
+    """Return the present id of the cache. `changing_sets` gives the cache a new id.
 
-    Call this before the snapshots are read. `note_snapshots` needs the id.
+    Call this before the snapshots are read. Pass the id to `note_snapshots`.
     """
     try:
         return (_folder(instance) / _GENERATION_FILE).read_text()
@@ -88,16 +91,16 @@ def read_generation(instance: Instance) -> str:
 def note_snapshots(
     instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable[OwnedSnapshot], generation_before: str
 ) -> None:
-    """Record the local snapshots among `seen`. Earlier records of existing snapshots stay.
+    """Record the local snapshots among `seen` in the cache. Records of other snapshots that still exist stay.
 
-    Nothing is recorded if a run changed a set since `generation_before`, or is changing a set now. The caller listed
-    `names` before it read the snapshots, and read `seen` with `HOLDS`. Write errors are ignored.
+    Nothing is recorded if a run has changed a set since `generation_before` was read, or is changing a set now. The
+    caller listed `names` before it read the snapshots, and read `seen` with `HOLDS`. Write errors are ignored.
     """
     with contextlib.suppress(BusyError, OSError, PreflightError), _alone(instance, 0.0):
         current = read_generation(instance)
         if current == _CHANGING:
-            # These results may be older than the change that a killed run made. With a new generation, later results
-            # are valid.
+            # A killed run may have changed a set after these snapshots were read. After a new generation starts, later
+            # results can be recorded.
             _begin(instance, secrets.token_hex(16))
         elif current == generation_before:
             _note(instance, names, seen)
@@ -119,10 +122,10 @@ def _note(instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable
 
 @contextlib.contextmanager
 def changing_sets(instance: Instance, places: Collection[str]) -> Iterator[None]:
-    """Let the block change local sets. Until the block ends, snapshots of these datasets are not recorded.
+    """Run a block that changes local sets.
 
-    Snapshots that were read before the end of the block are not recorded afterwards either. Raises PreflightError if a
-    record cannot be removed.
+    Until the block ends, snapshots of these datasets are not recorded in the cache. Snapshots that were read before the
+    end of the block are never recorded. Raises PreflightError if a record cannot be removed.
     """
     with _alone(instance, _PATIENCE):
         try:
@@ -151,15 +154,18 @@ def _line(name: str, number: int) -> str:
 
 
 _MOST_BY_NAME = 1000
-"""The maximum number of snapshots to query by name. If there are more, listing all snapshots takes no longer."""
+"""The maximum number of snapshots to query by name.
+
+If there are more, all snapshots are listed, which takes no longer.
+"""
 
 
 @dataclass(frozen=True)
 class SetsHere:
-    """The snapshots on some datasets that have the name of a snapshot set, from one listing.
+    """The snapshots on some datasets whose names are those of snapshot sets, from one listing.
 
-    `listed` is None if the snapshots cannot be listed without starting a program. `generation` is the id of the cache
-    before the listing.
+    `listed` is None if the snapshots cannot be listed without starting a program. `generation` is the id that the cache
+    had before the listing.
     """
 
     instance: Instance
@@ -173,7 +179,7 @@ class SetsHere:
         return cls(instance, tuple(places), snapshot_names(places), generation)
 
     def note(self, seen: Iterable[OwnedSnapshot]) -> None:
-        """Record the local snapshots among `seen`, so that other runs need not read these snapshots.
+        """Record the local snapshots among `seen` in the cache, so that other runs need not read these snapshots.
 
         `seen` must have been read with `HOLDS`.
         """
@@ -181,16 +187,17 @@ class SetsHere:
             note_snapshots(self.instance, self.listed, seen, self.generation)
 
     def read(self, more: Sequence[str] = (), states: Collection[str] | None = None) -> list[OwnedSnapshot]:
-        """Return the snapshots of the instance's sets in one of the states, oldest first. None stands for any state.
+        """Return the snapshots of the instance's sets in one of the states, oldest first.
 
-        The result includes the properties in `MARKS` and `more`. Raises NotFound if a dataset does not exist.
+        If `states` is None, snapshots in all states are returned. The result includes the properties in `MARKS` and
+        `more`. Raises NotFound if a dataset does not exist.
         """
         if states is not None and LOCAL not in states:
             return [one for one in self.all_but_noted(more) if _is_in(one, states)]
         return [one for one in self._read(more, {}) if _is_in(one, states)]
 
     def all_but_noted(self, more: Sequence[str] = ()) -> list[OwnedSnapshot]:
-        """Return the result of `read` for any state, without local snapshots in the cache (`recorded_snapshots`)."""
+        """Return the result of `read` for any state, but omit the cached local snapshots (`recorded_snapshots`)."""
         listed = self.listed or {}
         return self._read(more, {place: recorded_snapshots(self.instance, place, listed[place]) for place in listed})
 
@@ -237,10 +244,10 @@ class SetsHere:
         return [one for one in _of_sets(self.instance.name, seen) if _is_in(one, states)]
 
     def changed_after(self, group: int) -> list[OwnedSnapshot]:
-        """Return the snapshots of sets that were created after the transaction group and lost name or properties.
+        """Return the snapshots of sets that were created after the transaction group and lost their name or properties.
 
-        zsnapdb sets name and properties together. So another program changed them. A snapshot with the name of a set
-        and without zsnapdb's properties was received, or lost the properties.
+        zsnapdb sets the name and the properties together, so if only one of them remains, another program changed the
+        other. A snapshot without the properties may also have been received.
         """
         # The first property is always set, so that snapshots without zsnapdb's properties are read too.
         columns = (HOLDS, *MARKS)
@@ -291,9 +298,9 @@ def own_snapshots(
     states: Collection[str],
     only: str | None = None,
 ) -> list[OwnedSnapshot]:
-    """List the snapshots, and return the result of `SetsHere.read`.
+    """List the snapshots of the instance, and return those that `SetsHere.read` selects.
 
-    With `only`, only the snapshots of the set with this id are read. This is fast for any number of snapshots.
+    If `only` is a set's id, only the snapshots of that set are read. This is fast even if there are many snapshots.
     """
     if only is None:
         return SetsHere.look(instance, places).read(more, states)
@@ -307,8 +314,8 @@ def _is_in(one: OwnedSnapshot, states: Collection[str] | None) -> bool:
 
 
 def _of_sets(instance: str, marked: Iterable[OwnedSnapshot]) -> list[OwnedSnapshot]:
-    # The properties alone prove nothing, because snapshots inherit properties from their dataset, and a restored
-    # dataset may have these. So the name must match too.
+    # Snapshots inherit properties from their dataset, and a restored dataset may have these properties. So the name
+    # must match too.
     return [
         one
         for one in marked
@@ -321,7 +328,7 @@ _STATES = frozenset((TAKEN, STORED, LIVE, LOCAL, REPLACED))
 
 
 def _is_changed(instance: str, one: OwnedSnapshot) -> bool:
-    """Return whether the snapshot has the name of a set without its properties, or the properties without the name."""
+    """Return whether the snapshot has a set's name but not its properties, or a set's properties but not its name."""
     backup, owner, state = (one.properties[name] for name in MARKS)
     named = set_named(one.snapshot.name)
     if named == backup:

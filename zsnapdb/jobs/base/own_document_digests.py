@@ -1,8 +1,8 @@
 """Digests of the documents that this host stored or adopted, in files below the folder `Host.records`.
 
-`documents.json` contains the digests of an instance's small documents in all repositories, because each document names
-its repository. The backup and binlog records in the same folder contain the digests of manifests and of rotated
-binlogs' descriptions.
+`documents.json` contains the digests of an instance's small documents in all repositories, because each document
+contains the id of its repository. The backup and binlog records in the same folder contain the digests of manifests and
+of rotated binlogs' descriptions.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ _LOCK_SECONDS = 30.0
 
 @dataclass
 class _Read:
-    """The content of the files in the given `state`. `knows_any` is set if this host stored or adopted backups.
+    """The content of the files when they had the given `state`.
 
-    Digests are stored as bytes. They need half the memory of their text, and keep no parsed file in memory.
+    `knows_any` is set if this host stored or adopted backups. Digests are stored as bytes. Bytes need half as much
+    memory as text, and no parsed file has to stay in memory.
     """
 
     state: tuple[tuple[str, int, int], ...] = ()
@@ -54,9 +55,10 @@ class _Read:
 
 @dataclass(eq=False)
 class OwnDocumentFiles:
-    """The digests of an instance's documents. `folder` contains the instance's records, `address` is the repository's.
+    """The digests of an instance's documents.
 
-    Files are read only when needed.
+    `folder` contains the records of the instance, and `address` is the address of the repository. Each file is read
+    only when it is needed.
     """
 
     folder: Path
@@ -81,8 +83,8 @@ class OwnDocumentFiles:
     def tells_apart(self) -> bool:
         """Whether the records of this host distinguish its own documents from foreign ones.
 
-        They do not on a host that stored and adopted no backups. After an upgrade from a version without records, they
-        do not until the first backup, archive run or drill.
+        A host that stored and adopted no backups cannot distinguish them. After an upgrade from a version without
+        records, it cannot do so until the first backup, archive run or drill.
         """
         if not self.has_begun:
             return False
@@ -94,8 +96,8 @@ class OwnDocumentFiles:
         if not self.has_begun:
             self.knows("")
             if self._read is not None and self._read.knows_any:
-                # An earlier version may have stored other documents, so `inherit_documents` creates the record with all
-                # of them.
+                # An earlier version may have stored more documents, so `inherit_documents` creates the record with all
+                # documents.
                 return
         with self._warning():
             self.change(lambda own: own.with_digests(place, (digest,)))
@@ -103,7 +105,7 @@ class OwnDocumentFiles:
             self._read.digests.add(bytes.fromhex(digest))
 
     def forget(self, place: str) -> None:
-        """Remove the documents at a deleted place from the record. Warn if the record cannot be written."""
+        """Remove a deleted document from the record. Warn if the record cannot be written."""
         if self.has_begun:
             with self._warning():
                 self.change(lambda own: own.without(place))
@@ -111,7 +113,7 @@ class OwnDocumentFiles:
     def stored_elsewhere(self, repository_id: str) -> Mapping[str, Sequence[str]]:
         """Return the backups that this host stored at this address under other repository ids, oldest first, by id.
 
-        Empty if the host stored any under this id.
+        The result is empty if this host stored any backup under this repository id.
         """
         records = (_parsed(file, BackupRecord) for file in sorted(self.folder.rglob("backups.json")))
         stored = {
@@ -123,11 +125,17 @@ class OwnDocumentFiles:
 
     @property
     def _damage(self) -> Path:
-        """The file with the known damage. A copy of a repository has the same id, but not the same damage."""
+        """The path of the file with the known damage of the repository.
+
+        A copy of a repository has the same id, but not the same damage.
+        """
         return self.folder / f"damage-{hashlib.sha256(self.address.encode()).hexdigest()[:16]}.json"
 
     def note_damage(self, document: bytes | None) -> None:
-        """Record the damage that is known in the repository (None: none). Warn if the record cannot be written."""
+        """Record the known damage of the repository; None if no damage is known.
+
+        Warn if the record cannot be written.
+        """
         with self._warning():
             if document is not None:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -136,7 +144,7 @@ class OwnDocumentFiles:
                 self._damage.unlink()
 
     def known_damage(self) -> bytes | None:
-        """Return the recorded damage; None if there is none, or if this account may not read it."""
+        """Return the recorded damage; None if no damage is recorded, or if this account may not read the record."""
         with contextlib.suppress(OSError):
             return self._damage.read_bytes()
         return None
@@ -216,12 +224,12 @@ DocumentPlaces = dict[str, list[str]]
 
 
 def files_of(instance: Instance) -> OwnDocumentFiles:
-    """Return the files with the documents of the instance that this host knows as its own."""
+    """Return the files with the digests of the instance's documents that this host stored or adopted."""
     return OwnDocumentFiles(instance.host.records / instance.name, instance.events, instance.repository.url)
 
 
 def documents_of(repository: Repository, instance: str, archive: Archive) -> DocumentPlaces:
-    """Return the verified small documents in the repository, by place."""
+    """Return the verified small documents in the repository, by their object key."""
     places: DocumentPlaces = {}
     for one in archive.incarnations:
         kinds: tuple[tuple[str, Key], ...] = (

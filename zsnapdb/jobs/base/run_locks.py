@@ -24,7 +24,7 @@ _HOLDER = re.compile(r"([0-9]{1,20}) ([^\n]{1,200})\n")
 _LONGEST = 1000
 _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 60.0
-"""The time in seconds that a run may take to verify finished snapshots."""
+"""The time in seconds that a run may need to verify finished snapshots."""
 
 
 @contextlib.contextmanager
@@ -94,7 +94,7 @@ def exclusive_with_child(
     """Take the lock like `exclusive`, and yield its descriptor.
 
     A child process that inherits the descriptor holds the lock until the child ends, even if this process dies first
-    (flock(2)). So this function does not remove the lock file.
+    (flock(2)). For this reason the lock file is not removed here.
     """
     deadline, is_told = time.monotonic() + patience, False
     while True:
@@ -111,8 +111,8 @@ def exclusive_with_child(
                     tell(f"waiting up to {patience:g} s for another zsnapdb: {_holder(file)}")
                     is_told = True
             else:
-                # If the last holder removed the file after this run had opened it, a lock on that file does not exclude
-                # other runs.
+                # If the last holder removed the file after this run had opened it, other runs lock a new file. Then
+                # this lock excludes no run.
                 if os.fstat(file.fileno()).st_nlink:
                     file.truncate(0)
                     file.write(f"{os.getpid()} {doing}\n")
@@ -138,7 +138,7 @@ def if_free(name: str, folder: Path | None = None) -> Iterator[bool]:
 def is_held(name: str, folder: Path | None = None) -> bool:
     """Return whether a run of this host holds the lock now, according to the kernel. The lock is not taken.
 
-    Return False if the kernel does not list locks. /proc/locks lists each lock with its process and inode
+    If the kernel does not list locks, return False. /proc/locks lists each lock with its process and inode
     (proc_locks(5)). The device number in this list differs from that of stat(2), so only the inode is compared.
     """
     path = lock_file(folder or THIS_HOST.run, _file_name(name))
@@ -159,7 +159,10 @@ def _file_name(name: str) -> str:
 
 
 def _holder(file: TextIO) -> str:
-    """Return the holder that the lock file names. The present holder may not have written the file yet."""
+    """Return the holder's description from the lock file.
+
+    The present holder may not have written its description yet.
+    """
     file.seek(0)
     match = _HOLDER.fullmatch(file.read(_LONGEST))
     return f"process {match[1]} is {match[2]}" if match else "an unknown process"
@@ -168,7 +171,7 @@ def _holder(file: TextIO) -> str:
 def lock_server_work(instance: Instance) -> contextlib.AbstractContextManager[None]:
     """Exclude other runs of this host that lock the instance's server or clean up after a killed run.
 
-    These runs end within `lock.budget`, so this run waits for them.
+    Such runs end within `lock.budget`, so this run waits for them.
     """
     return exclusive(
         f"source-{instance.name}",

@@ -42,7 +42,7 @@ from zsnapdb.zfs import encryption
 from zsnapdb.zfs.mounts import mounted
 
 _AGAIN = 300.0
-"""The time in seconds between a failed backup and the next attempt."""
+"""The time in seconds from a failed backup to the next attempt."""
 
 
 def command_of(instance: str, config: Path | None) -> tuple[str, ...]:
@@ -64,7 +64,7 @@ def start_command(command: Sequence[str]) -> Running:
 
 
 class NewHistoryWatch:
-    """A watch for new binlog histories from which no backup can be rolled forward yet.
+    """A watch for new binlog histories with which no backup can be rolled forward yet.
 
     It warns once about each history, and starts a backup if `backup_on_new_history` is configured.
     """
@@ -80,7 +80,7 @@ class NewHistoryWatch:
         self._again_at = 0.0
 
     def after(self, result: Round) -> None:
-        """If the result of a round requires it, warn or start a backup.
+        """Warn or start a backup if this round began a binlog history with which no backup can be rolled forward.
 
         Raises:
             RepositoryError: the repository cannot be read.
@@ -140,10 +140,10 @@ def open_archive(instance: Instance) -> BinlogArchive:
 
 
 def archiver_of(instance: Instance, source: BinlogSource) -> Archiver:
-    """Return the archiver of the binlogs.
+    """Return the archiver for the server's binlogs.
 
     Raises:
-        PreflightError: the binlogs are encrypted on this host and would be stored unencrypted.
+        PreflightError: the server encrypts its binlogs, but the repository would store them unencrypted.
     """
     if not instance.repository.encryption.recipients:
         mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source) for entry in mounted()]
@@ -157,7 +157,7 @@ def archiver_of(instance: Instance, source: BinlogSource) -> Archiver:
 
 
 def archive_once(instance: Instance) -> Round:
-    """Archive the present content of the server's binlogs.
+    """Archive everything that the server's binlogs contain now.
 
     If another archiver is running, such as that of the agent, wait until it has archived this content.
 
@@ -237,11 +237,12 @@ def _archive_now(instance: Instance) -> Round:
 
 
 def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[[], Running]) -> Round:
-    """Archive in rounds until `stop` is set, and then for one last round.
+    """Archive binlogs in rounds until `stop` is set, and then do one last round.
 
     If no backup can be rolled forward with the newly archived binlogs, warn. Also call `start_backup` if
     `backup_on_new_history` is configured. While the repository is reachable, every transaction is stored within
-    `binlog.interval` after its commit. Errors of server and repository are reported, and archiving continues.
+    `binlog.interval` after its commit. If the server or the repository fails, the error is reported, and archiving
+    continues.
     """
     with lock_instance(instance, "binlog", "archiving the binlogs of"):
         with instance.session() as session:
@@ -272,7 +273,7 @@ def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[
 
 
 def _query_source(instance: Instance) -> BinlogSource | None:
-    """Return the server's present description of the source; None if the server does not answer."""
+    """Ask the server for the location of its binlogs, and return the source; None if the server does not answer."""
     try:
         with instance.session(read_timeout=5.0) as session:
             return find_source(session)
@@ -283,7 +284,7 @@ def _query_source(instance: Instance) -> BinlogSource | None:
 def _current(
     instance: Instance, archiver: Archiver, source: BinlogSource, recorder: CompletenessRecorder
 ) -> tuple[BinlogSource, Archiver, CommitHorizon | None]:
-    """Return the source as the server describes it now, an archiver for it, and the commit horizon.
+    """Return the source as the server describes it now, an archiver for this source, and the commit horizon.
 
     If the server does not answer, return the given source and archiver, and None as the horizon.
     """
@@ -299,7 +300,7 @@ def _current(
 
 
 def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Archiver:
-    """Return a new archiver that reads the archive again, because the effect of a failed request is unknown.
+    """Return a new archiver that reads the archive again, because a failed request may have changed the archive.
 
     If the archive cannot be read, return the old archiver.
     """
@@ -334,7 +335,7 @@ class Notes:
         self._problems = set(result.problems)
 
     def trouble(self, error: BaseException) -> None:
-        """Report an error, unless it is the same as in the previous round."""
+        """Report an error, unless the previous round reported the same error."""
         if str(error) != self._trouble:
             self._trouble = str(error)
             self._events.warn(f"{error}; trying again")

@@ -1,10 +1,10 @@
 """The archiver of one server's binlogs. It stores rotated binlogs as complete files, and the active binlog in segments.
 
-It archives no bytes that the server could still lose, and reports every gap. A segment is archived only after a sync of
-the binlog file, because bytes that can be read may not be on disk yet. If a server loses transactions in a power
-failure, it assigns their GTIDs to other transactions. The archive is read again at every start. The decisions are in
+It archives no bytes that the server could still lose, and reports every gap. The archiver syncs the binlog file before
+it archives a segment, because readable bytes may not be on disk yet. A server that loses transactions in a power
+failure assigns their GTIDs to other transactions. The archive is read again at every start. The decisions are in
 `planning/binlog/archive.py`. No binlog records the engine of a table that was created without ENGINE. So the archiver
-queries the server for the tables in its newest statements.
+asks the server for the engine of the tables that new statements created.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 def made_parts(
     instance: Instance, source: BinlogSource, tables: Iterable[CreatedTable]
 ) -> tuple[CreatedTablePart, ...]:
-    """Return the server's answers about the tables whose engine is unchanged since their creation.
+    """Return the engines, according to the server, of the tables whose engine has not changed since their creation.
 
     Attributes of a table that a later ALTER TABLE may have changed are left out. The result is empty if the server does
-    not answer or has been replaced. A restore then lists the tables whose engine is not recorded.
+    not answer or has been replaced. In that case a restore lists these tables as tables without a recorded engine.
     """
     as_made = [table for table in tables if table.table and not table.is_touched][:MOST_MADE]
     if not as_made:
@@ -116,7 +116,7 @@ def _word(value: object) -> str | None:
 class Round:
     """The result of one round over the server's binlogs.
 
-    Sizes are in bytes, and times in microseconds UTC. `end` is the present end of the archive in the history
+    Sizes are in bytes, and times in microseconds UTC. `end` is the present end of the archived binlogs of the history
     `incarnation`.
     """
 
@@ -133,14 +133,14 @@ class Round:
     last_commit: int | None = None
     incarnation: str | None = None
     complete_until: int | None = None
-    """The time up to which the archive is complete; None if no such time was recorded after this round."""
+    """The time up to which the archive is complete; None if this round recorded no such time."""
     unprotected: RouteEnd | None = None
     """The reason why no backup can be rolled forward with the new binlogs.
 
-    Set if this round began a history or found a gap.
+    This is determined only if this round began a history or found a gap.
     """
     repeated: tuple[RepeatedGtids, ...] = ()
-    """GTIDs that the server assigned a second time. Set if this round began a history or found a gap."""
+    """GTIDs that the server assigned a second time. Set only if this round began a history or found a gap."""
     is_by_another: bool = False
     """Whether another archiver, which is running, archived the binlogs."""
 
@@ -163,16 +163,17 @@ class CompletenessRecorder:
         self._trouble = ""
 
     def before(self, session: Session) -> CommitHorizon | None:
-        """Return the horizon of the server's commits; None if no record is due, or the server does not answer.
+        """Return the time before which the server has committed all transactions in its binlogs.
 
-        If the repository refuses a record, the next record is due only after `interval` seconds.
+        Return None if no record is due, or the server does not answer. If the repository refuses a record, the next
+        record is due only after `interval` seconds.
         """
         if self._refused is not None and self._steady() - self._refused < self._interval:
             return None
         try:
             if not is_worth_recording(self._last(), round(clock(session)) * _SECOND, self._interval, None):
                 return None
-            # Query the server's dialect only once, because the server logs each query.
+            # Ask for the server's dialect only once, because the server may log each query.
             self._forms = self._forms or dialect(session)
             return commit_horizon(session, self._forms)
         except ServerError as error:
@@ -182,12 +183,13 @@ class CompletenessRecorder:
             return None
 
     def after(self, result: Round, horizon: CommitHorizon | None, archive: BinlogArchive) -> Round:
-        """Record the horizon if the round archived all commits up to it. Return the round with the recorded time.
+        """If the round archived all commits up to the horizon, record this time.
 
-        If the repository refuses the record, only warn, because the binlogs were archived.
+        Return the round with the recorded time. If the repository refuses the record, only report a warning, because
+        the binlogs were archived.
         """
         if result.new_incarnation:
-            # The old record does not apply to a new incarnation, so the next round makes a new record.
+            # The last record belongs to another incarnation, so a new record is due in the next round.
             self._recorded = None
         # The commits up to the horizon may be in a binlog that could not be archived.
         is_whole = result.blocked is None and not result.problems
@@ -270,17 +272,17 @@ class Archiver:
         return ArchiverObservation(round(self._host.now().timestamp() * _SECOND), time.monotonic_ns() // 1000)
 
     def _witness(self, known: ArchivedFile | None) -> CommitTimeEvidence:
-        """Return the facts about the commit times in a binlog whose bytes can be read now."""
+        """Return the evidence about commit times in a binlog whose bytes can be read now."""
         seen = sighting_between(self._last_look, self._look_now())
         return CommitTimeEvidence(seen) if known is None else CommitTimeEvidence(seen, known.span.stretches, known.end)
 
     def look(self, ask: Callable[[], BinlogSource | None] | None = None) -> Round:
         """Archive all bytes that the server has written to its binlogs since the last round.
 
-        After an error, none of these bytes is treated as archived. `ask` queries the server's identity again, and
-        returns None without an answer. A restore first replaces the files, and then starts the restored server with
-        another identity. So a new incarnation begins only if the server still reports the known identity. Otherwise the
-        round does nothing.
+        If an error occurs, none of these bytes is treated as archived. `ask` queries the server's identity a second
+        time, and returns None if the server does not answer. A restore first replaces the files, and then starts the
+        restored server with another identity. So a new incarnation begins only if the server still reports the known
+        identity. Otherwise the round does nothing.
         """
         self._look = self._look_now()
         local = self._files.list()
@@ -349,8 +351,8 @@ class Archiver:
             return
         number = next_sequence(self._instance, self._archive.repository, self._numbers)
         self._numbers.append(number)
-        # Only the id of an unreadable incarnation is known. So if possible, the times in the ids should be in order
-        # too.
+        # Only the id of an unreadable incarnation is known. So the times in the ids should also be in order, if
+        # possible.
         began = self._host.now()
         if self._newest_began is not None and self._newest_began < _END_OF_TIME:
             began = max(began, self._newest_began + timedelta(seconds=1))
@@ -455,7 +457,7 @@ class Archiver:
             self._kept.append(file)
 
     def _merge(self, file: BinaryIO, name: str) -> None:
-        """If there are many segments, merge the last of them into one segment.
+        """If there are many segments, merge the last segments into one.
 
         The merged segment is read back before the others are removed.
         """
@@ -531,7 +533,7 @@ class Archiver:
             keys=(key.part,) if key else (),
             seen=None if self._last_look is None else self._last_look.wall,
         )
-        # The chunks may be old by now, and no description refers to them yet. So a sweep may have removed them.
+        # A sweep may have removed chunks, because no description of the file refers to them yet and they may be old.
         self._archive.confirm(self._id(), step.name, attempt, chunks)
         # Write the record first: if the run is killed before the commit, the next run archives and records the file
         # again.

@@ -38,7 +38,7 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class FindRequest:
-    """The search that the command line requests. A period consists of two times, each with a time zone."""
+    """The search that the command line requests. A period is given by two times, each with a time zone."""
 
     table: str | None = None
     kinds: str | None = None
@@ -49,7 +49,7 @@ class FindRequest:
     limit: int = 100
 
     def filter(self) -> ChangeFilter:
-        """Return the conditions.
+        """Return the conditions of the search as a filter.
 
         Raises:
             UsageError: a condition cannot be parsed.
@@ -94,9 +94,9 @@ class ReadBinlog:
 class Search:
     """The transactions that a search selects, in the order of the report.
 
-    `matched` is the number of selected transactions before the limit was applied. `asks_archive` is set if the archive
-    was searched for binlogs that the server no longer has. `problems` are the binlogs that could not be read, with
-    reasons.
+    `matched` is the number of selected transactions before the limit was applied. `asks_archive` is set if the search
+    also read archived binlogs that the server no longer has. `problems` contains the binlogs that could not be read,
+    with the reasons.
     """
 
     transactions: tuple[ListedTransaction, ...]
@@ -111,13 +111,13 @@ class _LiveBinlog:
     name: str
     path: Path
     created: int
-    """The time in microseconds UTC."""
+    """The time at which the server began the transaction, in microseconds UTC."""
     fingerprint: str
 
 
 @dataclass
 class _Reading:
-    """A search in progress: its conditions, and the binlogs that were read so far."""
+    """A search in progress: its conditions, and its results from the binlogs that were read so far."""
 
     conditions: ChangeFilter
     selected: TransactionList
@@ -174,7 +174,7 @@ def search(
                 raise
             reading.problems.append(error)
     for place, binlog in enumerate(live, 1):
-        # The server commits all transactions of a file before it begins the next file.
+        # The server commits all transactions in a binlog file before it begins the next file.
         last = live[place].created if place < len(live) else None
         if is_within(binlog.created, last, [conditions.committed]) and is_within(None, last, [conditions.began]):
             instance.events.tell(f"reading {binlog.name}")
@@ -246,7 +246,10 @@ Report = Callable[[ListedTransaction], None]
 
 @dataclass(frozen=True)
 class _Place:
-    """The part of a binlog that was read: the binlog's name and fingerprint, and the end of the last transaction."""
+    """The part of a binlog that was read.
+
+    It is described by the binlog's name and fingerprint, and the end of the last read transaction.
+    """
 
     name: str
     fingerprint: str
@@ -295,7 +298,7 @@ def _present(files: LocalFiles) -> _Place | None:
 
 
 def _read_on(files: LocalFiles, place: _Place | None, report: Report) -> _Place | None:
-    """Report the transactions after this place, in the same binlog and in later binlogs. Return the new place."""
+    """Report the transactions after the part `place`, in the same binlog and in later binlogs. Return the new end."""
     binlogs = files.list()
     problem = next((binlog.problem for binlog in binlogs if binlog.problem), None)
     if problem is not None:

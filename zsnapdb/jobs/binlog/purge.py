@@ -4,10 +4,11 @@ A binlog is removed only if the repository contains a good copy, which requires:
 
 - All objects of its archived copy are listed with their sizes.
 - No check found damage in the copy.
-- The purge read the copy completely.
+- The purge has read the copy completely.
 - The server's own file has the same bytes as the copy.
 
-With `binlog.read_within`, a recently checked copy is not read again, if the host trusts the signature of the check.
+With `binlog.read_within`, a purge does not read a copy that was checked recently, if this host trusts the check's
+signature.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Depth, known_damage
 
 _PAUSE = 0.5
-"""The time in seconds between batches. PURGE holds LOCK_index while it removes a file, and commits may wait for it."""
+"""The time in seconds between batches.
+
+PURGE holds the mutex LOCK_index while it removes a file, and commits may wait for this mutex.
+"""
 
 _SENT_ALL = "has sent all binlog"
 
@@ -73,7 +77,7 @@ def purge(instance: Instance) -> PurgePlan:
 
 @dataclass(frozen=True)
 class _Archived:
-    """The archived copies of the server's binlogs, by name, and the server's own files."""
+    """The archived copies of the server's binlogs by file name, and the files on the server."""
 
     archive: BinlogArchive
     files: Mapping[str, ArchivedFile]
@@ -129,7 +133,7 @@ def _refuse_short(instance: Instance, repository: Repository, archive: Archive) 
 
 
 def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> dict[str, str]:
-    """Return the damage of these binlogs' archived copies that the listing of objects or earlier checks show."""
+    """Return the known damage of these binlogs' archived copies, from the list of objects and from earlier checks."""
     files = [archived.files[name] for name in names]
     sizes = stored_sizes(archived.archive, files)
     known = known_damage(archived.archive.repository, instance.name)
@@ -147,7 +151,7 @@ def _unread(instance: Instance, archived: _Archived, names: Sequence[str]) -> tu
 
     With `binlog.read_within`, copies that were checked within that time are left out.
 
-    The risk is that an account that can write to the bucket could replace a copy after its check.
+    The setting has a risk: an account that can write to the bucket may replace a copy after its check.
     """
     within = instance.settings.binlog.read_within
     if within is None or not archived.archive.repository.keyring.trusted:
@@ -188,7 +192,7 @@ def _read(instance: Instance, archived: _Archived, names: Sequence[str]) -> None
 def _damage(instance: Instance, archived: _Archived, name: str) -> tuple[str, ...]:
     """Read the archived copy, and return its damage.
 
-    If this host does not trust the description of the copy, the copy is also decrypted. Decryption requires the keys.
+    If this host does not trust the description of the copy, the copy is also decrypted, which requires the keys.
     """
     if archived.is_believed(instance, name):
         return stored_damage(archived.archive, archived.files[name])

@@ -1,4 +1,4 @@
-"""The binlog files of the server: listing them, reading their heads, and cutting them into segments."""
+"""Functions that list a server's binlog files, read the heads of these files, and cut the files into segments."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def find_source(session: Session) -> BinlogSource:
 
 @dataclass(frozen=True)
 class Opening:
-    """The head of a binlog file, the fingerprint of the head, and whether the server encrypts the file."""
+    """The head of a binlog file, the fingerprint of the head, and whether the file is encrypted."""
 
     head: BinlogHeader
     fingerprint: str
@@ -114,11 +114,11 @@ class Opening:
 
 
 _FileState = tuple[int, int, int]
-"""Inode, size and change time of a file. They no longer change when the server has closed the file."""
+"""Inode, size and change time of a file. These values no longer change once the server has closed the file."""
 
 
 class LocalFiles:
-    """The binlogs in the index. The head of a file is read again only if the file changed.
+    """The binlogs in the server's binlog index file. The head of a file is read again only if the file changed.
 
     After a RESET statement, a new file may have the name and even the inode of an old file.
     """
@@ -131,12 +131,13 @@ class LocalFiles:
     def list(self) -> list[ServerBinlog]:
         """Return the binlogs in the order of the index.
 
-        A binlog without a complete head, as during a rotation, is left out.
+        A binlog whose head is incomplete, as during a rotation, is left out.
         """
         binlogs = []
         paths = {}
         for entry in index_entries(self.source.index):
-            # The path of the folder may contain links, like the server's own paths. The file itself must not be a link.
+            # The path of the folder may contain symbolic links, like other paths of the server. The file itself must
+            # not be a link.
             named = self.source.datadir / entry
             if not is_archivable(named.name):
                 raise PreflightError(
@@ -214,7 +215,7 @@ def head_part(source: BinlogSource, opening: Opening) -> HeadPart:
 
 @dataclass(frozen=True)
 class SegmentCut:
-    """A segment to archive: bytes `start` to `end`, the span of its transactions, and tables created without ENGINE."""
+    """A segment to archive: its bytes (`start` to `end`), its transactions, and the tables created without ENGINE."""
 
     start: int
     end: int
@@ -273,19 +274,19 @@ class KnownHistory:
 
 
 def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> KnownHistory:
-    """Return the archived part of the server's binlogs, in its newest incarnation.
+    """Return the archived binlogs of the server's newest incarnation.
 
-    This is the newest incarnation with the server's name. A newer incarnation with any server_id has precedence if the
-    server's own binlogs contain it completely, because then the server certainly continues it.
+    Normally this is the newest incarnation with the server's name. A newer incarnation with any server_id is preferred
+    if the server's own binlogs contain all of it, because the server then certainly continues that incarnation.
 
     Raises:
-        PreflightError: the server's binlogs are needed for this decision and cannot be read.
+        PreflightError: this decision needs the server's binlogs, but they cannot be read.
     """
     own = server_name(source.server_uuid, source.server_id)
     same_flavour = [i for i in archive.incarnations if i.flavour is source.flavour]
     named = [i for i in same_flavour if server_name(i.server_uuid, i.server_id) == own]
     chosen = named[-1] if named else None
-    # A server without a UUID is named by its server_id, which may change at a restart.
+    # The name of a server without a UUID contains its server_id, which may change at a restart.
     newer = () if family(source.flavour).has_uuid else tuple(takewhile(lambda i: i != chosen, reversed(same_flavour)))
     local = files.list() if newer else []
     chosen = next((i for i in newer if _goes_on(archive.of(i.id), files, local)), chosen)
@@ -300,7 +301,7 @@ def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> 
 
 
 def contains_last(files: LocalFiles, file: ArchivedFile) -> bool:
-    """Return whether the server's file still contains the last archived bytes."""
+    """Return whether the binlog file on the server still contains the last archived bytes."""
     if file.is_rotated:
         start, chunk = sum(chunk.plain_size for chunk in file.chunks[:-1]), file.chunks[-1]
     else:

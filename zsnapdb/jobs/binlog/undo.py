@@ -1,9 +1,9 @@
 """`zsnapdb undo`: shows the changes of a transaction, and writes a script that undoes it.
 
-Only `apply` changes the server: it runs the script there. `jobs/clone/undo_trial.py` tests the script on clones first.
-Binlogs of the server are read in place, and earlier binlogs in the archive. The values are decoded with the present
-table definitions, after a proof that these are the definitions at the time of the transaction. The tables also show
-whether the rows were changed after the transaction.
+Only `apply` changes the server: it runs the script on the server. Before that, `jobs/clone/undo_trial.py` tests the
+script on clones. Binlogs on the server are read in place, and earlier binlogs from the archive. The values are decoded
+with the present table definitions, after a check that the definitions have not changed since the transaction. The
+tables also show whether the rows were changed after the transaction.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class LoggedTransaction:
     def began(self) -> int:
         """The start of the transaction in seconds since 1970.
 
-        It is the time of the first statement, or of the commit if that is earlier.
+        The result is the time of the first statement or of the commit, whichever is earlier.
         """
         return min(self.transaction.began, self.transaction.committed) // 1_000_000
 
 
 def find_transaction(instance: Instance, files: LocalFiles, gtid: str) -> LoggedTransaction:
-    """Return the transaction with this GTID (in the server's notation).
+    """Return the transaction with this GTID, written as the server writes GTIDs.
 
     The archive is read only if the server's own binlogs lack the transaction.
 
@@ -142,11 +142,11 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Undo:
-    """A transaction that may be undone: its changes in the order of the binlog, and the rows that prevent the undo now.
+    """A transaction to undo: its changes in the order of the binlog, and the later changed rows that prevent the undo.
 
-    After the test on clones (`is_tried`), each changed row occurs once, and no change is missing. The test also showed
-    that the undo returns a clone to the state before the transaction. `file` is the written script, or None if none was
-    written. `is_applied` is set if the undo ran on the server too.
+    If `is_tried` is set, the undo was tested on clones. Each changed row then occurs once, and no change is missing. In
+    the test, the undo returned a clone to the state before the transaction. `file` is the written script, or None if
+    none was written. `is_applied` is set if the undo ran on the server too.
     """
 
     instance: str
@@ -195,7 +195,8 @@ def undo(instance: Instance, gtid: str) -> Undo:
 def who_sees_triggers(own: Instance, other: Instance, *, is_named: bool) -> Instance:
     """Return `own` if its account can see triggers, else `other`.
 
-    If the user did not name the account `other`, it is returned only if the server accepts its login.
+    If the user did not choose the account of `other`, `other` is returned only if the server accepts that account's
+    login.
     """
     with own.session() as session:
         if _sees_triggers(session):
@@ -290,13 +291,13 @@ def check(instance: Instance) -> None:
 
 
 def apply(instance: Instance, undone: Undo, before: StateBefore) -> Undo:
-    """Undo the transaction on the server. A single transaction undoes all its rows or none.
+    """Undo the transaction on the server, in a single new transaction, which changes all rows or none.
 
     The account must be able to change these rows. Before the commit, every table must have the same definition as in
     the clone, and every row must equal the row that the clone had directly before the transaction.
 
     Raises:
-        PreflightError: nothing was undone.
+        PreflightError: the definitions or rows are not as expected; nothing was undone.
         ConsistencyError: a row differed, so the undo was rolled back.
     """
     try:
@@ -308,15 +309,15 @@ def apply(instance: Instance, undone: Undo, before: StateBefore) -> Undo:
                 f"nothing was undone: {error.message}",
                 hint="a row was changed since, the account may not change it, or another session kept it locked",
             ) from error
-        # Ignore the error: the connection was lost after the commit.
+        # Ignore the error, because the connection was lost only after the commit.
     return replace(undone, is_applied=True)
 
 
 def _run(instance: Instance, session: Session, undone: Undo, before: StateBefore) -> None:
-    """Run the statements, prove their result, and commit. If the session ends earlier, the server rolls back."""
+    """Run the statements, check their result, and commit. If the session ends earlier, the server rolls back."""
     for statement in (*planning.opening(undone.changes), *map(planning.holding, before.shapes)):
         session.query(statement)
-    # The open transaction now locks the definitions of its tables, so DDL has to wait for its end.
+    # The open transaction now locks the definitions of its tables. DDL has to wait until the transaction ends.
     with instance.session() as other:
         reader = TableShapes(other)
         now = [reader.read(shape.schema, shape.table) for shape in before.shapes]

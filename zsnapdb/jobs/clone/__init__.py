@@ -1,4 +1,4 @@
 """Clones: writable copies of snapshot sets, each with its own server.
 
-User properties of a clone's datasets contain all records about the clone.
+All records about a clone are in the ZFS user properties of its datasets.
 """

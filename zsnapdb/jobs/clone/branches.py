@@ -1,4 +1,4 @@
-"""Branches of a clone, which are named lines of its commits. Also the switch of branches and comparison of commits."""
+"""Commands for the branches of a clone: list, create, delete and switch branches, and compare commits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from zsnapdb.zfs import datasets
 class CloneBranches:
     """The branches of a clone, and its commits by id.
 
-    `made` is the commit that was created for a new branch, if any.
+    `made` is the commit that was created for a new branch; None if no commit was needed.
     """
 
     info: CloneInfo
@@ -56,7 +56,10 @@ class CloneBranches:
 
 @dataclass(frozen=True)
 class SwitchedBranch:
-    """A clone after a switch to another branch: the old branch, its head, and whether the switch created that head."""
+    """A clone after a switch to another branch.
+
+    Also the old branch, its newest commit, and whether the switch created that commit.
+    """
 
     info: CloneInfo
     branches: Branches
@@ -99,7 +102,10 @@ def resolve(seen: CloneBranches, text: str) -> Commit:
 
 
 def log(seen: CloneBranches, state: str | None = None) -> Sequence[str]:
-    """Return the commits that lead to a branch or commit, newest first. None stands for the clone's current branch."""
+    """Return the commits that lead to a branch or commit, newest first.
+
+    If `state` is None, the clone's current branch is used.
+    """
     head = resolve(seen, state).set.backup_id if state is not None else seen.branches.head
     return planning.line_of(head, seen.commits)
 
@@ -109,8 +115,8 @@ def create(
 ) -> CloneVerb[Intention, CloneBranches]:
     """Create a branch of the clone. It begins at the branch or commit `start`.
 
-    Without `start`, the present state of the clone is committed first, and the branch begins there. The clone stays on
-    its current branch. Raises the errors of `planning.refuse_new`, `resolve` and `commit`.
+    Without `start`, the present state of the clone is committed first, and the branch begins at that commit. The clone
+    stays on its current branch. Raises the errors of `planning.refuse_new`, `resolve` and `commit`.
     """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], CloneBranches]]:
@@ -159,7 +165,7 @@ def _record(info: CloneInfo, known: Branches) -> None:
 
 
 def _usable(info: CloneInfo) -> CloneInfo:
-    """Return the clone.
+    """Return the clone if branches can be used on it.
 
     Raises:
         PreflightError: the clone belongs to a set of clones, or it was never started and its data is not a commit.
@@ -170,8 +176,8 @@ def _usable(info: CloneInfo) -> CloneInfo:
             hint="use a clone that is not part of a set",
             about=(info.owner,),
         )
-    # A clone whose reset was interrupted was not started on its new data either. That data is not the head of the
-    # branch.
+    # After an interrupted reset, the server was not started on the new data either. In that case the new data is not
+    # the head of the branch.
     if info.phase is CopyPhase.NEW and read_branches(info).head != info.backup_id:
         raise PreflightError(
             f"the server of clone {info.label} was never started",
@@ -184,7 +190,7 @@ def _usable(info: CloneInfo) -> CloneInfo:
 def switch(
     settings: Settings, host: Host, name: str, branch: str, events: Events
 ) -> CloneVerb[Intention, SwitchedBranch]:
-    """Replace the clone's data with the newest commit of that branch; the port, credentials and lease stay.
+    """Replace the clone's data with the newest commit of the branch. The port, credentials and lease stay the same.
 
     Changes since the newest commit of the old branch are committed first, so that a switch back restores them.
     Afterwards the clone's server is running. An interrupted switch leaves the clone on the old branch with the old
@@ -213,7 +219,7 @@ def switch(
             info.process.stop(timeout=patience)
             stopped, now, is_new = replace(info, pid=None), known, False
             with undone_on_error(lambda: _start_again(settings, host, info)):
-                # A user may have written data between the observation and the stop of the server.
+                # A user may have written data after the clone was observed and before the server was stopped.
                 if not is_kept or not _ended_there(settings, stopped, end):
                     made = commit_locked(host, stopped, f"branch {known.current}, when it was left")
                     now, is_new = known.with_head(made.set.backup_id), True
@@ -236,7 +242,7 @@ def switch(
 def _locked_clone(settings: Settings, host: Host, name: str, events: Events) -> Iterator[CloneInfo]:
     """Yield the clone under its lock.
 
-    A change that was interrupted before it activated the new data is reverted.
+    If a change of the data was interrupted before the new data became current, revert the change.
     """
     with locked_clone(settings, host, name) as info:
         if info.phase is CopyPhase.CHANGING:
@@ -267,10 +273,10 @@ def _start_again(settings: Settings, host: Host, before: CloneInfo) -> None:
 
 
 def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
-    """Return where the running server's binlog ended when its data was equal to the head; None if unknown.
+    """Return the end of the running server's binlog at the time when the data equalled the head of the branch.
 
-    A reset that undoes rows writes nothing to the binlog, and records the end of the binlog. So a commit that recorded
-    the same end is older than the reset.
+    Return None if that end is unknown. A reset that undoes rows writes nothing to the binlog, but records where the
+    binlog ends. If the newest commit has recorded the same end, the reset may have followed it, so the result is None.
     """
     state = reset_baseline.read(host, info)
     if state is None:
@@ -286,7 +292,7 @@ def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
 def _is_unwritten(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bool:
     """Return whether the running server certainly wrote no data after its binlog had reached `end`.
 
-    The result is True for a server that was never started.
+    If the server was never started, the result is True.
     """
     if info.phase is CopyPhase.NEW:
         return True
@@ -307,11 +313,11 @@ _LONG_SECONDS = 6 * 3600.0
 
 @dataclass(frozen=True)
 class ComparedTable:
-    """A table in two states: the row counts, and the differences. A count is None if the table does not exist.
+    """A table in two states: the row counts, and the differences. The row count is None for a state without the table.
 
     `added`, `removed` and `changed` count rows by primary key. `changes` contains the first changed rows, and `shape`
-    describes their columns. If rows cannot be compared by key, `reason` says why, and `is_same` says whether number and
-    checksum of the rows are equal.
+    describes their columns. If rows cannot be compared by key, `reason` says why, and `is_same` says whether the number
+    and the checksum of the rows are equal.
     """
 
     name: TableName
@@ -342,7 +348,7 @@ class ComparedTable:
 class BranchDifference:
     """The differences between two commits: the definitions, in the format of diff(1), and the rows of every table.
 
-    `is_whole` is set if the result contains every difference.
+    `is_whole` is set if the result contains all differences.
     """
 
     info: CloneInfo
@@ -373,9 +379,9 @@ def compare(
     """Compare two branches or commits of the clone. The result contains at most `most` differences.
 
     Rows are matched by primary key. A table without a primary key, or with different keys in the two states, is
-    compared by the number and checksum of its rows. Sequences are compared by their definitions. Memory use does not
-    grow with the tables. Both ephemeral clones are destroyed afterwards. Raises the errors of `branches.resolve` and
-    `create`.
+    compared by the number and checksum of its rows. Sequences are compared by their definitions. The memory use does
+    not depend on the size of the tables. Both ephemeral clones are destroyed afterwards. Raises the errors of
+    `branches.resolve` and `create`.
     """
     seen = listing(settings, host, name)
     before, after = resolve(seen, first), resolve(seen, second)

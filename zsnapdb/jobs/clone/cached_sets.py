@@ -1,9 +1,9 @@
 """Snapshot sets that this host keeps so that later clones start fast: received and prepared sets.
 
-A received set comes from the repository, or from a replay up to a point. A prepared set is a copy that was recovered
-once, masked if clones of the instance are masked, and shut down cleanly. Each set has an anchor: a dataset without
-files, whose local properties contain all records. The copy is the dataset `c` below the anchor. An anchor in phase
-`making` is a leftover if its creating process no longer runs.
+A received set comes from the repository, or from a replay up to a point. A prepared set is a copy on which a server
+recovered once and was shut down cleanly. The copy is masked if clones of the instance are masked. Each set has an
+anchor: a dataset without files, whose local properties contain all records. The copy is the dataset `c` below the
+anchor. An anchor in phase `making` is a leftover if the process that created it no longer runs.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class SetRecord:
 
     `name` is the name of the anchor. `set_id` is the id of the set whose data was copied. `rules` is the digest of the
     rules that masked the data, or "" if it is not masked. `used` is the time when the set was last cloned. `point` is
-    the identity of a point that a replay reached, else `-`. `key` is the identity of the data from which a prepared set
-    was created, or "" if it is not recorded. `caused_by` is the subject for whom the set was received, or "" for an
-    administrator.
+    the identity of the point that a replay reached, or `-` if there was no replay. `key` is the identity of the data
+    from which a prepared set was created, or "" if it is not recorded. `caused_by` is the subject for whom the set was
+    received, or "" for an administrator.
     """
 
     name: str
@@ -95,7 +95,7 @@ _COLUMNS = (*property_fields.columns(SetRecord), clone_info.ROLE_PROPERTY, "used
 class ReusableSet(SetRecord):
     """A received or prepared set: its datasets, its volumes by role, and the datasets that were cloned from it.
 
-    `most_bytes` is the size of the set or its reservation, whichever is larger.
+    `most_bytes` is the larger of the set's size and its space reservation.
     """
 
     kind: str
@@ -107,7 +107,7 @@ class ReusableSet(SetRecord):
 
     @property
     def is_of_nobody(self) -> bool:
-        """Whether the set was received for a subject, and all its clones were destroyed."""
+        """Whether the set was received for a subject and no longer has clones."""
         return bool(self.caused_by) and self.phase is CopyPhase.READY and not self.clones
 
     @property
@@ -117,7 +117,7 @@ class ReusableSet(SetRecord):
 
 
 def _beside(home: str, kind: str) -> str:
-    """Return the parent dataset of all sets of the kind. It is next to the dataset of the clones."""
+    """Return the parent dataset of all sets of this kind, next to the clones' dataset."""
     return f"{home.rpartition('/')[0]}/{kind}"
 
 
@@ -127,9 +127,10 @@ def anchor_of(home: str, kind: str, name: str) -> str:
 
 
 def name_of(source: CloneSource, rules: str) -> str:
-    """Return the name of a source's prepared set that was masked by the rules with this digest (empty if unmasked).
+    """Return the name of a source's prepared set.
 
-    Sets of two instances or two moments can have the same id. So the name contains the key of the source.
+    `rules` is the digest of the rules that masked the set, or "" if it is unmasked. Snapshot sets of different
+    instances or times can have the same id, so the name also contains the source's key.
     """
     return "-".join((source.set.backup_id, source.key[:8], *([rules[:8]] if rules else [])))
 
@@ -210,8 +211,8 @@ def _source_of(stored: ReusableSet, kind: SourceKind, *, is_prepared: bool) -> C
 
 
 def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSource | None:
-    """Return the received set whose snapshots have these GUIDs (by role); None if there is none."""
-    # Earlier versions named the set after its id alone.
+    """Return the received set whose snapshots have these GUIDs (by role); None if there is no such set."""
+    # In earlier versions, the name of a received set contained only its id.
     for name in (received_name(set_id, guids), set_id):
         stored = find(home, RECEIVED, name)
         if stored is not None and stored.phase is CopyPhase.READY and stored.source is not SourceKind.POINT:
@@ -222,9 +223,9 @@ def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSour
 
 
 def find_ready_point(home: str, set_id: str) -> CloneSource | None:
-    """Return the complete set of a reached point with this id in this home of clones; None if there is none.
+    """Return the complete set with this id that a replay created in this home of clones; None if there is none.
 
-    The home need not exist.
+    The dataset `home` need not exist.
     """
     stored = find(home, RECEIVED, set_id)
     return _point([stored] if stored is not None else [], lambda _: True)
@@ -233,7 +234,7 @@ def find_ready_point(home: str, set_id: str) -> CloneSource | None:
 def find_point(settings: Settings, instance: str, set_id: str) -> CloneSource | None:
     """Return the set with this id that a replay created for a clone; None if there is none.
 
-    Such an id is in no repository.
+    The id of such a set is in no repository.
     """
     return _point(known_sets(settings, RECEIVED).copies, lambda one: (one.instance, one.set_id) == (instance, set_id))
 
@@ -250,10 +251,11 @@ def _point(sets: Iterable[ReusableSet], is_wanted: Callable[[ReusableSet], bool]
 
 
 def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
-    """Return the source's prepared set that was masked by the rules with this digest (empty if unmasked).
+    """Return the source's prepared set.
 
-    If it does not exist, return the unmasked prepared set or, if that does not exist either, the source itself. A
-    prepared set with the same name but other data is not used.
+    `rules` is the digest of the rules that masked the set, or "" if it is unmasked. If there is no such set, return the
+    unmasked prepared set. If that does not exist either, return the source itself. A prepared set with this name but
+    other data is not used.
     """
     for wanted in dict.fromkeys((rules, "")):
         stored = find(home, PREPARED, name_of(source, wanted))
@@ -263,15 +265,15 @@ def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
 
 
 def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) -> None:
-    """Record that a clone of the set was created at `at`. The reaper then keeps the set longer.
+    """Record that a clone of the set was created at `at`. The reaper uses this time to keep the set longer.
 
-    Subjects' clones keep the set for at most `clones.max_age` after its creation, because the set prevents the removal
-    of production's snapshots.
+    Clones of subjects keep the set for at most `clones.max_age` after its creation, because the set prevents ZFS from
+    destroying production's snapshots.
     """
     set_id = source.set.backup_id
     received = anchor_of(home, RECEIVED, f"{set_id}-{source.key[:8]}")
     if not datasets.exists(received):
-        # The set is a reached point, or an earlier version received it.
+        # A replay created the set, or an earlier version received it.
         received = anchor_of(home, RECEIVED, set_id)
     for anchor in (received, anchor_of(home, PREPARED, name_of(source, source.rules))):
         if datasets.exists(anchor):
@@ -313,7 +315,7 @@ def facts_of(
 
 
 def refuse_clones(stored: ReusableSet) -> None:
-    """Raise PreflightError if the set has clones."""
+    """Raise PreflightError if clones depend on the set."""
     if stored.clones:
         raise PreflightError(
             f"{stored.anchor} has clones: {', '.join(stored.clones)}",
@@ -349,8 +351,8 @@ def remove_if_exists(home: str, kind: str, name: str) -> None:
 def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) -> None:
     """Remove the instance's sets that were received for subjects and whose clones were all destroyed.
 
-    The caller has removed a clone whose source had the kind `was_source`. Some kinds of source use no such set. If
-    another process is about to clone a set, or a set cannot be removed, the set stays until the next sweep.
+    The caller has removed a clone with a source of kind `was_source`. For some kinds there is no such set. If another
+    process is about to clone a set, or a set cannot be removed, the set stays until the next sweep.
     """
     if was_source not in (SourceKind.REPOSITORY, SourceKind.POINT, SourceKind.COMMIT):
         return
@@ -363,7 +365,7 @@ def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) 
 
 
 def remove_unused(item: ReusableSet) -> None:
-    """Destroy the set, as `remove` does.
+    """Destroy the set, like `remove`.
 
     Raises:
         BusyError: the set was received for a subject, and a process is about to clone it.
@@ -381,7 +383,7 @@ T = TypeVar("T")
 
 
 def _recorded(instance: Instance, pool: int) -> Mapping[str, int]:
-    # Import late, because sets that are only on this host can be ordered without modules of repositories.
+    # Import late, because the modules for repositories are not needed to order sets that exist only on this host.
     from zsnapdb.jobs.record.host_backup_record import recorded_groups
 
     return recorded_groups(instance, pool)
@@ -390,11 +392,11 @@ def _recorded(instance: Instance, pool: int) -> Mapping[str, int]:
 def oldest_first(
     instance: Instance, items: Iterable[T], set_of: Callable[[T], str], origin_of: Callable[[T], SourceServer]
 ) -> list[T]:
-    """Return the items in the order of their sets' ages, oldest first.
+    """Return the items ordered by the age of their sets, oldest first.
 
-    If production no longer has a set, this host's record gives its age. A set of unknown age is treated as the oldest,
-    because nothing proves that it is newer than another set. The same applies to a set in another pool than
-    production's.
+    If a set no longer exists on production's datasets, this host's record shows its age. A set of unknown age is
+    treated as the oldest, because nothing proves that it is newer than another set. A set in another pool than
+    production's is also treated as the oldest.
     """
     listed = list(items)
     names: dict[str, set[str]] = {}
@@ -421,9 +423,9 @@ def oldest_first(
 
 
 def kept_since(source: object, known: Iterable[CloneClaim], host: Host) -> str:
-    """Return the time since which subjects keep this source's data, if a clone is created from it now.
+    """Return the time since which subjects have kept this source's data, for a clone that is created from it now.
 
-    `known` are the other clones. Clones of root are ignored.
+    `known` contains the other clones. Clones that belong to root are ignored.
     """
     of_commit = begun_of(source)
     if of_commit or not isinstance(source, CloneSource):
@@ -436,13 +438,14 @@ def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSo
     """Return the result of `kept_since` for a clone whose data will be replaced with the data of this source.
 
     Raises:
-        PreflightError: the new data is older than the present data, and a subject may not keep it for the whole lease.
+        PreflightError: the new data is older than the present data, and a subject may not keep data of that age until
+            the lease ends.
     """
     before = info.since
     others = [one for one in catalogue.claims(settings).copies if one.name != info.name]
     found = kept_since(source, others, host)
     if source.kind is SourceKind.COMMIT or source.key == info.key or commits(info.current):
-        # A part of the old data stays on the clone.
+        # Some of the clone's old data stays on its datasets.
         found = min(found, before, key=read_stamp)
     if read_stamp(found) < read_stamp(before):
         require(settings, info.lease, None, found)
@@ -450,7 +453,7 @@ def begun_after(settings: Settings, host: Host, info: CloneInfo, source: CloneSo
 
 
 def settled(info: CloneInfo, time: RemovalTime) -> CloneInfo:
-    """Return the clone with corrected times. If the clock was wrong, the lease and the data's age count from now."""
+    """Return the clone with corrected times. If the clock was wrong, the lease and the age of the data start now."""
     lease = leases.settled(info.lease, read_stamp(info.created), time)
     is_wrong = info.begun and read_stamp(info.begun) != FOREVER and time.is_wrong(read_stamp(info.begun))
     return replace(info, lease=lease, begun=stamp(time.latest) if is_wrong else info.begun)
@@ -463,10 +466,11 @@ def settle(info: CloneInfo, time: RemovalTime) -> CloneInfo:
 
 
 def require(settings: Settings, lease: CloneLease, before: CloneLease | None, since: str) -> CloneLease:
-    """Return the lease.
+    """Return the lease if the subject may have it.
 
     Raises:
-        PreflightError: a subject requests the lease, and its data would exceed the maximum age before the lease ends.
+        PreflightError: a subject requests the lease, and the clone's data would exceed its maximum age before the lease
+            ends.
     """
     if not expected_clone.current_causer():
         return lease

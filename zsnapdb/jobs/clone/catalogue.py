@@ -1,6 +1,7 @@
 """The catalogue of the clones on this host, read from the properties of their datasets.
 
-Three changing facts are read elsewhere: the last heartbeat of a holder, the server process, and the routes of HAProxy.
+The properties do not record three facts: the last heartbeat of the holder, the server process, and HAProxy's routes.
+They are read elsewhere.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ _NOTE = re.compile(r"([0-9]{1,19}) ([0-9]{1,19})")
 def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
     """During the block, increase the quotas of these revisions by `most` bytes, so that they can take over commits.
 
-    ZFS refuses `zfs promote` if the quota has no space for the snapshots that are taken over. After the block, each
-    clone may write as much as before. A revision without a quota stays without one. The caller holds the locks of the
+    ZFS refuses `zfs promote` if the snapshots that are taken over do not fit into the quota. After the block, users of
+    each clone can write as much as before. A revision without a quota gets none. The caller holds the locks of the
     clones.
     """
     begun = []
@@ -67,9 +68,9 @@ def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
 
 
 def settle_adopted_commits(revision: str) -> None:
-    """Set the quota of a revision after a takeover: the earlier quota plus the size of the adopted commits.
+    """Set the quota of a revision after a takeover, to the earlier quota plus the size of the adopted commits.
 
-    If no takeover is recorded, nothing is changed. Later writes of users do not raise the quota.
+    If no takeover is recorded, change nothing. Writes of users after the takeover do not raise the quota.
     """
     seen = datasets.properties(revision, [TAKES_OVER_PROPERTY, GROWN_PROPERTY])
     note = _NOTE.fullmatch(seen[TAKES_OVER_PROPERTY].value) if seen[TAKES_OVER_PROPERTY].is_local else None
@@ -83,10 +84,10 @@ def settle_adopted_commits(revision: str) -> None:
 
 
 def _bytes_of_commits(revision: str) -> int:
-    """Return the sum of the bytes by which each commit of the revision exceeds the snapshot before it.
+    """Return the sum of the bytes that were written between each commit of the revision and the snapshot before it.
 
-    The takeover of a commit adds these bytes to the dataset. Later writes do not change this number (`written` of a
-    snapshot, zfsprops(7)).
+    The takeover of a commit adds these bytes to the dataset. Writes after the takeover do not change this sum
+    (`written` of a snapshot, zfsprops(7)).
     """
     seen = snapshots.below(revision, (COMMIT_PROPERTY, "written"))
     return sum(
@@ -102,7 +103,7 @@ CloneVerb = Verb[CloneInfo, P, R]
 
 @dataclass(frozen=True)
 class Intention:
-    """The steps of a change, one line each. There are no steps if nothing would change.
+    """The steps of a planned change to a clone, one line each. There are no steps if nothing would change.
 
     `clone` is None if the change affects no clone.
     """
@@ -139,7 +140,7 @@ def homes(settings: Settings) -> list[str]:
 
 
 def known_clones(settings: Settings, host: Host) -> KnownCopies[CloneInfo]:
-    """Return the clones on this host, oldest first, including clones of instances that are no longer configured."""
+    """Return the clones on this host, oldest first, including the clones of instances that are no longer configured."""
     # List this host's processes only once for all clones with stopped servers.
     read = partial(_info, host, _routes(settings), users=server.OptionFileUsers())
     seen = copies.known_copies("clone", homes(settings), _COLUMNS, CLONE_PROPERTY, read)
@@ -236,7 +237,10 @@ def _masked(volumes: Iterable[Properties]) -> str | None:
 
 
 def no_such_clone(name: str) -> UnknownNameError:
-    """Return the error for a name that no clone has. An account gets the same error for a clone that it may not see."""
+    """Return the error for a name that no clone has.
+
+    The error is the same as for a clone that the account may not see.
+    """
     return UnknownNameError(
         f"there is no clone {name}", hint="see `zsnapdb clone list`, or `zsnapdb-clone list` for your own", about=()
     )
@@ -253,7 +257,7 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
     one = _of_dataset(settings, host, name)
     if one is not None and one.is_called(name):
         return one
-    # After a rename, a handout from the pool or a swap, the name of a clone differs from its dataset's name.
+    # After a rename, a handout from the pool or a swap, the clone's label differs from the name of its dataset.
     everything = known_clones(settings, host)
     called = [info for info in everything.copies if info.is_called(name)]
     if len(called) > 1:
@@ -261,7 +265,7 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
         everything = known_clones(settings, host)
         called = [info for info in everything.copies if info.is_called(name)]
     if not called:
-        # Another program may have renamed its dataset.
+        # Another program may have renamed the clone's dataset.
         copies.find_or_none(everything, name)
         raise no_such_clone(name)
     if len(called) > 1:
@@ -274,7 +278,7 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 
 def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone whose dataset has that name, independent of its label. Raises the errors of `find`."""
+    """Return the clone whose dataset has that name, whatever its label is. Raises the errors of `find`."""
     one = _of_dataset(settings, host, name)
     if one is None:
         raise no_such_clone(name)
@@ -300,10 +304,10 @@ def _of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo | None:
 
 
 def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
-    """Return the present state of the clone.
+    """Return the present state `now` of the clone.
 
     Raises:
-        UnknownNameError: another clone now has the name.
+        UnknownNameError: another clone than `meant` now has the name.
     """
     if now.guid != meant.guid:
         raise UnknownNameError(
@@ -328,7 +332,7 @@ def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
         raise ExistsError(
             f"the name {label} is taken by another clone" + ("" if other.is_called(label) else f", {other.label}"),
             hint=f"choose another name, or run `zsnapdb clone destroy {other.label}`",
-            # The clone may belong to another owner. Only that owner may see the label.
+            # The existing clone may belong to another owner. Only that owner may see its label.
             about=() if other.is_called(label) else None,
         )
 
@@ -346,15 +350,18 @@ def locked_clone(settings: Settings, host: Host, name: str) -> Iterator[CloneInf
             if info is not None and info.is_called(name):
                 yield _settled(settings, host, _refuse_unusable(info, name))
                 return
-        # The clone was renamed, a reset gave it another dataset, or this dataset is not a clone. Take the lock of the
-        # clone's present dataset.
+        # The clone was renamed, a swap gave it another dataset, or the name is a label. Lock the clone's present
+        # dataset instead.
         dataset = find(settings, host, name).name
 
 
 def verb(
     settings: Settings, host: Host, name: str, decide: Callable[[CloneInfo], tuple[P, Callable[[], R]]]
 ) -> CloneVerb[P, R]:
-    """Return the command on the clone with that label or name. Before `decide`, raise the errors of `ready`."""
+    """Return the command for the clone with that label or name.
+
+    The command raises the errors of `ready` before it calls `decide`.
+    """
     return Verb(
         lambda: contextlib.nullcontext(ready(settings, host, name)), lambda: locked_clone(settings, host, name), decide
     )
@@ -368,13 +375,13 @@ def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
 
 
 def is_dataset(settings: Settings, name: str) -> bool:
-    """Return whether a dataset in the homes of clones has this name. Such a name is not used as a label."""
+    """Return whether a dataset in the homes of clones has this name. No clone gets such a name as a label."""
     possible = [f"{above}/{name}" for above in homes(settings)] if clone_properties.is_clone_name(name) else []
     return any(datasets.exists(dataset) for dataset in possible)
 
 
 def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) -> Settings:
-    """Return the settings with this server program for the instance of the clone; unchanged if `binary` is None.
+    """Return the settings with this server program for the instance of the clone; `binary` None changes nothing.
 
     Raises the errors of `find`.
     """
@@ -417,8 +424,8 @@ ROOT = "root"
 def require_owner(settings: Settings, host: Host, name: str, account: str) -> None:
     """Raise UnknownNameError unless the account owns the clone with that name, or all clones of the set with that name.
 
-    If another account owns the clone, the error and the response time are the same as for a missing clone. Root may use
-    all clones.
+    If another account owns the clone, the account gets the same error, after the same time, as for a missing clone.
+    Root may use all clones.
     """
     if account == ROOT:
         return
@@ -432,11 +439,11 @@ def _is_meant(info: CloneInfo, name: str) -> bool:
 
 
 def instances_of(settings: Settings, host: Host, name: str) -> set[str]:
-    """Return the instances of the clone with that name, or of all clones in the set; empty if neither exists."""
+    """Return the instances of the clone or set of clones with that name; empty if neither exists."""
     return {info.instance for info in listing(settings, host) if _is_meant(info, name)}
 
 
 def names_of(settings: Settings, host: Host, name: str) -> set[str]:
-    """Return the name of the clone with that name, or the names of all clones in the set."""
+    """Return the id and label of the clone with that name, or of all clones in the set with that name."""
     clones = [info for info in listing(settings, host) if _is_meant(info, name)]
     return {word for info in clones for word in (info.id, info.label)}

@@ -58,7 +58,7 @@ from zsnapdb.zfs.destruction import Mark
 def heartbeat_file(host: Host, name: str) -> Path:
     """Return the file of the clone's newest heartbeat.
 
-    It contains the boot id and the time of the monotonic clock. Its modification time is the wall clock's time.
+    The file contains the boot id and the time of the monotonic clock. Its modification time is the wall clock's time.
     """
     return host.run / "heartbeats" / name
 
@@ -76,7 +76,7 @@ def beat(host: Host, name: str) -> None:
         try:
             reading = host.reading()
             text = f"{reading.boot} {reading.steady:018.6f}\n" if reading is not None else ""
-            # A single write of constant length, so that no reader sees an incomplete record.
+            # Write a record of constant length with a single call, so that no reader sees an incomplete record.
             os.pwrite(opened, text.encode(), 0)
             os.ftruncate(opened, len(text.encode()))
         finally:
@@ -90,7 +90,10 @@ def beat(host: Host, name: str) -> None:
 
 
 def heartbeat(host: Host, name: str, every: int, created: datetime) -> Heartbeat:
-    """Return the heartbeat of a clone that was created at `created`, and expects one every `every` seconds."""
+    """Return the last heartbeat of a clone.
+
+    The clone was created at `created`, and expects a heartbeat every `every` seconds.
+    """
     last, silence = created, None
     with contextlib.suppress(OSError, OverflowError):
         opened = os.open(heartbeat_file(host, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -117,7 +120,7 @@ def forget_heartbeat(host: Host, name: str) -> None:
 
 CLONE_PROPERTY = f"{PROPERTY}:clone"
 LABEL_PROPERTY = f"{PROPERTY}:label"
-"""On the anchor: the clone's name for users. If not set, the name of the dataset is used, which never changes."""
+"""On the anchor: the clone's name for users. Without this property, the name of the dataset is used."""
 ROLE_PROPERTY = f"{PROPERTY}:role"
 REVISION_PROPERTY = f"{PROPERTY}:revision"
 SOURCE_PROPERTY = f"{PROPERTY}:source"
@@ -125,21 +128,27 @@ USED_PROPERTY = f"{PROPERTY}:used"
 COMMIT_PROPERTY = f"{PROPERTY}:commit"
 MESSAGE_PROPERTY = f"{PROPERTY}:message"
 PARENT_PROPERTY = f"{PROPERTY}:parent"
-"""On a commit: the previous commit on its branch, else the snapshot set from which the clone's data was cloned."""
+"""On a commit: the previous commit on its branch. For the first commit: the set from which the data was cloned."""
 LOG_END_PROPERTY = f"{PROPERTY}:log-end"
 """On a commit: the end of the clone's binlog at the moment of the commit (`LogEnd`)."""
 BRANCHES_PROPERTY = f"{PROPERTY}:branches"
 """On the anchor: the branches of the clone, and the current branch (`Branches`).
 
-If not set, the clone has only the first branch.
+Without this property, the clone has only the first branch.
 """
 KEPT_PROPERTY = f"{PROPERTY}:kept"
 """On every dataset of a received or prepared set: the id of the set."""
 
 BEGUN_PROPERTY = f"{PROPERTY}:begun"
-"""On the anchor: the time when the data was first cloned from an instance. Clones of commits inherit this time."""
+"""On the anchor: the time when the clone's data was first cloned from an instance.
+
+A clone of a commit inherits this time.
+"""
 CAUSER_PROPERTY = f"{PROPERTY}:caused-by"
-"""On the anchor of a received set: the subject for whom it was received. It is not set for an administrator."""
+"""On the anchor of a received set: the subject for whom it was received.
+
+It is not set if an administrator received the set.
+"""
 
 FOLLOWS_PROPERTY = f"{PROPERTY}:follows"
 """On the anchor of a replica in a set: the port of its replication source, which is a clone too."""
@@ -147,9 +156,12 @@ SET_PROPERTY = f"{PROPERTY}:set"
 """On the anchor of a clone in a set: the name of the set, and the clone's role in the set (source, replica, member)."""
 SOURCE_PART = "source"
 POINT_PROPERTY = f"{PROPERTY}:point"
-"""On the anchor of a received set that was reached by replay: the identity of the point (`point_identity`)."""
+"""On the anchor of a received set that a replay created: the identity of its point (`point_identity`)."""
 MASKED_PROPERTY = f"{PROPERTY}:masked"
-"""On every volume of a masked clone: the time when masking was complete. On a commit: this time, else `no`."""
+"""On every volume of a masked clone: the time when masking was complete.
+
+On a commit: the same time, or `no` if the data is not masked.
+"""
 NOT_MASKED = "no"
 KEY_PROPERTY = f"{PROPERTY}:key"
 """The identity of data (`CloneSource.key`).
@@ -169,7 +181,7 @@ Also on the anchor of a clone that waits in a pool.
 GROWN_PROPERTY = f"{PROPERTY}:grown"
 """On a revision: the bytes by which its quota was raised for data that users did not write.
 
-That data is a copy from a detach, or the commits of other clones.
+That data was copied by a detach, or belongs to commits of other clones.
 """
 TAKES_OVER_PROPERTY = f"{PROPERTY}:takes-over"
 """On a revision that is taking over commits: the quota and the size of its commits before the takeover.
@@ -181,9 +193,15 @@ POOL_PROPERTY = f"{PROPERTY}:pool"
 """On the anchor of a clone that was created for a pool: the clone's state in the pool (`PoolMark`)."""
 
 OF_DATA = (ROLE_PROPERTY, MASKED_PROPERTY, MASKED_BY_PROPERTY, GROWN_PROPERTY, TAKES_OVER_PROPERTY)
-"""Properties on the datasets of a revision. A handout and a swap keep them. A reset removes them with the datasets."""
+"""Properties on the datasets of a revision. A handout and a swap keep these properties.
+
+A reset removes them together with the datasets.
+"""
 OF_COMMITS = (COMMIT_PROPERTY, MESSAGE_PROPERTY, PARENT_PROPERTY, LOG_END_PROPERTY)
-"""Properties on a commit's snapshots. They stay, because a clone with commits is neither handed out nor swapped."""
+"""Properties on a commit's snapshots.
+
+No operation changes them, because a clone with commits is neither handed out nor swapped.
+"""
 OF_SETS = (KEPT_PROPERTY, CAUSER_PROPERTY, POINT_PROPERTY)
 """Properties on received and prepared sets, which are not clones."""
 
@@ -203,12 +221,12 @@ def refuse_name(text: str) -> None:
 
 
 def clone_mark(name: str) -> Mark:
-    """Return the mark that every dataset and snapshot of the clone has."""
+    """Return the mark by which every dataset and snapshot of the clone is recognised."""
     return Mark(CLONE_PROPERTY, name)
 
 
 def requested_text(requested: str) -> str:
-    """Return a user's text as the value of a property: on one line, and not too long."""
+    """Return a user's text as a property value: on one line, and cut to the allowed length."""
     return printable(" ".join(requested.split()))[:_REQUESTED_CHARACTERS]
 
 
@@ -254,7 +272,7 @@ def _mount(found: CopyDatasets) -> Path:
 
 
 def _lease(found: CopyDatasets) -> CloneLease:
-    """Return the lease.
+    """Return the clone's lease from its properties.
 
     The creation of the clone counts as its last heartbeat, because properties record no later heartbeats.
     """
@@ -287,7 +305,7 @@ _BRANCHES = Form(
 
 @dataclass(frozen=True, kw_only=True)
 class CloneClaim:
-    """The properties of a clone that no other clone may share, and its owner. All are on the anchor, `top`.
+    """The owner of a clone, and the properties that no other clone may share. All are read from the anchor `top`.
 
     `name` is the name of the dataset, `label` the present name for users. `id` never changes, even if a swap moves the
     clone to another dataset. Labels and ids are unique.
@@ -306,7 +324,7 @@ class CloneClaim:
     key: str = field(default="", metadata=_of(own_text(KEY_PROPERTY), _STAYS, _STAYS, _TAKEN))
     """The identity of the present data (`CloneSource.key`); "" if an older version created the clone."""
     begun: str = field(default="", metadata=_of(own_text(BEGUN_PROPERTY), _STAYS, _STAYS, _TAKEN))
-    """The time when the data was first cloned from an instance; "" if that was at `created`.
+    """The time when the data was first cloned from an instance; "" if it is the same as `created`.
 
     Clones of commits inherit this time.
     """
@@ -331,7 +349,7 @@ class CloneClaim:
 
 @dataclass(frozen=True, kw_only=True)
 class CloneRecord(CloneClaim):
-    """All properties on the anchor of a clone. A field has its default if the property is missing.
+    """All properties on the anchor of a clone. If a property is missing, its field has the default.
 
     Each field defines how these three operations change its property:
     - `hand_out`: a pool hands out the clone.
@@ -349,7 +367,7 @@ class CloneRecord(CloneClaim):
     requested: str = field(metadata=_of(text(f"{PROPERTY}:requested"), _STAYS, _TAKEN, _TAKEN))
     """The source or point of the data, as the user wrote it."""
     original_words: str = field(metadata=_of(text(f"{PROPERTY}:original"), _STAYS, _TAKEN, _STAYS))
-    """The set from which the clone was created, in the notation of `--from`, and the source as the user wrote it."""
+    """The set from which the clone was created (as `--from` accepts it), and the source as the user wrote it."""
     original_key: str = field(default="", metadata=_of(own_text(f"{PROPERTY}:original-key"), _STAYS, _TAKEN, _STAYS))
     """The identity of the data from which the clone was created. Later renames do not change this identity."""
     flavour: Flavour = field(metadata=_of(choice(f"{PROPERTY}:flavour", Flavour), _STAYS, _STAYS, _STAYS))
@@ -374,7 +392,7 @@ class CloneRecord(CloneClaim):
     follows: int | None = field(default=None, metadata=_of(_FOLLOWS, _STAYS, _STAYS, _STAYS))
     """The port of the clone that is its replication source."""
     pool: PoolMark | None = field(default=None, metadata=_of(_POOL, _TAKEN, _EXCHANGED, _STAYS))
-    """The state in the pool; None if the clone was not created for the pool of its instance."""
+    """The clone's state in the pool; None if the clone was not created for the pool of its instance."""
     rules: str = field(default="", metadata=_of(own_text(RULES_PROPERTY), _STAYS, _STAYS, _STAYS))
     """The digest of the rules that masked the clone, if it was created for a pool."""
     history: str | None = field(default=None, metadata=_of(_HISTORY, _STAYS, _STAYS, _STAYS))
@@ -401,7 +419,7 @@ class CloneRecord(CloneClaim):
 
     @property
     def original(self) -> str:
-        """The snapshot set from which the clone was created, in the notation of `--from`."""
+        """The snapshot set from which the clone was created, as `--from` accepts it."""
         return self.original_words.partition(" ")[0]
 
     @property
@@ -414,7 +432,7 @@ class CloneRecord(CloneClaim):
 class CloneInfo(CloneRecord):
     """A clone: its record, its datasets, and its server.
 
-    `datasets` are the anchor and all datasets below it that have the clone's name, outer datasets first. `volumes` (by
+    `datasets` contains the anchor and all datasets below it that have the clone's mark, parents first. `volumes` (by
     role) are the datasets of the current revision. `origins` (by role) are the snapshots from which the volumes were
     cloned ("-" or "" if the volume depends on no snapshot). `leftovers` are the datasets of other revisions. `masked`
     is the time when masking was complete, or None if the clone is not masked. `own_bytes` is the space in bytes that
@@ -433,16 +451,16 @@ class CloneInfo(CloneRecord):
     is_led_to: bool = False
     """Whether HAProxy forwards the kept port to the clone's server."""
     kept_bytes: int = 0
-    """The part of `own_bytes` that belongs to earlier data, which the commits keep."""
+    """The part of `own_bytes` that belongs to earlier data, which the clone's commits still contain."""
     takes_over: tuple[str, ...] = ()
-    """Revisions for which a takeover was interrupted (`catalogue.settle_adopted_commits`)."""
+    """Revisions whose takeover of commits was interrupted (`catalogue.settle_adopted_commits`)."""
     grown: int = 0
     """The part of the quota, in bytes, that was added for data from a detach or a takeover.
 
     A reset to new data removes this part.
     """
     elsewhere: str = ""
-    """The location, as text, of a server whose process this host cannot see; "" if unknown (`isolation_check`)."""
+    """The namespace, as text, of a server whose process is not visible here; "" if unknown (`isolation_check`)."""
 
     @property
     def waits(self) -> bool:
@@ -466,13 +484,13 @@ class CloneInfo(CloneRecord):
 
     @property
     def written_quota(self) -> int:
-        """The limit in bytes for changes by users to the present data; 0 for no limit."""
+        """The limit in bytes of the changes that users can make to the present data; 0 for no limit."""
         others = self.kept_bytes + self.grown
         return max(LEAST, self.quota - others) if self.quota and others else self.quota
 
     @property
     def has_original(self) -> bool:
-        """Whether the clone has the data of the snapshot set from which it was created."""
+        """Whether the clone's data still comes from the snapshot set from which the clone was created."""
         if self.original_key:
             return self.key == self.original_key
         # Older versions recorded only the set's name.
@@ -494,5 +512,5 @@ class CloneInfo(CloneRecord):
 
     @property
     def local_only(self) -> bool:
-        """Whether only clients on this host reach the clone."""
+        """Whether the clone can be reached only from this host."""
         return is_loopback(self.bind_address)

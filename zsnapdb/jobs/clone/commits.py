@@ -1,7 +1,7 @@
-"""Commits of a clone. Each is a snapshot set of the clone's volumes, created while nothing writes.
+"""Commits of a clone. A commit is a snapshot set of the clone's volumes, created while writes are blocked.
 
-The head of the current branch is the newest commit of the present data in ZFS. If there is none, it is the head that
-the anchor records. So the creation of a commit's snapshots moves the head without another step.
+The head of the current branch is the newest commit among the snapshots of the present data. If there is none, the head
+is the commit that the anchor records. So the snapshots of a new commit move the head without another step.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from zsnapdb.zfs import datasets, destruction
 _LOCK_SECONDS = 10.0
 """The time in seconds for which a commit waits for its lock.
 
-If a statement has already been running for longer, the lock is not requested.
+If a statement has already run for longer than this, the lock is not requested.
 """
 _DEADLINE_SECONDS = 30.0
 """The maximum time in seconds from the first statement of a commit's lock to its release.
@@ -110,7 +110,7 @@ def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
         masked=info.masked or clone_info.NOT_MASKED,
         masked_by=masking_requirement.masked_by(info.volumes.values()) or None,
     )
-    # A property of the volume contains the GTIDs that are no longer in the binlogs.
+    # The GTIDs that are no longer in the binlogs are recorded in a property of the volume.
     volume = next(iter(info.volumes.values()))
     origin = {ORIGIN_PROPERTY: datasets.properties(volume, [ORIGIN_PROPERTY])[ORIGIN_PROPERTY].value}
     short = snapshot_name(commit_id)
@@ -137,10 +137,10 @@ def writes_paused(info: CloneInfo) -> Iterator[None]:
     """If the clone's server is running, prevent its writes during the block.
 
     The lock has a deadline and a watchdog, like the lock of a backup. If a running statement blocks the lock, the lock
-    is requested again for up to a minute.
+    is requested repeatedly for up to a minute.
 
     Raises:
-        LockNotGranted: a statement blocked the lock for the whole time.
+        LockNotGranted: a statement blocked the lock for the whole minute.
         LockError: the lock was lost before the block ended.
     """
     give_up = time.monotonic() + _PATIENCE_SECONDS
@@ -168,8 +168,8 @@ def _write_lock(info: CloneInfo) -> Iterator[None]:
 def newest_commit(info: CloneInfo, made: Sequence[Commit] | None = None) -> Commit | None:
     """Return the newest commit of the clone's present data; None if there is none.
 
-    The commit from which the data was cloned is ignored, even if a takeover moved it to this clone. `made` are the
-    commits of the present data, oldest first. If `made` is None, they are read here.
+    The commit from which the data was cloned is ignored, even if a takeover moved it to this clone. `made` contains the
+    commits of the present data, oldest first. If `made` is None, the commits are read here.
     """
     made = commits(info.current) if made is None else made
     last = made[-1] if made else None
@@ -195,7 +195,7 @@ def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Bran
 
 
 def parent_of(info: CloneInfo) -> str:
-    """Return the parent of a new commit.
+    """Return the parent that a new commit gets.
 
     The parent is the newest commit of the branch, else the set from which the data was cloned.
     """
@@ -207,7 +207,8 @@ def parent_of(info: CloneInfo) -> str:
 def branches_to_keep(info: CloneInfo, made: Sequence[Commit] | None = None) -> str:
     """Return the branches that the anchor must record before the clone gets other data; empty if nothing changes.
 
-    A reset changes the data but no branch, and a detach changes neither. For `made` see `newest_commit`.
+    A reset changes the data but not the branches. A detach changes neither the data nor the branches. For `made` see
+    `newest_commit`.
     """
     with contextlib.suppress(DamagedError):
         known = read_branches(info, made)

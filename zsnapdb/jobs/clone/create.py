@@ -59,16 +59,17 @@ from zsnapdb.zfs import datasets
 
 
 def create(settings: Settings, instance: Instance, request: CloneRequest) -> Created:
-    """Create a clone and start its server.
+    """Create a clone, start its server and check the server.
 
-    Afterwards the server answers on its own port, with a new account. It shares no identity, path, account or
-    replication with its source, and its data has exactly the recorded position. After an error the datasets of the
-    clone are removed. A set that was prepared for the clone is kept for later clones.
+    Afterwards the server answers on its own port, and users log in to a new account. The server shares no identity,
+    path, account or replication with its source, and its data has exactly the recorded position. If an error occurs,
+    the datasets of the clone are removed. A set that was prepared for the clone is kept for later clones.
     """
     configured, instance = instance, with_volumes(instance)
     request = replace(request, name=request.name or random_name(instance))
     began = time.monotonic()
-    # If these rules change during the masking, the pool discards the clone, and a reset replaces its data.
+    # The clone records these rules. If they change during the masking, the pool later discards the clone, and a reset
+    # replaces its data.
     rules = masking_requirement.rules_of(instance.settings.masking, requested=request.masks)
     with contextlib.ExitStack() as locked:
         locked.enter_context(locks.lock_clone(str(request.name), patience=0))
@@ -80,7 +81,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                 )
                 locked.enter_context(locks.using_received(instance.name))
                 if isinstance(chosen.source, CloneSource):
-                    # The last clone of the set may have been destroyed meanwhile, together with the set.
+                    # The set may have been destroyed meanwhile, together with its last clone.
                     chosen = planned_source(settings, instance, request)
             prepares = chosen.masking.way is MaskingWay.PREPARES
             if prepares or not isinstance(chosen.source, CloneSource):
@@ -102,7 +103,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                 separated = _start(settings, instance, planned, rules, password)
                 facts = _facts_of(configured, planned, separated.position, rules, source.origin)
                 if planned.lease.heartbeat is not None:
-                    # Count the first interval from now, because the holder could not send heartbeats during the
+                    # The first heartbeat interval starts now, because the holder could not send heartbeats during the
                     # creation.
                     clone_info.beat(instance.host, planned.name)
                 datasets.set_properties(planned.top, facts)
@@ -124,7 +125,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
 def _facts_of(
     configured: Instance, planned: ClonePlan, position: Position, rules: str, origin: SourceServer
 ) -> dict[str, str]:
-    """Return the properties to set on a created clone: position, phase, and the properties that the pool checks."""
+    """Return the properties of a created clone: its position, its phase, and the properties that the pool checks."""
     facts = {
         POSITION_PROPERTY: position.short(POSITION_BYTES),
         copy_properties.PHASE_PROPERTY: CopyPhase.READY if planned.request.starts else CopyPhase.NEW,
@@ -141,7 +142,8 @@ def _facts_of(
 def _start(
     settings: Settings, instance: Instance, planned: ClonePlan, rules: str, password: SecretStr | None
 ) -> FirstStart:
-    # The anchor records the port of the replication source only when the whole set replicates.
+    # The anchor records the port of the replication source only after all replicas of the set have started to
+    # replicate.
     record = replace(planned, follows=planned.request.follows)
     clone = CloneServer(planned.copy, record, settings.clones.accounts == "lock")
     # A clone that a command created for its own use is never reset.
@@ -154,9 +156,9 @@ def _seconds(report: MaskingReport | None) -> float:
 
 
 def _prepare(settings: Settings, instance: Instance, source: CloneSource, rules: str) -> PreparedSet | None:
-    """Mask the set once, so that its clones need no masking.
+    """Create a masked prepared set of the source, so that clones of it need no masking.
 
-    If that is impossible now, warn and return None. In this case each clone is masked separately.
+    If this is impossible now, warn and return None. Each clone is then masked separately.
     """
     try:
         with at_low_priority():
@@ -190,15 +192,15 @@ def _obtain(
 def _make_datasets(
     settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource, masking: MaskingChoice
 ) -> ClonePlan:
-    """Create the anchor, which reserves name and port, and clone every volume below it. Return the plan.
+    """Create the anchor, which reserves the name and the port, and clone every volume below the anchor.
 
-    After an error nothing of the clone is left.
+    Return the plan. If an error occurs, no dataset of the clone is left.
     """
     with locks.names_and_ports():
-        # This lock prevents two runs from taking the same name or port. The slow actions run after its release.
+        # This lock prevents two runs from taking the same name or port. Slow actions run after the lock is released.
         planned = plan_from(settings, instance, request, source, masking)
         datasets.ensure(planned.home.home)
-        # Refuse if another run created something after the plan was made.
+        # Check again, because another run may have created a clone after the plan was made.
         space_limits.guard(settings, known=planned.home)
         datasets.create(
             planned.top, {**NO_SNAPSHOTS, CLONE_PROPERTY: planned.name, **property_fields.properties_of(planned)}
@@ -213,7 +215,10 @@ def _make_datasets(
 
 
 OWNER = "zsnapdb"
-"""The owner of ephemeral clones. If the creating command is killed, the reaper removes its clone."""
+"""The owner of ephemeral clones.
+
+If the command that created an ephemeral clone is killed, the reaper removes the clone.
+"""
 
 
 @dataclass(frozen=True)

@@ -52,9 +52,10 @@ class PlannedSource:
     """The source of a planned clone.
 
     `source` is a snapshot set on this host, a backup that must be received, or the plan of a point in time. If `source`
-    is None, a snapshot set is created now. `snapshots` (by role) are the existing snapshots. `receives` are the backups
-    to receive first, oldest first. `replays` is the number of batches of archived binlogs to replay first. `rules` is
-    the digest of the rules that masked the source, or "" if it is not masked. `masking` says how the clone is masked.
+    is None, a snapshot set is created now. `snapshots` contains the existing snapshots by role. `receives` contains the
+    backups to receive first, oldest first. `replays` is the number of batches of archived binlogs to replay first.
+    `rules` is the digest of the rules that masked the source, or "" if it is not masked. `masking` says how the clone
+    is masked.
     """
 
     kind: SourceKind
@@ -76,9 +77,9 @@ class PlannedSource:
 
 @dataclass(frozen=True, kw_only=True)
 class ClonePlan(CloneRecord):
-    """The actions of `create` for a request with this source, and the record that is first written to the anchor.
+    """The plan of `create` for a request with this source, and the first record for the anchor.
 
-    `home` is the state of the clones' home at planning time.
+    `home` is the state of the clones' parent dataset at planning time.
     """
 
     request: CloneRequest
@@ -112,12 +113,15 @@ def plan(settings: Settings, instance: Instance, request: CloneRequest) -> Clone
 def plan_from(
     settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource, masking: MaskingChoice
 ) -> ClonePlan:
-    """Return the plan of a clone from exactly these snapshots. `instance` includes its volumes."""
+    """Return the plan of a clone from exactly these snapshots. The volumes of `instance` are known."""
     return plan_for(settings, instance, request, _of_snapshots(source, masking))
 
 
 def planned_source(settings: Settings, instance: Instance, request: CloneRequest) -> PlannedSource:
-    """Return the source of the clone, and how the clone is masked; change nothing. `instance` includes its volumes."""
+    """Return the source of the clone, and how the clone is masked; change nothing.
+
+    The volumes of `instance` are known.
+    """
     rules = masking_requirement.rules_of(instance.settings.masking, requested=request.masks)
     if request.at is not None:
         from zsnapdb.jobs.clone import source_fetch
@@ -184,7 +188,10 @@ def _of_snapshots(source: CloneSource, masking: MaskingChoice) -> PlannedSource:
 
 
 def _home_of(settings: Settings, made_from: PlannedSource) -> str:
-    """Return the dataset of the clones in the source's pool. Raise PreflightError if the pool has an alternate root."""
+    """Return the parent dataset of clones in the source's pool.
+
+    Raise PreflightError if the pool has an alternate root.
+    """
     pool = made_from.pool or pool_for(settings, [place.dataset for place in made_from.origin.volumes.values()])
     refuse_alternate_root(pool)
     return home(settings, pool)
@@ -266,7 +273,7 @@ def _check_host(settings: Settings, instance: Instance, origin: SourceServer) ->
 
 
 def _require_free(name: str, anchor: str) -> None:
-    """Raise ExistsError if another clone has the name. The error contains only the requested name."""
+    """Raise ExistsError if another clone has the name. The error does not identify the other clone."""
     if datasets.exists(anchor):
         raise ExistsError(
             f"the name {name} is taken by another clone",
@@ -288,7 +295,7 @@ def _admitted(
 ) -> tuple[CloneLease, int, int | None]:
     """Return the lease of a new clone, the port of its server, and its kept port.
 
-    `free` is the free space of the pool in bytes, and `known` are the other clones.
+    `free` is the free space of the pool in bytes, and `known` contains the other clones.
 
     Raises:
         PreflightError: a quota, the lease or the ports do not allow the clone.
@@ -299,7 +306,7 @@ def _admitted(
     quota = quota_of(settings, is_subject=bool(expected_clone.current_causer()))
     if request.waits or request.is_ephemeral:
         quota = replace(quota, per_owner=0)
-    # The owner of an unreadable clone is unknown, but the number of clones includes it.
+    # The owner of a clone with unreadable properties is unknown, but such a clone counts for the limits of this host.
     owners = [*(claim.owner for claim in clones), *("" for _ in known.unreadable)]
     admit(quota, owner_text(request.owner), owners, free)
     lease = first_lease(request.ttl, policy(limits), host.latest(), request.heartbeat)
@@ -314,7 +321,7 @@ _MAKE_ACCOUNT = "useradd --system --user-group --no-create-home --shell /usr/sbi
 
 
 def check_account(source: ServerSettings, clones: CloneSettings) -> None:
-    """Raise PreflightError unless the account for clones' servers can be used.
+    """Raise PreflightError unless the configured account can run clones' servers.
 
     A configured account must exist, and file permissions must prevent it from reading the source's files. So it must be
     neither root nor the account of the source's server, and must not share a group with either.
@@ -329,7 +336,7 @@ def check_account(source: ServerSettings, clones: CloneSettings) -> None:
         raise PreflightError(
             f"the account {name} of clones.server_user does not exist", hint=f"make it: `{_MAKE_ACCOUNT} {name}`"
         ) from None
-    # A host that has only clones may lack the account of the source.
+    # If a host has only clones, the account of the source's server may not exist there.
     others = [entry for entry in pwd.getpwall() if entry.pw_name in ("root", source.user)]
     if own.pw_uid in (0, *(other.pw_uid for other in others)):
         raise PreflightError(

@@ -21,10 +21,11 @@ from zsnapdb.planning.server_copy.source_facts import SourceServer
 from zsnapdb.planning.sql_quoting import only_below
 
 CLIENT_HOME = Path(__file__).parent / "client_home"
-"""The folder of the my.cnf file with the account name that all clones use.
+"""The folder with a my.cnf file that contains the account name of all clones' users.
 
 Clients take host, port, socket and password from environment variables, but not the account (refman 8.4, "Environment
-Variables"). They read my.cnf in the folder MYSQL_HOME (observed with MySQL 9.7, MariaDB 10.11 and 11.8).
+Variables"). Clients also read the file my.cnf in the folder that MYSQL_HOME names (observed with MySQL 9.7, MariaDB
+10.11 and 11.8).
 """
 INTERNAL_FILE = "internal.cnf"
 """The name of the file that contains the internal account's password, in the private folder of a clone."""
@@ -53,22 +54,22 @@ class Login:
 
     @property
     def dsn(self) -> str:
-        """A URL that contains the password. Show it only to the user who requests it, and never log it."""
+        """A URL that contains the password. Show this URL only to the user who requests it, and never log it."""
         return f"mysql://{self.user}:{quote(self.password.get_secret_value(), safe='')}@{self.host}:{self.port}/"
 
     @property
     def option_file(self) -> str:
         """The text of an option file for clients.
 
-        With this file, a client of the server's family connects to no other server.
+        With this file, a client program of the server's flavour connects only to this clone.
         """
         return text(self.password, self.host, self.port) + only_below(str(_mount_of(self.socket)))
 
     def environment(self) -> dict[str, str]:
         """Return the environment variables for clients on this host, including the password of the clone.
 
-        They also disable login paths, because a login path in the user's ~/.mylogin.cnf would override all variables
-        and option files.
+        These variables also disable login paths, because a login path in the user's ~/.mylogin.cnf would override all
+        variables and option files.
         """
         return {
             **NO_LOGIN_PATHS,
@@ -96,7 +97,7 @@ def address_of(bind_address: str, port: int) -> str:
 def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> None:
     """Write the credentials file, which only the server's account `user` can read.
 
-    With this file, a client of the clone's server family connects only to clones.
+    With this file, a client program of the server's flavour connects only to clones.
     """
     server.write_private(file, text(password, host, port) + only_below(str(_mount_of(file).parent)), user)
 
@@ -134,7 +135,7 @@ def write_internal(file: Path, password: SecretStr) -> None:
 
 
 def internal_account_sql(origin: SourceServer, password: SecretStr, *, lock: bool) -> str:
-    """Return the statements that create the internal account and, with `lock`, lock all other accounts.
+    """Return the SQL statements that create the internal account. With `lock`, they also lock all other accounts.
 
     The statements are not written to the clone's binlog, so that its GTIDs stay those of the source.
     """

@@ -1,4 +1,4 @@
-"""Reset of a clone to new data; the name, port, credentials and lease stay the same."""
+"""Replaces the data of a clone. Its name, port, credentials and lease stay the same."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class ResetPlan:
     """The plan of a reset: the clone, and for each role the snapshot with the new data.
 
     `snapshots` is empty if the snapshots must be created or received first. `is_original` is set if the clone was
-    created from this data. `drops` is the live set that is removed with the old data unless another clone uses it, or
-    "" if there is none.
+    created from this data. `drops` is the live set that is removed together with the old data unless another clone uses
+    the set; "" if there is none.
     """
 
     info: CloneInfo
@@ -55,7 +55,7 @@ class ResetPlan:
 
 
 def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None, *, accepts_older: bool) -> ResetPlan:
-    """Return the plan of a replacement of the data; change nothing."""
+    """Return the plan of `replace_data`; change nothing."""
     quota_beside(settings, info)
     live = info.backup_id if info.source == SourceKind.LIVE else ""
     if requested == LIVE_STATE:
@@ -81,9 +81,9 @@ def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None,
 
 
 def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | RemoteBackup:
-    """Return the snapshot set from which the clone was created, even if the clone now has other data.
+    """Return the snapshot set from which the clone was created, even if the clone's data now comes from another set.
 
-    If the clone must be masked, prefer the copy of that set that was masked by the current rules.
+    If the clone must be masked and the current rules masked a copy of that set, return this copy.
 
     Raises:
         PreflightError: the set is neither on this host nor in the repository.
@@ -111,7 +111,7 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
 
 
 def _require_same_source(info: CloneInfo, found: CloneSource | RemoteBackup) -> CloneSource | RemoteBackup:
-    """Return `found`, the source with the name of the clone's snapshot set, if it is that set.
+    """Return the source `found` if it is the clone's original snapshot set, which has the same name.
 
     Another program may have renamed the set's snapshots and reused the name. Older versions recorded no identity of the
     set.
@@ -191,8 +191,8 @@ def _source(
 def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource, made: Sequence[Commit]) -> int:
     """Clone the source as a new, unmounted revision next to the current revision; return its number.
 
-    The clone keeps its quota. `made` are the commits of the old data. If there are none, the old data will be removed,
-    so that even a clone without free space can be reset.
+    The quota of the clone stays the same. `made` contains the commits of the old data. Without commits, the old data
+    does not count towards the quota, because it will be removed. So even a clone without free space can be reset.
     """
     quota = space_limits.of_other_data(settings, info, keeps_data=bool(made))
     revision = next_number(info)
@@ -204,7 +204,7 @@ def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource, made
 
 
 def quota_beside(settings: Settings, info: CloneInfo, *, is_committed: bool = False) -> int:
-    """Return the quota in bytes for new data of the clone.
+    """Return the quota in bytes of the revision with the clone's new data.
 
     `is_committed` is set if the present data will be committed first. Raises the errors of
     `space_limits.of_other_data`.
@@ -215,7 +215,7 @@ def quota_beside(settings: Settings, info: CloneInfo, *, is_committed: bool = Fa
 def put_data(
     settings: Settings, host: Host, info: CloneInfo, source: CloneSource, known: Branches, events: Events
 ) -> CloneInfo:
-    """Replace the clone's data with the data of this source, and record these branches.
+    """Replace the clone's data with the data of this source, and record the given branches.
 
     The caller holds the clone's lock.
     """
@@ -238,9 +238,9 @@ def _replace_data(
 ) -> CloneInfo:
     """Make the new revision the current one, start its server, and remove the old revision.
 
-    After an interruption before the server has started, the clone has the new data. Its next start completes the
-    replacement, and removes the old data. `branches` are the clone's branches afterwards. `begun` is the time since
-    which the data is kept.
+    If this is interrupted before the server has started, the clone already has the new data. The next start of the
+    clone completes the replacement, and removes the old data. `branches` contains the clone's branches after the
+    replacement. `begun` is the time since which subjects have kept the data.
     """
     password = credentials.read(info.client_file)
     new = replace(

@@ -1,4 +1,4 @@
-"""Destruction of clones, and of leftovers from failed runs.
+"""Destroys clones, and leftovers of clones from failed runs.
 
 A dataset is destroyed only if its own property contains the clone's name.
 """
@@ -49,9 +49,9 @@ from zsnapdb.zfs.mounts import ForeignMount
 class CloneRemoval:
     """The plan to destroy a clone.
 
-    `prepared` are prepared sets of the clone's commits, which are destroyed first. `obstacles` prevent the removal.
-    `has_detaching` is set if an interrupted detach left snapshots on the clone. `foreign` are other datasets that
-    depend on the clone, such as production after `zfs promote` of the clone.
+    `prepared` contains the prepared sets of the clone's commits, which are destroyed first. `obstacles` contains the
+    reasons that prevent the removal. `has_detaching` is set if an interrupted detach left snapshots on the clone.
+    `foreign` contains other datasets that depend on the clone, such as production after `zfs promote` of the clone.
     """
 
     steps: Removal
@@ -69,7 +69,8 @@ class CloneRemoval:
 def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> CloneRemoval:
     """Return the plan to destroy the clone; change nothing.
 
-    `seen` are all snapshots below the anchor, with `foreign.COLUMNS`. If `seen` is None, they are read here.
+    `seen` contains all snapshots below the anchor, with `foreign.COLUMNS`. If `seen` is None, the snapshots are read
+    here.
 
     Raises:
         NotOursError: a dataset below the anchor does not have the mark of the clone.
@@ -185,8 +186,8 @@ def _destroy_commits(steps: Removal, dataset: str) -> None:
 class DestroyPlan:
     """The plan of `destroy`: the clone, its commits, and the plan of their removal or handover.
 
-    `foreign` are snapshots that other programs created on the clone's datasets. `elsewhere` are mounts of these
-    datasets in other mount namespaces. `destroy` removes these mounts too.
+    `foreign` contains the snapshots that other programs created on the clone's datasets. `elsewhere` contains the
+    mounts of these datasets in other mount namespaces. `destroy` removes these mounts too.
     """
 
     info: CloneInfo
@@ -203,12 +204,12 @@ class DestroyPlan:
 def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = ()) -> tuple[DestroyPlan, ...]:
     """Return the plan of `destroy` for each clone with that name; change nothing.
 
-    The name belongs to a clone or a set of clones. Replicas of a set come first. If neither exists, the result is
-    empty.
+    The name can belong to a clone or to a set of clones. The replicas of a set come first. If there is no such clone or
+    set, the result is empty.
 
     Raises:
-        PreflightError: a dataset that depends on a clone cannot take over its origin, or a clone has foreign snapshots
-            whose removal `also` does not allow.
+        PreflightError: a dataset that depends on a clone cannot take over its origin snapshot, or a clone has foreign
+            snapshots whose removal `also` does not allow.
     """
     found = find_clones(settings, host, name)
     for info in found:
@@ -233,8 +234,8 @@ def _plan_one(info: CloneInfo, also: Collection[ExtraRemoval]) -> DestroyPlan:
     elsewhere = [
         mount
         for mount in mounts.mounted_elsewhere(frozenset(info.datasets))
-        # Mounts in the server's sandbox end with the server. Mounts that receive unmount events from this namespace end
-        # with this namespace's mounts.
+        # Mounts in the server's sandbox end with the server. Mounts in namespaces that receive this namespace's unmount
+        # events end when the datasets are unmounted here.
         if not mount.follows and mounts.namespace_of(mount.pid) != own
     ]
     return DestroyPlan(info, tuple(commits_among(seen)), planned, tuple(going), tuple(elsewhere))
@@ -243,8 +244,8 @@ def _plan_one(info: CloneInfo, also: Collection[ExtraRemoval]) -> DestroyPlan:
 def destroy(settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = ()) -> tuple[DestroyPlan, ...]:
     """Stop the server and destroy exactly the datasets of the clone, or of each clone in the set with that name.
 
-    The result is empty if neither exists, so the command can be repeated. If a dataset does not have the mark of the
-    clone, nothing of the clone is destroyed. `reap` finishes an interrupted destroy.
+    If there is no such clone or set, the result is empty, so the command can be repeated. If a dataset does not have
+    the mark of the clone, nothing of the clone is destroyed. `reap` finishes an interrupted destroy.
 
     Raises:
         UnknownNameError: another clone has the name now (`expected_clone.require`).
@@ -264,7 +265,7 @@ def destroy(settings: Settings, host: Host, name: str, also: Collection[ExtraRem
         with locks.lock_clone(one):
             done += destroy_locked(settings, host, one, also, called=name)
     if names and not done:
-        # The clone was renamed meanwhile, or a reset gave it another dataset.
+        # The clone was renamed meanwhile, or a swap gave it another dataset.
         return destroy(settings, host, name, also)
     return tuple(done)
 
@@ -292,7 +293,7 @@ def destroy_locked(
 def destroy_own(settings: Settings, host: Host, name: str) -> None:
     """Destroy the clone whose dataset has this name, if it exists. The clone was created by this process.
 
-    The check of `expected_clone` is left out, because its variable names the clone of the user's request, not this
+    `expected_clone` is not checked, because its environment variable identifies the clone that the user named, not this
     clone.
     """
     with locks.lock_clone(name), contextlib.suppress(NotFound):
@@ -300,7 +301,7 @@ def destroy_own(settings: Settings, host: Host, name: str) -> None:
 
 
 def _drop_replaced(settings: Settings, host: Host, name: str) -> None:
-    """Destroy the dataset that this clone had before a swap, so that another clone can get the dataset's name.
+    """Destroy the datasets of a clone that a swap replaced, so that another clone can get their name.
 
     The next sweep destroys the remaining datasets, or reports why it cannot.
     """
@@ -316,7 +317,7 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
     except NotFound:
         return []
     info, origins = planned.info, dict[str, str]()
-    # The clone may have taken over its parent commit, and may be the last clone of a live set.
+    # This clone may be the last clone of a live set, also if it has taken over the commit from which it was created.
     if info.source in (SourceKind.LIVE, SourceKind.COMMIT) and info.instance in settings.instance:
         seen = datasets.properties_of(list(info.volumes.values()), ["origin"])
         origins = {role: seen[dataset]["origin"].value for role, dataset in info.volumes.items()}

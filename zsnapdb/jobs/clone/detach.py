@@ -1,4 +1,4 @@
-"""The detach of a clone from its source: the data is copied, so that the clone depends on no snapshot of the source."""
+"""Detaches a clone from its source: the data is copied, so that the clone depends on no snapshot of the source."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _detach_plan(settings: Settings, info: CloneInfo) -> DetachPlan:
     if info.is_independent:
         raise PreflightError(f"clone {info.label} is independent already", hint="there is nothing to detach")
     if info.phase is CopyPhase.NEW and masking_requirement.is_of_prepared(info.volumes.values()):
-        # Before the clone's first start, only its origin records that the data is masked.
+        # Before the clone's first start, only the snapshots from which it was cloned record that the data is masked.
         raise PreflightError(
             f"clone {info.label} was never started", hint=f"run `zsnapdb clone start {info.label}` first"
         )
@@ -111,8 +111,8 @@ def _detach(settings: Settings, host: Host, planned: DetachPlan, patience: float
     with undone_on_error(lambda: undo_change(replace(info, phase=phase_after), revision)):
         _copy(info, layout, f"{volumes.DETACHING}-{revision}", events)
         if info.quota:
-            # The data that was shared with the source now belongs to the clone. Increase the quota, so that the space
-            # for changes is unchanged.
+            # The data that the clone shared with the source now counts towards its quota. Increase the quota, so that
+            # the space for changes stays the same.
             used = int(datasets.properties(layout.top, ["used"])["used"].value)
             grown = {"quota": str(used + info.written_quota), clone_info.GROWN_PROPERTY: str(used)}
             datasets.set_properties(layout.top, grown)

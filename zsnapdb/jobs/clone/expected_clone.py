@@ -1,8 +1,8 @@
-"""The environment variables with the expected clone, and with the account for which root runs a command.
+"""The environment variables that identify the clone a command expects, and the account for which root runs the command.
 
 Between the check of a clone's owner and the command's lock, the clone can be destroyed and another clone can take its
-name. So these variables tell the command which owner and clone were checked, and the command checks again. Only root
-can set a variable for a command that runs as root, because `zsnapdb-clone` and the sudo rule pass on no variables.
+name. So these variables tell the command which owner and clone were checked, and the command repeats the check. Only
+root can set a variable for a command that runs as root, because `zsnapdb-clone` and the sudo rule pass on no variables.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GUID_VARIABLE = "ZSNAPDB_CLONE_GUID"
 class ExpectedClone(BaseModel):
     """The expected clone: its owner, and its id and GUID.
 
-    If id and GUID are None, any clone of the owner is accepted. `id` is the clone's permanent id.
+    If `id` and `guid` are None, any clone of the owner is accepted. `id` is the clone's permanent id.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -65,9 +65,9 @@ def expected_clone() -> ExpectedClone | None:
 
 
 def require(info: CloneInfo, name: str) -> None:
-    """Raise UnknownNameError, as for a missing name, unless this is the expected clone.
+    """Raise UnknownNameError unless this is the expected clone. The error is the same as for an unknown name.
 
-    A caller that will change the clone holds its lock, so that no other clone can take the name.
+    A caller that will change the clone must hold the clone's lock, so that no other clone can take the name.
     """
     meant, guid = expected_clone(), os.environ.get(GUID_VARIABLE)
     if (meant is not None and not meant.is_this(info)) or guid not in (None, info.guid):
@@ -84,7 +84,7 @@ def current_causer() -> str:
     """Return the subject for whom this process runs, in the notation of owners; "" for an administrator.
 
     Raises:
-        PreflightError: the subject in the environment is not an administrator, and cannot be the owner of a copy.
+        PreflightError: the variable names a subject that is not an administrator and cannot own a copy.
     """
     given = os.environ.get(CAUSER_VARIABLE) or os.environ.get(patterns.SUBJECT_VARIABLE)
     return owner_text(given) if given is not None else ""

@@ -1,4 +1,4 @@
-"""The admin socket of HAProxy: queries and commands. Only port numbers are taken from the answers."""
+"""Queries and commands to the admin socket of HAProxy. Only port numbers are taken from the answers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zsnapdb.config.services import AddressSettings
 from zsnapdb.planning.clone.kept_ports import STATE_COMMAND, KeptRoute, KeptRoutes, read_state, switching
 
 _SECONDS = 2.0
-"""The time limit in seconds for one exchange, from the connection to the last byte of the answer."""
+"""The time limit in seconds for one request to HAProxy, from the connection to the last byte of the answer."""
 _MOST_BYTES = 1 << 20
 HINT = "start HAProxy with the configuration that `zsnapdb clone addresses --haproxy FILE` writes"
 _ACCOUNT = "haproxy"
@@ -37,10 +37,10 @@ def routes(settings: AddressSettings) -> KeptRoutes:
 
 
 def lead_port(settings: AddressSettings, port: int, route: KeptRoute | None) -> None:
-    """Forward the port to the route, or to no server if `route` is None. End all earlier sessions.
+    """Forward the port to the route, or to no server if `route` is None. End all earlier sessions on the port.
 
     Raises:
-        PreflightError: afterwards HAProxy does not listen at the port, or has another route for it.
+        PreflightError: HAProxy does not listen at the port, or still has another route for the port.
     """
     _ask(settings, switching(port, route))
     seen = routes(settings)
@@ -53,7 +53,7 @@ def lead_port(settings: AddressSettings, port: int, route: KeptRoute | None) -> 
 
 
 def account() -> str | None:
-    """Return the account under which HAProxy runs after its start; None if this host has no such account."""
+    """Return the account to which HAProxy switches after its start; None if this host has no such account."""
     with contextlib.suppress(KeyError):
         return pwd.getpwnam(_ACCOUNT).pw_name
     return None
@@ -93,7 +93,10 @@ def _refuse_foreign(settings: AddressSettings) -> None:
 
 
 def routed_ports(settings: AddressSettings | None) -> set[int]:
-    """Return all server ports to which HAProxy forwards, even by mistake. No new server may get such a port."""
+    """Return all server ports to which HAProxy forwards, including those of outdated routes.
+
+    No new server may get such a port.
+    """
     return {route.port for route in routes_or_none(settings).values() if route is not None}
 
 

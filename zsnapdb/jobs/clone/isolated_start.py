@@ -1,4 +1,4 @@
-"""The start of a clone's server with its own identity, and the check that it is separate from its source."""
+"""Starts the server of a clone with its own identity, and checks that the server is separate from its source."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
     """Remove the source's identity from the files before a server starts on them. Return the recorded position.
 
     `known` is the last proved tail of the source's newest binlog, if there is one. Afterwards the files belong to the
-    account of the clone's server. If another server ran on these files earlier, such as the server of a committed
-    clone, its private folder is removed too.
+    account of the clone's server. If another clone's server ran on these files before they were committed, the private
+    folder of that server is removed too.
     """
     copy = clone.copy
     safe_open.remove_tree(copy.folder)
@@ -77,9 +77,10 @@ def first_start(
 ) -> Position:
     """Start the server, and check its position and its separation from the source. After an error, stop the server.
 
-    The server must start at exactly `position`. Return that position with all GTIDs, because `position` lacks the GTIDs
-    that are in no binlog of the copy. For example, masking removes the binlogs. `before_users` is called while no user
-    can log in. After the checks, the users' account is created with this password and the clone's rights.
+    The data of the server must have exactly the given position. Return this position with the complete GTIDs.
+    `position` lacks the GTIDs that are in no binlog of the copy, for example because masking removed the binlogs.
+    `before_users` is called while no user can log in. After the checks, the users' account is created with this
+    password and the clone's rights.
     """
     internal = fresh_password()
     with (
@@ -100,8 +101,8 @@ def first_start(
 def start_again(clone: CloneServer) -> None:
     """Start and check the server of a clone that was started before.
 
-    If a password file is lost, a new password is created. If the internal account is created again, the users' account
-    is created again too.
+    If the file with a password is lost, that account gets a new password. If the internal account is created again, the
+    users' account is created again too.
     """
     give_files(clone.copy)
     clone.copy.make_private()
@@ -123,7 +124,7 @@ def start_again(clone: CloneServer) -> None:
 
 
 def make_users(session: Session, clone: CloneServer, password: SecretStr) -> None:
-    """Create the users' account of the clone again, with this password and the clone's rights."""
+    """Create or replace the clone's account for users, with this password and the clone's rights."""
     hosts = credentials.hosts_of_users(clone.record.bind_address)
     accounts.make_users(session, ACCOUNT, hosts, password, clone.record.rights, clone.record.origin.flavour)
 
@@ -144,7 +145,7 @@ def _write_files_for_later_starts(clone: CloneServer, password: SecretStr, inter
 
 
 def check(session: Session, facts: ServerFacts, clone: CloneServer) -> None:
-    """Check that the started server shares nothing with its source, and that it starts no work by itself.
+    """Check that the started server shares nothing with its source, and that the server starts no work by itself.
 
     Raises:
         ConsistencyError: a check failed; the message lists all failures.
@@ -171,7 +172,8 @@ _FLOCK = struct.Struct("@hhqqi")
 def with_servers_elsewhere(clones: Collection[CloneInfo]) -> Iterator[CloneInfo]:
     """Yield the clones.
 
-    If a clone's server runs in another namespace, and that namespace is known, the yielded clone names the namespace.
+    If the server of a clone is known to run in another namespace, the field `elsewhere` of the clone names that
+    namespace.
     """
     silent = [one for one in clones if one.pid is None and one.phase in (CopyPhase.READY, CopyPhase.CHANGING)]
     there = mounts.mounted_elsewhere({name for one in silent for name in one.volumes.values()}) if silent else []
@@ -201,7 +203,7 @@ def _elsewhere(info: CloneInfo, there: Iterable[ForeignMount]) -> str:
 
 
 def _is_locked(file: Path) -> bool:
-    """Return whether a process in any PID namespace has locked the file. This takes no lock."""
+    """Return whether a process in any PID namespace has locked the file. This check takes no lock itself."""
     with contextlib.suppress(OSError, safe_open.UnsafeFileError), safe_open.open_to_read(file) as opened:
         asked = _FLOCK.pack(fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
         return bool(_FLOCK.unpack(fcntl.fcntl(opened.fileno(), fcntl.F_GETLK, asked))[0] != fcntl.F_UNLCK)

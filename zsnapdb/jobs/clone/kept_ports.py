@@ -25,7 +25,7 @@ from zsnapdb.planning.clone.kept_ports import KeptRoute
 
 
 def settings_of(settings: Settings) -> AddressSettings:
-    """Return the settings of the kept ports.
+    """Return the settings `clones.address`, which configure kept ports.
 
     Raises:
         ConfigError: `clones.address` is not configured.
@@ -36,7 +36,7 @@ def settings_of(settings: Settings) -> AddressSettings:
 
 
 def choose(settings: Settings, clones: Iterable[CloneClaim], bind_address: str) -> int | None:
-    """Return the port that a new clone keeps; None if it keeps none.
+    """Return the port that a new clone keeps; None if it keeps no port.
 
     The caller holds the lock of names and ports. HAProxy listens only at `clones.bind_address`, so a clone with another
     address keeps no port. A clone also keeps no port if all configured ports are taken.
@@ -82,7 +82,7 @@ def open_to(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
 
 
 def close(settings: Settings, host: Host, info: CloneInfo) -> None:
-    """Remove the route of a destroyed clone from HAProxy, if it had one."""
+    """Remove the route of a destroyed clone from HAProxy, if HAProxy has one."""
     if settings.clones.address is not None and info.is_led_to:
         follow_if_there(settings, host)
 
@@ -92,7 +92,8 @@ class KeptPort:
     """The kept port of a clone, or another port for which HAProxy has a route.
 
     `clone` is None if no clone keeps the port. `seen` is the present route in HAProxy. `is_listened_at` says whether
-    HAProxy listens at the port. It may not listen if its configuration is older than the settings of zsnapdb.
+    HAProxy listens at the port. HAProxy may not listen there if its configuration file is older than zsnapdb's
+    settings.
     """
 
     port: int
@@ -102,7 +103,7 @@ class KeptPort:
 
     @property
     def wanted(self) -> KeptRoute | None:
-        """The correct route of the port in HAProxy; None if the port must have no route."""
+        """The route that the port should have in HAProxy; None if the port must have no route."""
         return route_of(self.clone) if self.clone is not None else None
 
     @property
@@ -113,7 +114,7 @@ class KeptPort:
 
 @dataclass(frozen=True)
 class KeptPorts:
-    """All ports in use, and the error of the query to HAProxy, if any."""
+    """The kept ports and the ports with a route in HAProxy, and the error if HAProxy could not be queried."""
 
     ports: tuple[KeptPort, ...]
     error: ZsnapdbError | None = None

@@ -1,6 +1,6 @@
 """Jobs on an existing clone: start and stop its server, change its lease, connect to it, and send heartbeats.
 
-A test program can reset its clone by writing one line to `hold`, so that it starts no command for each reset.
+With `hold`, a test program resets its clone by writing one line, and need not start a command for each reset.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def server_settings(settings: Settings, info: CloneInfo) -> ServerSettings:
 
 
 def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
-    """Return the clone's server as the properties of the clone describe it."""
+    """Return the clone's server as described by the properties of the clone."""
     layout = volumes.layout_of(info.origin, f"{info.top}/r{info.revision}", info.mount)
     copy = volumes.copy_of(info.origin, layout, info.mount, server_settings(settings, info), settings.clones)
     return CloneServer(copy, info, settings.clones.accounts == "lock")
@@ -112,8 +112,8 @@ def server_of(settings: Settings, info: CloneInfo) -> CloneServer:
 class FirstStart:
     """The result of `start_first`. The clone's files no longer contain the source's identity.
 
-    `masking` is the report of the masking, or None if nothing was masked. `separate_at` is the monotonic time in
-    seconds at which the identity had been removed and the masking was complete.
+    `masking` is the report about the masking, or None if nothing was masked. `separate_at` is the monotonic time in
+    seconds at which both the removal of the identity and the masking were complete.
     """
 
     position: Position
@@ -133,7 +133,7 @@ def start_first(
     """Remove the source's identity from the files, mask them unless `rules` is empty, and start the server.
 
     `password` is the password for the users. Without a password, the files are not masked and the server is not
-    started. With `is_noted`, the clone's state is recorded for a fast reset.
+    started. With `is_noted`, the state of the clone is recorded, so that a later reset is fast.
     """
     position = isolated_start.make_separate(clone, binlog_tail_record.read(instance, clone.record.flavour))
     if password is None:
@@ -148,8 +148,8 @@ def start_first(
 def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVerb[Intention, CloneInfo]:
     """Start and check the clone's server, after a stop or a reboot, or for the first time.
 
-    A running server is not changed. Only the clone's datasets are needed, because a lost option file or credentials
-    file is written again. If the credentials are lost, a new password is created. An interrupted reset, detach or
+    A running server is not changed. Only the clone's datasets are needed: if an option file or credentials file is
+    lost, it is written again. If the credentials are lost, a new password is created. An interrupted reset, detach or
     switch is completed or reverted.
     """
 
@@ -165,8 +165,8 @@ def start(settings: Settings, host: Host, name: str, events: Events) -> CloneVer
 def _start(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
     if info.pid is None:
         start_locked(settings, host, info)
-    # An interrupted reset may leave old data next to new data on which no server was started, or new data next to the
-    # data of a running server.
+    # After an interrupted reset, there may be old data next to new data on which no server was started, or new data
+    # next to the data of a running server.
     if info.leftovers or info.phase is CopyPhase.CHANGING:
         volumes.warn_of_kept(revert_interrupted_change(info), info.name, events)
     return kept_ports.open_to(settings, of_dataset(settings, host, info.name), events)
@@ -192,7 +192,7 @@ def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
 def start_locked(settings: Settings, host: Host, info: CloneInfo, password: SecretStr | None = None) -> None:
     """Start the clone's server. The caller holds the clone's lock.
 
-    `password` is for the users' account at a first start. If `password` is None, a new password is created.
+    At a first start, the users' account gets `password`. If `password` is None, a new password is created.
     """
     refuse_running_elsewhere(info)
     volumes.mount(info.volumes.values())
@@ -214,7 +214,7 @@ def start_locked(settings: Settings, host: Host, info: CloneInfo, password: Secr
     isolated_start.start_again(clone)
     if info.follows is not None:
         with session(info) as opened:
-            # A replica of a set continues to replicate, but after a reset it no longer has a source.
+            # A replica in a set continues to replicate, unless a reset has ended its replication.
             channels.continue_applier(opened)
     datasets.set_properties(info.top, {clone_info.USED_PROPERTY: stamp(host.latest())})
 
@@ -244,7 +244,7 @@ def stop(settings: Settings, host: Host, name: str) -> CloneVerb[Intention, Clon
 def extend(
     settings: Settings, host: Host, name: str, seconds: float | None, quota: int | None = None
 ) -> CloneVerb[Intention, CloneInfo]:
-    """Extend the lease to `seconds` from now (default: `clones.ttl`). A longer lease is not changed.
+    """Extend the lease, so that it ends `seconds` from now (default: `clones.ttl`). A longer lease is not changed.
 
     `quota` is the new limit in bytes for the clone's own data. With `quota` but without `seconds`, the lease is not
     changed.
@@ -272,7 +272,7 @@ def protect(settings: Settings, host: Host, name: str, seconds: float) -> CloneV
 def _with_lease(
     settings: Settings, host: Host, info: CloneInfo, change: Callable[[CloneLease], CloneLease]
 ) -> tuple[Intention, Callable[[], CloneInfo]]:
-    """Decide on a new lease.
+    """Return the steps of a change of the lease, and a function that performs them.
 
     Raises:
         PreflightError: the change is not allowed, or the data of a subject's clone would exceed its maximum age.
@@ -324,8 +324,9 @@ def beat(settings: Settings, host: Host, name: str) -> CloneInfo:
 def heartbeat_while(settings: Settings, host: Host, name: str, process: int) -> CloneInfo:
     """Send heartbeats for the clone until the process `process` on this host has ended.
 
-    Return the last observed state of the clone. The first heartbeat raises the errors of `beat`. After that, only the
-    end of the clone is an error. Errors while reading the clone are ignored, because its holder did not cause them.
+    Return the last observed state of the clone. The first heartbeat raises the errors of `beat`. Later, only the
+    removal of the clone is an error. Other errors when the clone is read are ignored, because the holder of the clone
+    did not cause them.
 
     Raises:
         NotFound: there is no such process.
@@ -345,13 +346,14 @@ def heartbeat_while(settings: Settings, host: Host, name: str, process: int) -> 
 
 
 def heartbeat_until(settings: Settings, host: Host, name: str, has_ended: Callable[[float], bool]) -> CloneInfo:
-    """Send heartbeats until `has_ended` returns True. Its argument is the time for which it may wait.
+    """Send heartbeats until `has_ended` returns True.
 
-    See `heartbeat_while`. Return the last observed state of the clone.
+    The argument of `has_ended` is the time in seconds for which it may wait. Return the last observed state of the
+    clone. For errors see `heartbeat_while`.
     """
     info = beat(settings, host, name)
     every = info.lease.heartbeat.every if info.lease.heartbeat is not None else 0
-    # Send three heartbeats per interval, so that the clone does not expire after one late heartbeat.
+    # Send three heartbeats per interval, so that one late heartbeat does not make the clone expire.
     while not has_ended(every / 3):
         with contextlib.suppress(PreflightError):
             clone_info.beat(host, info.name)
@@ -378,7 +380,8 @@ def login(settings: Settings, host: Host, name: str) -> Login:
     masking_requirement.refuse_unmasked(settings, info)
     require_running(info)
     password = _password(info, info.client_file)
-    # The credentials file is in the folder of a dataset. It belongs to the clone if the clone still has that dataset.
+    # The credentials file is in the folder of a dataset. Check that the clone still has this dataset, so that the file
+    # belongs to the clone.
     again = ready(settings, host, info.id)
     if (again.name, again.guid) != (info.name, info.guid):
         raise UnknownNameError(
@@ -425,8 +428,8 @@ def session(info: CloneInfo) -> Iterator[Session]:
 def open_client(settings: Settings, host: Host, name: str, login: Login, words: Sequence[str]) -> NoReturn:
     """Replace this process with the client, which logs in to the clone with `login`.
 
-    `words` are the client's arguments. The client gets its option file as an open file, because the clone's server
-    could replace the credentials file with one that names a plugin. The client would load that plugin as root.
+    `words` are the client's arguments. The client gets its option file as an open file descriptor. The clone's server
+    could replace the credentials file by one that names a plugin, and the client would load that plugin as root.
 
     Raises:
         PreflightError: this host has no client program.
@@ -466,7 +469,7 @@ def tail(settings: Settings, host: Host, name: str, lines: int) -> ServerLog:
 
 
 LOGIN_FOLDER = Path("/run/zsnapdb-clone")
-"""The folder of the login files. Other accounts can reach their own files in the folder, but cannot list the folder."""
+"""The folder of the login files. An account can open its own files in this folder, but cannot list the folder."""
 
 
 def write_login(settings: Settings, host: Host, name: str, uid: int, gid: int, folder: Path = LOGIN_FOLDER) -> Path:
@@ -489,14 +492,14 @@ def forget_login(name: str, folder: Path = LOGIN_FOLDER) -> None:
 
 
 _LONGEST = 1000
-"""The limit of a line in bytes. Each known line is shorter."""
+"""The maximum length of a request line in bytes. All valid request lines are shorter."""
 _RESET = b"reset"
 _POLL_SECONDS = 3600.0
 
 
 @dataclass
 class RequestLines:
-    """The lines that arrive from a descriptor.
+    """The request lines that arrive on a file descriptor.
 
     `has_ended` is set when the descriptor is closed and all lines were returned.
     """
@@ -526,17 +529,18 @@ class RequestLines:
 
 
 def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Callable[[CloneInfo], None]) -> CloneInfo:
-    """Send heartbeats for the clone. Call `reset`, with the clone's first state, for each line `reset` that is read.
+    """Send heartbeats for the clone.
 
-    Heartbeats raise the errors of `heartbeat_while`. No heartbeats are sent if the lease requires none.
+    For each line `reset` that is read, call `reset` with the first state of the clone. If the lease requires no
+    heartbeats, none are sent. Raises the errors of `heartbeat_while`.
 
     Raises:
-        UsageError: a line asks for another action.
+        UsageError: a line is not `reset`.
     """
     info, lines = ready(settings, host, name), RequestLines(descriptor)
 
     def has_ended(seconds: float) -> bool:
-        # Read one line, then send a heartbeat if one is due. So the clone does not expire during a long series of
+        # Read one line, then send a heartbeat if one is due. Then the clone does not expire during a long series of
         # resets.
         line = lines.within(seconds)
         if line is not None:

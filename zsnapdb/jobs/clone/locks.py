@@ -1,4 +1,4 @@
-"""Locks of this host: on a clone, on names and ports, and on the sets from which clones are created."""
+"""Locks on this host for a clone, for names and ports, and for the sets from which clones are created."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.05
 
 
 def names_and_ports() -> contextlib.AbstractContextManager[None]:
-    """Take the lock for reserving a clone's name or port. Do nothing slow under this lock."""
+    """Take the lock for reserving a clone's name or port. Callers do only fast work under this lock."""
     return exclusive("clones", doing="making a clone", patience=PATIENCE)
 
 
@@ -30,7 +30,7 @@ def name_of_clone(name: str) -> str:
 def lock_clone(name: str, *, patience: float = PATIENCE) -> contextlib.AbstractContextManager[None]:
     """Take the lock for changes of the clone whose dataset has that name.
 
-    Callers read the clone's properties again under the lock, because another process may have changed them.
+    Read the clone's properties again after taking the lock, because another process may have changed them.
     """
     return exclusive(name_of_clone(name), doing=f"working on clone {name}", patience=patience)
 
@@ -72,7 +72,7 @@ def using_received(instance: str) -> contextlib.AbstractContextManager[None]:
 def if_none_uses_received(instance: str) -> contextlib.AbstractContextManager[bool]:
     """Yield True if no process is about to clone a received set of the instance.
 
-    A process that wants to clone one waits for the end of the block.
+    A process that wants to clone a received set waits until the block ends.
     """
     return if_free(f"received-of-{instance}")
 
@@ -81,11 +81,12 @@ def if_none_uses_received(instance: str) -> contextlib.AbstractContextManager[bo
 def wait_for_turn(
     places: int | None = None, *, patience: float = _TURN_SECONDS, folder: Path | None = None
 ) -> Iterator[None]:
-    """Wait for one of this host's turns, and hold it. A process needs a turn to clone volumes or to start a server.
+    """Wait for one of this host's turns, and keep the turn during the block.
 
-    There are `places` turns. If `places` is None, there is one for each processor of this process. On one processor,
-    ten servers start faster one after the other than together, and they delay the source's commits less. A process that
-    has a turn must not wait for another lock.
+    A process needs a turn to clone volumes or to start a server. There are `places` turns. If `places` is None, there
+    is one turn for each processor that this process may use. On one processor, ten servers start faster one after the
+    other than all at the same time, and they delay the source's commits less. A process that has a turn must not wait
+    for another lock.
 
     Raises:
         BusyError: no turn was free for `patience` seconds.

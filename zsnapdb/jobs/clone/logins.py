@@ -1,4 +1,4 @@
-"""The login of a clone: an owner can see it again, or get a new password.
+"""Shows the owner of a clone its login again, or sets a new password.
 
 The password is stored only in the credentials file of the clone, which root and the server's account can read. The
 server itself stores only a hash.
@@ -39,7 +39,7 @@ def new_login(settings: Settings, host: Host, name: str, events: Events) -> Logi
     """Set a new password for the account of the clone's users, and return the login.
 
     The account is created again with the clone's rights. Its sessions are ended before and after this step, so that no
-    session with the former password is left. Files of `zsnapdb-clone login` with the former password are removed.
+    session that used the former password remains. Files of `zsnapdb-clone login` with the former password are removed.
 
     Raises:
         ServerError: the server is not running, a session does not end, or another session holds a lock

@@ -1,6 +1,6 @@
 """The masking of a server's copy, before anyone can connect to the copy.
 
-First the site's SQL files and scripts run. Then the bytes of old rows are removed from the server's files.
+First the configured SQL files and scripts run. Then the bytes of old rows are removed from the server's files.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _BLOCK = 8 << 20
 
 
 def refuse_canaries(root: Path, canaries: tuple[Canary, ...]) -> None:
-    """Raise ConsistencyError if a file below `root` contains a canary.
+    """Raise ConsistencyError if a file below `root` contains a canary, a secret value that masking must remove.
 
     The error names the file and the number of the canary, never the value. Links are not followed.
     """
@@ -100,7 +100,10 @@ _LOOKS = 20
 
 @dataclass(frozen=True)
 class _RuleFile:
-    """A file of the masking rules, and its inode data. Every write updates `changed_ns`, which no program can set."""
+    """A file of the masking rules, and the metadata of its inode.
+
+    Every write updates `changed_ns`, which no program can set.
+    """
 
     device: int
     inode: int
@@ -112,7 +115,7 @@ class _RuleFile:
 def digest(masking: MaskingSettings) -> str:
     """Return the SHA-256 of the rules: the settings, and the content of the first file of each entry in `masking.run`.
 
-    A file that a script itself reads is not included.
+    Files that a script reads are not included.
 
     Raises:
         ConfigError: a file cannot be read.
@@ -135,7 +138,7 @@ def digest(masking: MaskingSettings) -> str:
 def unchanged(masking: MaskingSettings, rules: str) -> Iterator[None]:
     """Check that the rules have this digest before the block and do not change during the block.
 
-    A file that was changed and then changed back is treated as changed.
+    A file counts as changed even if a second change restored its content.
 
     Raises:
         PreflightError: the rules differ before the block, or a file was written or replaced during the block.
@@ -151,7 +154,8 @@ def unchanged(masking: MaskingSettings, rules: str) -> Iterator[None]:
 def _settled(masking: MaskingSettings) -> list[_RuleFile]:
     """Wait until the last change of each file is older than `MARGIN_NS`, and return the files.
 
-    A second change within one tick of the kernel's clock leaves no trace (inode(7)).
+    If a file changes twice within one tick of the kernel's clock, its change time does not show the second change
+    (inode(7)).
 
     Raises:
         PreflightError: a file keeps changing.
@@ -185,7 +189,7 @@ def _files(masking: MaskingSettings) -> list[_RuleFile]:
 
 _ACCOUNT = "zsnapdb_mask"
 _NO_GTIDS = "sql_log_bin = 0"
-"""Changes by a script must not get GTIDs, so that the copy keeps the GTIDs of its source."""
+"""Session setting for masking scripts: their changes get no GTIDs, so that the copy keeps the GTIDs of its source."""
 
 
 @dataclass(frozen=True)
@@ -249,7 +253,7 @@ def mask(
 
     The server must recover to `position`. During masking the server listens only on a socket in its private folder.
     Afterwards the server is shut down cleanly, and its GTIDs are those of `position`. The files then contain no earlier
-    binlog, relay log, redo log or undo log. After any error the copy must not be handed out.
+    binlog, relay log, redo log or undo log. If an error occurs, the copy must not be handed out.
 
     Raises:
         PreflightError: the rules do not have the digest `rules` (see `digest`).
@@ -300,7 +304,7 @@ def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState]
     """Prepare the server. Return the states of the table files before masking, and the time of these states."""
     row_remnants.leave_no_binlog(session)
     row_remnants.settle(session)
-    # Wait, so that existing files have an older time than files that masking writes.
+    # Wait, so that the files that masking writes get later times than existing files.
     time.sleep(2 * MARGIN_NS / 1e9)
     since_ns = time.time_ns()
     return tablespace_overwrite.states(Path(facts.variables["datadir"])), since_ns
@@ -319,9 +323,10 @@ def _steps(
 
 @contextlib.contextmanager
 def _running(copy: Copy, timeout: float, password: SecretStr) -> Iterator[Session]:
-    """Run the copy's server without a network during the block. Then purge its binlogs and shut it down cleanly.
+    """Run the copy's server without a network during the block.
 
-    After an error the server is killed. The account of the session, with `password`, exists only while the server runs.
+    After the block, purge the server's binlogs and shut it down cleanly. If an error occurs, the server is killed. The
+    account of the session, with `password`, exists only while the server runs.
     """
     init_file = copy.folder / "init.sql"
     socket = copy.process().socket
@@ -382,8 +387,8 @@ def _scrub(
 def _empty_doublewrite(facts: ServerFacts) -> bool:
     """Empty the doublewrite buffer of the copy after a slow shutdown (innodb_fast_shutdown = 0).
 
-    Return whether the buffer contains no old page. Doublewrite files outside the system tablespace were removed with
-    the logs.
+    Return True if the buffer now contains no old page. Doublewrite files outside the system tablespace were removed
+    with the logs.
     """
     if family(facts.flavour).redo_is_replaceable:
         return True
@@ -424,7 +429,7 @@ def _page_size(facts: ServerFacts) -> int:
 def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
     """Remove the logs of the copy after a slow shutdown.
 
-    `facts` describe the copy's server, so every path is in the copy.
+    `facts` describes the copy's server, so all its paths are in the copy.
     """
     names = facts.variables
     logs = [binlog_paths(names, kind) for kind in ("log_bin", "relay_log")]

@@ -24,9 +24,9 @@ from zsnapdb.zfs import datasets, snapshots
 
 
 def masks_new_clone(settings: MaskingSettings, *, requested: bool) -> bool:
-    """Return whether a new clone must be masked, unless its source is already masked.
+    """Return whether a new clone must be masked if its source is not yet masked.
 
-    If it must be masked, first check that the masking files can be used.
+    If the clone must be masked, first check that the masking files can be used.
 
     Raises:
         ConfigError: a masking file is not readable.
@@ -56,7 +56,7 @@ def rules_of_clone(settings: Settings, info: CloneInfo) -> str:
 
 
 def rules_for(source: CloneSource, rules: str) -> str:
-    """Return the digest of the rules by which the source has to be masked; "" for a commit of a masked clone.
+    """Return the digest of the rules by which the source must be masked; "" if it is a commit of a masked clone.
 
     Raises:
         PreflightError: the commit was masked by other rules.
@@ -84,7 +84,7 @@ def masked_by(names: Collection[str]) -> str:
 def refuse_other_rules(commit: Collection[str], rules: str) -> None:
     """Raise PreflightError if the snapshots of the commit were masked by rules with another digest.
 
-    A commit that an earlier version created does not record the rules, and is accepted.
+    A commit from an earlier version, which does not record the rules, is accepted.
     """
     if masked_by(commit) not in ("", rules):
         raise PreflightError(
@@ -134,7 +134,7 @@ def ensure(
 
 
 def masks_at_start(settings: Settings, info: CloneInfo) -> bool:
-    """Return whether the clone must be masked at its first start: if masking is required and the source is unmasked."""
+    """Return whether the clone must be masked at its first start: if it must be masked and its source is not masked."""
     rules = rules_of_clone(settings, info)
     origins = _origins(info.volumes.values()) if rules else []
     return bool(rules) and not (origins and are_masked(origins, rules))
@@ -173,7 +173,7 @@ def are_masked(made: Collection[str], rules: str) -> bool:
     """Return whether every one of these snapshots records that its data is masked.
 
     The snapshots must belong to a commit, or to a prepared set that was masked by the rules with this digest. Inherited
-    properties are ignored, because a masked clone may have become a normal server.
+    properties are ignored: they may come from a masked clone that was made a normal server.
     """
     marks = datasets.properties_of(list(made), [MASKED_PROPERTY, RULES_PROPERTY])
     return all(
@@ -200,7 +200,7 @@ def is_of_prepared(volumes: Collection[str]) -> bool:
 def refuse_unmasked(settings: Settings, info: CloneInfo) -> None:
     """Raise PreflightError if the clone is not masked although its instance requires masking.
 
-    Such a clone was started before masking was required.
+    This happens if the clone was started before masking was required.
     """
     instance = settings.instance.get(info.instance)
     if instance is None or not instance.masking.required:

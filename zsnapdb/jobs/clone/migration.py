@@ -1,4 +1,4 @@
-"""The trial of a site's migration on two ephemeral clones, before the migration runs on production.
+"""Tests a user's schema migration on two ephemeral clones, before the migration runs on production.
 
 On the first clone the migration runs alone. Before and after the migration, a slow shutdown writes all changes to the
 table files. The files then show which tables were changed. On the second clone the migration runs next to a reader and
@@ -78,7 +78,7 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True)
 class PlannedLoad:
-    """The load of some seconds after a snapshot set, as production's binlogs record it."""
+    """The transactions that production's binlogs record in a number of seconds after a snapshot set."""
 
     manifest: Manifest
     step: Replay
@@ -170,7 +170,7 @@ class RunningLoad:
 
 
 def start_load(settings: Settings, instance: Instance, clone: RunningClone, planned: PlannedLoad) -> RunningLoad:
-    """Copy the binlogs into the clone, and let its server replay them.
+    """Copy the binlogs into the clone, and start their replay by the clone's server.
 
     Raises:
         PreflightError: the clone has no space for the binlogs, or nothing was committed during the load.
@@ -223,16 +223,17 @@ def _recorded(step: Replay, logs: RelayLogs, first: int) -> Iterator[RecordedTra
 _LONG_SECONDS = 6 * 3600.0
 Read = TypeVar("Read")
 _QUIET_SECONDS = 2.0
-"""The time in seconds for which readers and writers are measured before the migration starts."""
+"""The time in seconds for which the readers and writers are measured without the migration, before it starts."""
 
 
 @dataclass(frozen=True)
 class MigrationRequest:
     """The migration to check, and the data for the check.
 
-    `words` are the words of the command, which runs in `folder`. If they are empty, the configured command is used. The
-    clones are created from the set `source`. The recorded load of the `load` seconds after this set is replayed during
-    the migration; None means no load. With a load, `latest` is the newest set that is at least `load` seconds old.
+    `words` contains the command and its arguments. The command runs in `folder`. If `words` is empty, the configured
+    command is used. The clones are created from the set `source`. The load that was recorded in the `load` seconds
+    after this set is replayed during the migration. If `load` is None, no load is replayed. With a load, `latest` is
+    the newest set that is at least `load` seconds old.
     """
 
     words: Sequence[str]
@@ -272,14 +273,14 @@ class _TableState:
 
 
 def check(settings: Settings, instance: Instance, request: MigrationRequest) -> CheckedMigration:
-    """Run the migration on clones of the snapshot set, and return its effects. The clones are destroyed afterwards.
+    """Run the migration on clones of the snapshot set, and return its effects. Afterwards the clones are destroyed.
 
     The migration finds the login of its clone in environment variables. Raises the errors of `create`, and of
     `plan_load` if a load was requested.
 
     Raises:
-        UsageError: no migration command is given, or the source is `live`. A live set is destroyed with its first
-            clone.
+        UsageError: no migration command is given, or the source is `live`. (A live set is destroyed with its first
+            clone, so it cannot be cloned twice.)
         ConfigError: the program does not exist.
     """
     source, limits = request.source, instance.settings.migration
@@ -352,7 +353,10 @@ def _run(clone: RunningClone, hook: Hook) -> MigrationRun:
 
 
 def _after(run: MigrationRun, read: Callable[[], Read]) -> tuple[Read | None, MigrationRun]:
-    """Return the result of `read` on the clone's server after a run. Without an answer, the run has failed."""
+    """Return the result of `read` on the clone's server after a run.
+
+    If the server does not answer, the run counts as failed.
+    """
     try:
         return read(), run
     except ServerError as error:
@@ -368,7 +372,7 @@ def _touched_tables(
     after, run = _after(_run(clone, hook), lambda: _state(clone))
     sizes = {TableName(table.schema, table.name): table.size for table in before.stored}
     if after is None:
-        # Without a slow shutdown, the files do not show which tables were changed.
+        # The files show which tables were changed only after a slow shutdown.
         return (), sizes, run
     stored = {files_of(table) for table in (*before.stored, *after.stored)}
     changes = Changes(before.files, after.files, before.at_ns)
@@ -387,7 +391,7 @@ def _state(clone: RunningClone) -> _TableState:
         folder = Path(variables.global_variables(session, ["datadir"])["datadir"])
         variables.shut_down_slowly(session)
     clone.process.stop(timeout=_LONG_SECONDS)
-    # If a file was written less than this margin before its state was read, treat the file as changed.
+    # A file that was written less than this margin before its state was read counts as changed.
     time.sleep(2 * MARGIN_NS / 1e9)
     return _TableState(definitions, stored, tablespace_overwrite.states(folder), time.time_ns())
 

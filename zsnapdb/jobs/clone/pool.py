@@ -1,7 +1,7 @@
 """The pool of an instance: clones that are created in advance, so that their handout takes only a moment.
 
-A slot is an ordinary clone with a mark. A handout removes the mark and sets the owner in a single change of properties.
-So a killed process leaves either a slot or a clone with an owner.
+A slot is a clone that waits in the pool, which a mark on its anchor shows. A handout removes the mark and sets the
+owner in a single change of properties. So a killed process leaves either a slot or a clone with an owner.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ OWNER = "the pool"
 
 
 def obtain(settings: Settings, instance: Instance, request: CloneRequest) -> Created:
-    """Hand out a suitable slot of the pool, else create a clone. Raises the errors of `create`."""
+    """Hand out a suitable slot of the pool. If there is none, create a clone. Raises the errors of `create`."""
     slot = hand_out(settings, instance, request)
     if slot is not None:
         return slot
-    # Import late: the code that creates clones takes longer to load than the handout of a slot takes.
+    # Import late: loading the code that creates clones takes longer than handing out a slot.
     from zsnapdb.jobs.clone.create import create
 
     return create(settings, instance, request)
@@ -82,7 +82,8 @@ def candidate(settings: Settings, instance: Instance, request: CloneRequest) -> 
 def hand_out(settings: Settings, instance: Instance, request: CloneRequest) -> Created | None:
     """Give a suitable slot to the owner of the request, with a new password; None if no slot is suitable.
 
-    A slot is never handed out if it was used, or if its server does not answer or is not separate from the source.
+    A slot is not handed out if it has been used, its server does not answer, or its server is not separate from the
+    source.
 
     Raises:
         UsageError: the name is not allowed.
@@ -128,7 +129,7 @@ def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, inf
 def give_login(
     settings: Settings, instance: Instance, info: CloneInfo, rights: AccountRights, password: SecretStr
 ) -> None:
-    """Create the users' account of the slot again, with this password and these rights.
+    """Replace the users' account of the slot by one with this password and these rights.
 
     The caller holds the slot's lock.
 
@@ -183,9 +184,9 @@ def _facts(settings: Settings, instance: Instance, request: CloneRequest, info: 
 
 
 def _admitted_beside(settings: Settings, request: CloneRequest, info: CloneInfo, label: str) -> list[CloneClaim]:
-    """Return the names and ports of the other clones if the slot may be handed out.
+    """Check that the slot may be handed out. Return the names and ports of the other clones.
 
-    Space is not checked, because the slot already exists. The number of clones already includes the slot.
+    Space is not checked, because the slot already exists. For the same reason, the number of clones does not change.
 
     Raises:
         PreflightError: the owner has reached the maximum number of clones.
@@ -225,7 +226,7 @@ def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: C
 
 
 def requested_slot(settings: Settings, instance: Instance, request: CloneRequest) -> SlotWish:
-    """Return the properties that a slot must have for the request.
+    """Return the properties that a slot must have in order to suit the request.
 
     Raises:
         ConfigError: the instance has no pool.
@@ -252,9 +253,10 @@ def good_slots(settings: Settings, instance: Instance) -> list[CloneInfo]:
 
 
 def as_slot(instance: Instance, info: CloneInfo, now: datetime) -> PoolSlot:
-    """Return the facts by which the pool judges a waiting clone at the time `now` (UTC)."""
+    """Return the facts that decide whether the pool keeps a waiting clone at the time `now` (UTC)."""
     made = read_stamp(info.created)
-    # If the set has a later time than the clone, the clock was wrong, because a set is created before its clones.
+    # A set is created before its clones. So if the time of the set is later than that of the clone, the clock was
+    # wrong.
     data_of = creation_order.earliest(made, backup_time(info.backup_id)) if is_backup_id(info.backup_id) else made
     runs = info.pid is not None and info.phase is CopyPhase.READY
     memory = resident_bytes(info.pid) if info.pid is not None else 0

@@ -1,4 +1,4 @@
-"""The filling of an instance's pool: unsuitable slots are destroyed, and missing slots are created."""
+"""Fills an instance's pool: destroys unsuitable slots, and creates missing slots."""
 
 from __future__ import annotations
 
@@ -75,9 +75,10 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
 
 
 def _of_repository(instance: Instance, known: Sequence[CloneInfo], slots: Sequence[PoolSlot]) -> list[PoolSlot]:
-    """Return the slots, and mark those of a backup that the repository's later backups do not continue as not current.
+    """Return the slots.
 
-    The repository is read only if production is not on this host.
+    Mark a slot as not current if later backups in the repository do not continue the history of its backup. The
+    repository is read only if production is not on this host.
     """
     received = {info.name: info.original for info in known if production_here(instance, info.origin) is None}
     if not received:
@@ -89,7 +90,7 @@ def _of_repository(instance: Instance, known: Sequence[CloneInfo], slots: Sequen
 
 
 def is_of_volumes(origin: SourceServer, volumes: Mapping[str, str]) -> bool:
-    """Return whether the data comes from these datasets (role to dataset).
+    """Return whether the data of a clone comes from these datasets (role to dataset).
 
     At a handout only configured datasets are compared, because a discovery of datasets would take too long.
     """
@@ -108,7 +109,7 @@ def fill(settings: Settings, instance: Instance) -> FilledPool:
         plan = plan_fill(settings, instance)
         dropped = [slot.name for slot, _ in plan.drops if _drop(settings, instance, slot.name)]
         made = []
-        # If the pool is not filled again, its slots expire with their leases like other clones.
+        # Slots have leases too: if the pool is never filled again, its slots expire like other clones.
         ttl = min(2 * settings_of(instance).max_age, settings.clones.max_ttl)
         for _ in range(plan.makes):
             request = CloneRequest(OWNER, name=random_name(instance), ttl=ttl, waits=True)
@@ -128,7 +129,7 @@ def _drop(settings: Settings, instance: Instance, name: str) -> bool:
         try:
             return is_of_nobody and bool(destroy_locked(settings, instance.host, name))
         except ZsnapdbError as error:
-            # Other programs may have created snapshots of the slot. Continue with the other slots.
+            # Snapshots that other programs created may prevent the removal of the slot. Continue with the other slots.
             instance.events.warn(f"clone {name} of the pool is not destroyed: {error.message}")
             return False
 
@@ -150,8 +151,8 @@ def read_host_room(settings: Settings, instance: str, above: str, *, makes_form:
 def refuse_pool(settings: Settings, instance: Instance) -> None:
     """Raise ConfigError if this host has too little free memory or space for all clones of the instance's pool.
 
-    Space is checked only if the dataset of the clones is known without a server: `volumes` or `clones.dataset` is
-    configured, or this host has only one ZFS pool.
+    Space is checked only if the dataset of the clones is known without asking the server. This is the case if `volumes`
+    or `clones.dataset` is configured, or if this host has only one ZFS pool.
     """
     configured = instance.settings.pool
     if configured is None:
@@ -181,7 +182,7 @@ def _observe_pool(settings: Settings, instance: Instance) -> tuple[list[PoolSlot
 
 
 def _home(settings: Settings, instance: Instance) -> str | None:
-    """Return the dataset that will contain the instance's clones; None if only the instance's server could show it."""
+    """Return the dataset that will contain the instance's clones; None if only the server can show it."""
     volumes, pools = instance.settings.volumes, datasets.pools()
     if volumes or settings.clones.dataset is not None:
         above = home_for(settings, list(volumes.values()) if volumes else [])

@@ -1,4 +1,4 @@
-"""Queries of past states on ephemeral clones, and the choice of a state for the requested moment."""
+"""Queries a past state of the data on an ephemeral clone, and chooses the state for the requested moment."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Candidate:
 
 
 class MomentMatch(StrEnum):
-    """How a state matches the requested moment.
+    """How the state that is used matches the requested moment.
 
     - snapshot: a snapshot set has exactly the state of the moment
     - replay: a replay of archived binlogs ends at exactly the moment
@@ -81,11 +81,11 @@ class Moment:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the state is that of exactly the requested moment."""
+        """Whether the state that is used is exactly the state of the requested moment."""
         return self.match is not MomentMatch.NEAREST
 
     def describe(self) -> str:
-        """Return the match in one line."""
+        """Describe in one line how the state matches the requested moment."""
         made = f", made {self.made:%Y-%m-%d %H:%M:%S} UTC" if self.made is not None else ""
         if self.match is MomentMatch.REPLAY:
             binlogs = "the archived binlogs" + (f" of history {self.history}" if self.history else "")
@@ -104,15 +104,15 @@ def find_moment(settings: Settings, instance: Instance, requested: str, history:
 
     The moment is written like a restore's point (`planning/restore/point_forms.py`), with the same meaning. `latest` is
     the end of the archive or the newest snapshot set on this host, whichever is newer; `latest-backup` is the newest
-    snapshot set. A time or GTIDs between snapshot sets are reached by replay, if the archive contains them. Otherwise
-    return the nearest earlier snapshot set on this host, with the reason. `history` is the id of the binlog history to
-    which the time or the GTIDs belong. Other histories are ignored.
+    snapshot set. If a time or GTIDs are between two snapshot sets, they are reached by replay if the archive contains
+    the binlogs. Otherwise the nearest earlier snapshot set on this host is returned, with the reason. `history` is the
+    id of the binlog history to which the time or the GTIDs belong. Other histories are ignored.
 
     Raises:
         NotFound: no snapshot set on this host is early enough.
         AmbiguousPointError: several histories of the server contain the moment with different states, and `history` is
-            None. The error is also raised for GTIDs of a snapshot set, because a restored server assigns the same GTIDs
-            again.
+            None. This can also happen for the GTIDs of a snapshot set, because a restored server assigns the same GTIDs
+            to other transactions.
     """
     instance = with_volumes(instance)
     candidates = _candidates(instance)
@@ -156,8 +156,9 @@ def find_moment(settings: Settings, instance: Instance, requested: str, history:
 def reaches_beyond(point: RestorePlan | None, newest: Moment, here: Sequence[str]) -> bool:
     """Return whether the archive ends after the newest snapshot set on this host.
 
-    `here` are the ids of the host's sets. A replay that begins with the set ends after it. Otherwise GTIDs decide. Only
-    without GTIDs the times are compared, and the archive is preferred within the same second.
+    `here` contains the ids of the sets on this host. If the replay begins with the newest set, it ends after this set.
+    Otherwise the GTIDs are compared. If there are no GTIDs, the times are compared, and the archive is preferred if
+    both times are in the same second.
     """
     if point is None:
         return False
@@ -176,7 +177,7 @@ def reaches_beyond(point: RestorePlan | None, newest: Moment, here: Sequence[str
 def takes_history(requested: str) -> bool:
     """Return whether a binlog history can be named for the requested moment.
 
-    A history can be named for a time or GTIDs, but not for a backup or `latest`.
+    That is possible for a time or GTIDs, but not for a backup or `latest`.
     """
     return not isinstance(parse_target(requested), Latest | AtBackup)
 
@@ -195,7 +196,10 @@ def _candidates(instance: Instance) -> list[Candidate]:
 def _without_replay(
     error: ZsnapdbError, nearest: Moment | None, candidates: Sequence[Candidate], requested: str
 ) -> Moment:
-    """Return the set to use when a replay to the moment is impossible. Raise the error if no set may be used."""
+    """Return the snapshot set to use, because a replay to the moment is impossible.
+
+    Raise `error` if no set may be used.
+    """
     if isinstance(error, AmbiguousPointError):
         raise error
     if nearest is not None and nearest.is_exact:
@@ -229,7 +233,7 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
         return _before(candidates, target, requested)
     if isinstance(target, AtTime):
         early = [c for c in candidates if c.made <= target.moment]
-        # A set from the requested second may be older or newer than the moment, so the match is not exact.
+        # A set from the requested second may be earlier or later than the moment, so it does not match exactly.
         return _moment(requested, early[-1] if early else _too_old(requested, candidates), exact=False)
     gtids = _gtids(target.text)
     assert gtids is not None, "a target of GTIDs has some"
@@ -246,7 +250,7 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
 def _before(candidates: Sequence[Candidate], target: BeforeGtid, requested: str) -> Moment:
     """Return the newest set that does not contain the transaction.
 
-    Only a replay can end exactly before that transaction.
+    No set matches exactly, because only a replay can end directly before the transaction.
     """
     gtids = next((parsed for flavour in Flavour if (parsed := _as_written(flavour, target.text)) is not None), None)
     assert gtids is not None, "a target before a transaction has its GTID"
@@ -288,7 +292,10 @@ def _too_old(requested: str, candidates: Sequence[Candidate]) -> Candidate:
 
 
 def _gtids(text: str) -> Gtids | None:
-    """Return the GTIDs in the text. A MySQL GTID stands for all lower numbers too, because a state has no gaps."""
+    """Return the GTIDs in the text.
+
+    A MySQL GTID in the text includes all lower numbers, because a state has no gaps.
+    """
     for flavour in Flavour:
         try:
             gtids = parse_gtids(
@@ -366,9 +373,9 @@ def diff(
 ) -> Difference:
     """Compare a table (schema.name) at two moments by its primary key, and pass the changes to `emit` as they arrive.
 
-    As for a rescue, write a name that contains a dot or a backtick in backticks. Memory use does not grow with the
-    table. Afterwards both ephemeral clones are destroyed. `history` is the binlog history of every moment that is a
-    time or GTIDs. `end_history` replaces it for the later moment.
+    A name that contains a dot or a backtick must be written in backticks, as for a rescue. The memory use does not
+    depend on the size of the table. Afterwards both ephemeral clones are destroyed. `history` is the binlog history of
+    both moments, if they are times or GTIDs. For the later moment, `end_history` overrides `history`.
 
     Raises:
         PreflightError: the table has no primary key, or the key differs between the moments.
@@ -399,7 +406,10 @@ def row_changes(
     counts: dict[DifferenceKind, int],
     seen: tuple[RowCount, RowCount] | None = None,
 ) -> Iterator[Change]:
-    """Yield the rows of a table that differ between two servers, counted by kind. `seen` counts the rows read."""
+    """Yield the rows of a table that differ between two servers.
+
+    Count the differences by kind in `counts`, and the rows that were read in `seen`.
+    """
     seen = seen or (RowCount(), RowCount())
     queries = [planning.select(shape, one, table.schema, str(table.table)) for one in (shape.earlier, shape.common)]
     sides = zip(seen, sessions, queries, strict=True)

@@ -1,7 +1,7 @@
 """The reaper removes expired clones and leftovers of killed runs.
 
-The reaper keeps a clone whose running server does not report the connected clients. It also removes clones with
-commits: the commits are destroyed, or handed over to the clones that were created from them.
+If the server of a clone runs but does not report its connected clients, the reaper keeps the clone. It also removes
+clones with commits. The commits are destroyed, or handed over to the clones that were created from them.
 """
 
 from __future__ import annotations
@@ -95,7 +95,8 @@ def _unused_live(settings: Settings, host: Host) -> Iterator[tuple[Instance, Sna
                     continue
                 unused = unused_live(instance)
             except ZsnapdbError:
-                # Remove nothing, because the volumes are neither configured nor known from the server.
+                # Remove no live set of this instance, because its volumes are unknown: they are not configured, and the
+                # server did not report them.
                 continue
             for live in unused:
                 yield instance, live
@@ -114,9 +115,9 @@ def reap(
 ) -> list[ReapOutcome]:
     """Remove the leftovers of killed runs, and at most `clones.reap_limit` expired clones in one sweep.
 
-    Each clone's properties are read and judged under its lock. A clone that another process is changing is skipped.
-    After an error with one clone, the sweep continues with the others. A clone with snapshots that other programs
-    created stays, unless `also` allows their removal. `removed` is called after each removal.
+    The properties of each clone are read and judged under the clone's lock. A clone that another process is changing is
+    skipped. If an error occurs with one clone, the sweep continues with the other clones. A clone with snapshots that
+    other programs created stays, unless `also` allows their removal. `removed` is called after each removal.
     """
     outcomes = []
     for outcome in _sweep(settings, host, removal_time(host), act=True, also=also):
@@ -171,9 +172,9 @@ def _reusable_sets(settings: Settings, kind: str, time: RemovalTime, *, act: boo
 def _judge_clone(
     settings: Settings, info: CloneInfo, time: RemovalTime, *, act: bool, also: Collection[ExtraRemoval]
 ) -> JudgedLease:
-    """Judge one clone under its lock.
+    """Decide about one clone under its lock.
 
-    With `act`, first repair the clone if necessary, and record its use for the next sweep.
+    With `act`, first repair the clone if necessary, and record for the next sweep how it is used.
     """
     if info.phase in HALF_MADE:
         return JudgedLease.leak(f"half made (phase {info.phase})")
@@ -213,7 +214,7 @@ def _remove_clone(settings: Settings, host: Host, info: CloneInfo, also: Collect
 def _is_abandoned(info: CloneInfo) -> bool:
     """Return whether the clone is ephemeral and the command that created it no longer holds its lock.
 
-    If so, the command was killed, or the host crashed.
+    In that case the command was killed, or the host crashed.
     """
     if not info.is_ephemeral:
         return False
@@ -228,7 +229,8 @@ def _let_foreign_go(top: str, name: str, also: Collection[ExtraRemoval]) -> None
 def _mend(info: CloneInfo, also: Collection[ExtraRemoval]) -> ZsnapdbError | None:
     """Repair a clone after an interrupted reset or detach: keep its old data and remove the new revision.
 
-    A revision with snapshots that other programs created stays. The returned error names these snapshots.
+    If other programs created snapshots of the new revision, the revision stays, and the returned error names these
+    snapshots.
     """
     refused: ZsnapdbError | None = None
     try:
@@ -258,7 +260,7 @@ def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneU
     With `notes`, record this time and the server's connection count for the next sweep.
     """
     if info.is_of_nobody:
-        # No user has the login of this clone.
+        # No user has a login for this clone.
         return CloneUse(0, None)
     since, _, counted = info.used.partition(" ")
     if info.pid is None:
@@ -270,7 +272,7 @@ def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneU
         return CloneUse(None, None)
     # The session of this sweep is the only new connection since the last record.
     unused = not use.clients and counted.isdecimal() and use.connections == int(counted) + 1
-    # Record the later time, so that the record is valid for all later sweeps.
+    # Record the later of the two times, so that the record stays valid for later sweeps.
     before = read_stamp(since)
     idle_since = before if unused and not _is_wrong(before, time) else time.latest
     if notes:
@@ -294,7 +296,7 @@ def _judge_reusable_set(settings: Settings, item: ReusableSet, time: RemovalTime
 
 
 def _is_wrong(recorded: datetime, time: RemovalTime) -> bool:
-    """Return whether the recorded time can be read, and was recorded while the clock was wrong."""
+    """Return whether the recorded time is readable and was recorded while the clock was wrong."""
     return recorded != FOREVER and time.is_wrong(recorded)
 
 
@@ -313,7 +315,8 @@ def _sweep_replaced(settings: Settings, host: Host, time: RemovalTime, *, act: b
             instance = with_volumes(Instance.of(settings, name).on_host(host))
             servers = dataset_use_checks.listing(instance)
         except ZsnapdbError:
-            # Remove nothing, because the volumes are neither configured nor known from the server.
+            # Remove no replaced server of this instance, because its volumes are unknown: they are not configured, and
+            # the server did not report them.
             continue
         for server in servers:
             with if_free(f"rewind-{name}") as free:

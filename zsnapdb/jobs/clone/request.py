@@ -28,10 +28,10 @@ LATEST = "latest"
 class CloneRequest:
     """A caller's request for a clone.
 
-    `history` is the id of the binlog history that contains the point `at`, if there are several. `name` is None for a
-    random name. `ttl` (seconds) and `bind_address` are None for the configured values. `point` is the plan that
-    restores `at`, if the caller has already made this plan. `requested` is the source that the user wrote, if the
-    caller replaced it with another `source`.
+    `history` is the id of the binlog history that contains the point `at`; it is needed if several histories contain
+    the point. If `name` is None, the clone gets a random name. If `ttl` (seconds) or `bind_address` is None, the
+    configured value is used. `point` is the plan that restores `at`, if the caller has already made this plan.
+    `requested` is the source that the user wrote, if the caller replaced it with another `source`.
     """
 
     owner: str
@@ -42,7 +42,7 @@ class CloneRequest:
     point: RestorePlan | None = None
     ttl: float | None = None
     quota: int | None = None
-    """The limit of the clone's own data in bytes; None for the configured value."""
+    """The limit of the clone's own data in bytes. If it is None, the configured limit is used."""
     heartbeat: float | None = None
     """The longest time in seconds between two heartbeats of the holder; None if no heartbeats are expected."""
     profile: ServerProfile = ServerProfile.NORMAL
@@ -63,9 +63,9 @@ class CloneRequest:
     fresh: bool = False
     """Whether a new clone is created even if a clone waits in the pool."""
     program: Path | None = None
-    """The server program that the caller chose for this clone. The settings also contain this program.
+    """The server program that the caller chose for this clone.
 
-    None stands for the configured program.
+    The settings that the caller passes already name this program. If this is None, the configured program is used.
     """
     follows: int | None = None
     """The port of the clone on this host that will be the replication source.
@@ -99,8 +99,9 @@ def random_name(instance: Instance) -> str:
 class CreateDurations:
     """The durations of the parts of `create`, in seconds.
 
-    `source`: find or create the snapshots. `clone`: clone and mark the datasets. `identity`: remove the identity of the
-    source from the files. `start`: start and recover the server. Masking is not included in any of them.
+    `source` is the time to find or create the snapshots, and `clone` the time to clone and mark the datasets.
+    `identity` is the time to remove the identity of the source from the files. `start` is the time to start and recover
+    the server. No duration includes masking.
     """
 
     source: float = 0.0
@@ -113,8 +114,9 @@ class CreateDurations:
 class Created:
     """A new clone. `password` is None if the clone's server was not started yet.
 
-    `masking` is the report of the masking of the clone or its set, or None if nothing was masked now. `masked` says how
-    the clone is masked. `is_of_pool` is set if the clone was created earlier and waited in the pool of its instance.
+    `masking` is the report about the masking of the clone or its source; None if this command masked nothing. `masked`
+    says how the clone is masked. `is_of_pool` is set if the clone was created earlier and waited in the pool of its
+    instance.
     """
 
     info: CloneInfo

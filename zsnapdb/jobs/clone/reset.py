@@ -1,7 +1,7 @@
-"""Reset of a clone to the data of a snapshot set; the name, port, credentials and lease stay the same.
+"""Resets a clone to the data of a snapshot set. Its name, port, credentials and lease stay the same.
 
-The cheapest possible way is used: undo some row changes, exchange the clone for a pool clone, or replace its data. The
-code of the expensive ways is loaded only if needed, because loading it takes long.
+There are three ways: undo row changes, exchange the clone for a pool clone, or replace its data. The fastest possible
+way is used. The code of the slower ways is loaded only if it is needed, because loading takes long.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class ResetWay(StrEnum):
 
 @dataclass(frozen=True)
 class ResetIntention:
-    """The plan of a reset: to undo row changes, to exchange the clone for a pool clone, or to replace its data.
+    """The plan of a reset: undo row changes, exchange the clone for a pool clone, or replace its data.
 
-    `reason` says why the cheaper ways are impossible. It is empty if there is no cheaper way, or if the request
-    excluded cheaper ways.
+    `reason` says why the faster ways are impossible. It is empty if there is no faster way, or if the request excluded
+    the faster ways.
     """
 
     info: CloneInfo
@@ -110,7 +110,10 @@ def reset_plan(
     accepts_older: bool = False,
     replaces: bool = False,
 ) -> ResetIntention:
-    """Return the plan of `reset`; change nothing. If users write later, `reset` may use another way."""
+    """Return the plan of `reset`; change nothing.
+
+    If users write to the clone after this plan, `reset` may use another way.
+    """
     info = ready(settings, host, name)
 
     def replace_data() -> ResetIntention:
@@ -137,7 +140,7 @@ def _cheapest(
     replaces: bool,
     is_unchanged: Callable[[], bool] = lambda: True,
 ) -> W:
-    """Return the result of the cheapest possible way, and the reason why cheaper ways are impossible."""
+    """Return the result of the fastest possible way, and the reason why faster ways are impossible."""
     reasons: list[str] = []
     cheaper = [] if replaces else [(undo, "")]
     if cheaper and is_offered(settings):
@@ -147,7 +150,7 @@ def _cheapest(
             return replace(way(), reason="; ".join(reasons))
         except (ZsnapdbError, OSError) as error:
             if what and not is_unchanged():
-                # The error occurred after the exchange, when the old dataset no longer had a user.
+                # The error occurred after the exchange, so the user's clone is already on the new dataset.
                 raise
             text = error.message if isinstance(error, ZsnapdbError) else f"reading its files: {error.strerror}"
             reasons.append(f"{what}{text}")
@@ -165,12 +168,12 @@ def reset(
     replaces: bool = False,
     meant: CloneInfo | None = None,
 ) -> ResetClone:
-    """Reset the clone to its original data (`requested` None), or to the data of the requested snapshot set.
+    """Reset the clone to the requested snapshot set or, if `requested` is None, to its original data.
 
     The original data is the data of the snapshot set from which the clone was created, even after other resets. The
-    kept port, credentials and lease stay the same. Afterwards the clone's server is running on the new data. The old
-    data is destroyed or no longer has a user. The clone's commits stay. The cheapest way with a certain result is used,
-    unless `replaces` is set, which requires a replacement of the data. For `accepts_older` see `locate`.
+    kept port, credentials and lease stay the same. Afterwards the clone's server is running on the new data. No user
+    can reach the old data any more. The clone's commits stay. The fastest way whose result is certain is used. If
+    `replaces` is set, the data is always replaced. For `accepts_older` see `locate`.
 
     Raises:
         UnknownNameError: another clone has the name now (`expected_clone.require`).
@@ -181,8 +184,8 @@ def reset(
         done = _reset(settings, host, info, requested, events, accepts_older=accepts_older, replaces=replaces)
         reset_baseline.note_reset(host, done.info, _reset_record(host.run_id(), done))
         if done.info.lease.heartbeat is not None:
-            # The holder may have sent no heartbeats while it waited for this reset. Until the clone's lock is free, no
-            # sweep judges the clone.
+            # Record a heartbeat, because the holder may have sent none while it waited for this reset. No sweep checks
+            # the clone before its lock is free.
             with contextlib.suppress(PreflightError):
                 clone_info.beat(host, done.info.name)
         return done
@@ -254,18 +257,18 @@ _HINT = "its data is replaced instead"
 
 
 def is_offered(settings: Settings) -> bool:
-    """Return whether clones on this host have kept ports. Only then can one clone replace another."""
+    """Return whether clones on this host have kept ports. A swap is possible only with kept ports."""
     return settings.clones.address is not None
 
 
 def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
     """Replace the user's clone with a pool clone that has the original data. The caller holds the clone's lock.
 
-    Afterwards every session of the user is ended. The user reaches the new data with the same port and password. Return
+    All sessions of the user are ended. Afterwards the user reaches the new data with the same port and password. Return
     the clone on its new dataset.
 
     Raises:
-        PreflightError: a swap is impossible. The clone still has its old data, but its server may be stopped.
+        PreflightError: a swap is impossible; the clone still has its old data, but its server may be stopped.
     """
     instance = Instance.of(settings, info.instance, events).on_host(host)
     password = credentials.read(info.client_file)
@@ -276,7 +279,7 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Clo
             if not is_free or not _still_fits(settings, host, info, slot):
                 continue
             # When this user can log in to the slot, no other user may get it from the pool. So first mark the slot as
-            # not good.
+            # unusable.
             if not datasets.set_together({slot.top: {POOL_PROPERTY: PoolMark.NOT_GOOD}}):
                 raise PreflightError("this host cannot change two datasets in one transaction group", hint=_HINT)
             try:
@@ -324,7 +327,7 @@ def _case(settings: Settings, info: CloneInfo) -> SwapCase:
 
 def _objection(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo) -> str | None:
     rules = masking_requirement.rules_of_clone(settings, info)
-    # If a slot has too much data, setting its quota fails, and the slot is lost for the pool.
+    # Skip a slot with too much data for the quota: setting the quota would fail, and the pool would lose the slot.
     wish, now = (SlotWish(info.original_key, rules, info.profile, info.bind_address, info.written_quota), host.latest())
     instance = Instance.of(settings, info.instance).on_host(host)
     return objection(pool.as_slot(instance, slot, now), wish, now)
@@ -358,7 +361,7 @@ def _exchange(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo, 
 
 
 def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
-    """Return the properties that turn the pool clone into the user's clone."""
+    """Return the properties that make the pool clone the user's clone."""
     now = replace(
         info, pool=PoolMark.HANDED_OUT, requested=requested_text(info.original_request), used=stamp(host.latest())
     )
@@ -366,6 +369,6 @@ def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
 
 
 def _of_nobody(slot: CloneInfo) -> dict[str, str]:
-    """Return the properties that leave the former clone without a user, under the label of the other clone."""
+    """Return the properties that take the user from the former clone, and give it the label of the pool clone."""
     now = replace(slot, pool=PoolMark.REPLACED, kept_port=None, lease=replace(slot.lease, heartbeat=None))
     return property_fields.changed_by("swap", now, PropertyTransition.EXCHANGED)

@@ -1,4 +1,4 @@
-"""The state of a clone that was recorded at its handover or last reset: its binlog's end and its tables' counters.
+"""The recorded state of a clone at its handover or last reset: the end of its binlog and its AUTO_INCREMENT counters.
 
 The record is a file below /run, because it describes a running server. A reboot removes the file and ends the server.
 If the record is lost, a reset replaces the data.
@@ -62,10 +62,10 @@ class ResetBaseline(BaseModel):
     """The state of a clone: the snapshot set of its data, its server process, and the end of the server's binlog.
 
     `started` is in clock ticks since boot. `rules` is the digest of the masking rules, or "" without masking. `inode`
-    is the inode number of the binlog. `digest` is the digest of its bytes up to the end
+    is the inode number of the binlog. `digest` is the digest of the binlog's bytes up to the recorded end
     (`mysql.binlog.read.digest_of`). `definitions` is the digest of all table definitions. `locks_accounts` is set if
-    the accounts of the source may not log in. `reset` is the reset that led to this state; None if there was none or it
-    is unknown.
+    the accounts of the source may not log in. `reset` is the reset that led to this state; None if there was no reset,
+    or if it is unknown.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
@@ -102,8 +102,8 @@ def _file(host: Host, name: str) -> Path:
 def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
     """Record the present state of the running clone, before its users can log in.
 
-    If this fails, the only effect is that the next reset is slower. `rules` is the digest of the rules by which the
-    clone must be masked.
+    If the state cannot be recorded, the only effect is that the next reset is slower. `rules` is the digest of the
+    rules by which the clone must be masked.
     """
     record, copy = clone.record, clone.copy
     forget(host, record.name)
@@ -139,13 +139,13 @@ def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
 
 
 def binlog_folder(copy: Copy) -> Path | None:
-    """Return the folder of the copy's binlogs, according to its source's variables; None without binlogs."""
+    """Return the folder of the copy's binlogs, according to its source's variables; None if it has none."""
     paths = binlog_paths(copy.variables, "log_bin")
     return None if paths is None else Path(copy.paths.translate(paths[0])).parent
 
 
 def store(host: Host, name: str, state: ResetBaseline) -> None:
-    """Store the state of the clone. After an error no state is recorded."""
+    """Store the state of the clone. If the file cannot be written, no state is recorded."""
     with contextlib.suppress(OSError, PreflightError):
         file = _file(host, name)
         make_private(file.parent)
@@ -155,7 +155,7 @@ def store(host: Host, name: str, state: ResetBaseline) -> None:
 
 
 def note_reset(host: Host, info: CloneInfo, reset: RecordedReset) -> None:
-    """Record which reset produced the clone's data, so that a repeated run with the same id does not reset it again.
+    """Record which reset produced the clone's data, so that a repeated run with the same id does not repeat the reset.
 
     If the clone's state is not recorded, nothing is written. The caller holds the clone's lock, so the state cannot
     change meanwhile.
@@ -188,9 +188,9 @@ _FORM = re.compile(rf"({BINLOG}):([0-9]{{1,18}}):([0-9a-f]{{64}})")
 
 @dataclass(frozen=True)
 class LogEnd:
-    """The newest binlog file, the offset of its end, and a digest of all table definitions at that time.
+    """The end of a clone's binlog: the newest file, the offset of its end, and a digest of all table definitions.
 
-    The digest is needed because not every change of a definition is in a binlog (`schema.counters.definitions`).
+    The digest is needed because some changes of definitions are in no binlog (`schema.counters.definitions`).
     """
 
     file: str
@@ -216,7 +216,7 @@ def running_binlog_end(session: Session) -> LogEnd | None:
 
 
 def recorded_binlog_end(state: ResetBaseline) -> LogEnd | None:
-    """Return the binlog's end at the handover of the clone, or at the last undo of its rows."""
+    """Return where the clone's binlog ended at the handover of the clone, or at the last undo of its rows."""
     return LogEnd.parse(f"{os.path.basename(state.file)}:{state.offset}:{state.definitions}")
 
 
@@ -227,7 +227,7 @@ def is_end_of_stopped(copy: Copy, end: LogEnd) -> bool:
         OSError: a binlog cannot be read.
         ZsnapdbError: a binlog cannot be read.
     """
-    # Import late: only this function decodes events.
+    # Import late, because only this function decodes binlog events.
     from zsnapdb.mysql.binlog.transaction_changes import transaction_changes
 
     folder, index = binlog_folder(copy), binlog_paths(copy.variables, "log_bin")

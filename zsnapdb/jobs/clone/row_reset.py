@@ -1,8 +1,8 @@
-"""Reset of a clone by undoing the row changes since its handover. This takes as long as a few statements.
+"""Resets a clone by undoing the row changes since its handover, which takes only as long as a few statements.
 
-The changes are read from the clone's own binlog. So the clone's users must not be able to keep changes out of it. All
-changes are undone in one transaction, which commits only if every row has its old value. If anything is uncertain, an
-error is raised, and the clone's data is replaced instead.
+The changes are read from the clone's own binlog. So the clone's users must not be able to keep changes out of that
+binlog. All changes are undone in one transaction, which commits only if every row has its old value. If the result is
+uncertain, an error is raised, and the caller replaces the clone's data instead.
 """
 
 from __future__ import annotations
@@ -46,10 +46,14 @@ _LOCK_SECONDS = 2
 _AFTER_ALL = 1 << 62
 """A time later than any change of a table definition.
 
-A definition change after the recorded state is in the binlog, and prevents the undo.
+With this time, no definition is refused because of its age. The binlog contains every definition change after the
+recorded state, and such a change prevents the undo.
 """
 _ROUNDS = 3
-"""The maximum number of rounds. Each later round undoes the commits that were made during the previous one."""
+"""The maximum number of rounds.
+
+Each later round undoes the transactions that were committed during the previous round.
+"""
 _HINT = "the data is replaced instead"
 
 
@@ -98,8 +102,8 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
                 analyze_again(own, state.at)
                 state = state.model_copy(update={"at": server_time(own)})
                 _refuse(None if definitions(own) == state.definitions else "the definition of a table differs")
-                # Do not read the end of the binlog from the server again, because writes from now on must be treated as
-                # changes.
+                # Use the end that was already read. If the end were read again, a write in between would not be treated
+                # as a change.
                 reset_baseline.store(host, info.name, state)
                 return UndoneRows(transactions, rows, time.monotonic() - began)
     raise PreflightError("other sessions keep writing", hint=_HINT)
@@ -149,7 +153,7 @@ def _refuse(reason: str | None) -> None:
 
 
 def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
-    """Return why rows of the clone cannot be undone; None if an undo is possible."""
+    """Return why row changes in the clone cannot be undone; None if an undo is possible."""
     if info.instance not in settings.instance:
         return f"instance {info.instance} is no longer configured"
     if info.phase is not CopyPhase.READY or info.pid is None:
@@ -159,13 +163,13 @@ def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
     if info.follows is not None or info.part == SOURCE_PART:
         return "it replicates"
     if info.quota and 2 * info.own_bytes > info.quota:
-        # An undo does not free the space that the changes occupy in the files.
+        # An undo does not free the space that the changes occupy in the server's files.
         return f"it has {size(info.own_bytes)} of the {size(info.quota)} that it may have"
     return hides_changes(settings, info)
 
 
 def hides_changes(settings: Settings, info: CloneInfo) -> str | None:
-    """Return how the clone's users could keep changes out of its binlog; None if that is impossible."""
+    """Return how the clone's users could keep changes out of its binlog; None if they cannot."""
     if info.rights is not AccountRights.SCHEMAS or settings.clones.accounts != "lock":
         return "its users may keep changes out of the binlog"
     return None
@@ -226,7 +230,10 @@ def _transactions(
 
 
 def _other_file(file: BinaryIO, name: str, state: ResetBaseline) -> str | None:
-    """Return why the file only has the recorded binlog's name; None if it is the recorded or a later binlog."""
+    """Return why the file is not the recorded binlog although it has the same name.
+
+    Return None if it is the recorded binlog or has another name.
+    """
     if name != state.file:
         return None
     is_same = os.fstat(file.fileno()).st_ino == state.inode and file.seek(0, os.SEEK_END) >= state.offset
@@ -234,7 +241,7 @@ def _other_file(file: BinaryIO, name: str, state: ResetBaseline) -> str | None:
 
 
 class _Tables:
-    """The definitions of the changed tables. A table whose row changes cannot be undone is refused."""
+    """The definitions of the changed tables. An error is raised for a table whose row changes cannot be undone."""
 
     def __init__(self, own: Session) -> None:
         self._reader = TableShapes(own)
@@ -282,5 +289,5 @@ def _set_counters_back(own: Session, state: ResetBaseline) -> None:
         again = counters_of(own, moved)
         other = next((table for table, value in moved.items() if again.get(table) != value), None)
         if other is not None:
-            # No server sets a counter below the largest value in the table.
+            # A server never sets the counter of a table to less than the largest value in the table.
             _refuse(f"the counter of {'.'.join(other)} is {again.get(other)} again, and was {wanted[other]}")

@@ -1,4 +1,4 @@
-"""The results of runs whose id the caller chose.
+"""The results of earlier runs whose ids the callers chose.
 
 The anchor of a clone and each commit record the id of the run that created them.
 """
@@ -32,7 +32,7 @@ def created(settings: Settings, instance: Instance) -> Created | None:
             continue
         if info.phase not in HALF_MADE:
             if info.kept_port is not None and not info.is_led_to:
-                # The run may have been killed before HAProxy got the route.
+                # The run may have been killed before it set the route in HAProxy.
                 with locked_clone(settings, instance.host, info.id) as now_there:
                     info = kept_ports.open_to(settings, now_there, instance.events)
             is_of_pool = info.pool is PoolMark.HANDED_OUT

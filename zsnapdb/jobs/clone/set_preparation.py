@@ -1,4 +1,4 @@
-"""Preparation of a snapshot set: recover its server once, mask it if clones are masked, and shut it down cleanly.
+"""Prepares a snapshot set: a server recovers a copy of it once, masks it if required, and is shut down cleanly.
 
 Clones of the prepared set need neither recovery nor masking.
 """
@@ -52,7 +52,7 @@ def prepare(
 
     The set is masked if clones of the instance must be masked, or if the caller requests masking (`masks`). A backup
     that is only in the repository is received first. During the preparation the server runs without a network and
-    without accounts. After an error nothing of the prepared set is left. For `accepts_older` see `locate`.
+    without accounts. If an error occurs, no dataset of the prepared set is left. For `accepts_older` see `locate`.
 
     Raises:
         ConsistencyError: the recovered server does not have exactly the recorded GTIDs.
@@ -99,11 +99,12 @@ def _steps(
 def prepare_source(
     settings: Settings, instance: Instance, source: CloneSource, own: str, *, unasked: bool = False
 ) -> PreparedSet:
-    """Return the prepared set of a set on this host, masked by the rules with this digest (empty if unmasked).
+    """Return the prepared set of a set on this host.
 
-    Create the prepared set if it does not exist and no other process is creating it. If the user did not request the
-    prepared set (`unasked`), it may occupy at most as much space as one clone. While it is created, the limit of all
-    clones is lower by that amount. `instance` includes its volumes. Raises the errors of `prepare`.
+    `own` is the digest of the rules that mask it, or "" for no masking. Create the prepared set if it does not exist
+    and no other process is creating it. If the user did not request the prepared set (`unasked`), it may occupy at most
+    as much space as one clone. During the creation, the space limit for all clones is reduced by that amount. The
+    volumes of `instance` are known. Raises the errors of `prepare`.
 
     Raises:
         BusyError: another process takes too long to create the prepared set.
@@ -125,7 +126,7 @@ def prepare_source(
 
 
 def forms_of(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
-    """Return the prepared sets with that id or, for `latest`, with the id of the newest prepared set.
+    """Return the instance's prepared sets with that id. For `latest`, use the id of the newest prepared set.
 
     Raises:
         UnknownNameError: the instance has no such prepared set.
@@ -159,7 +160,10 @@ def remove_forms(settings: Settings, instance: Instance, requested: str) -> list
 
 
 def is_done(source: CloneSource, rules: str) -> bool:
-    """Return whether the source is prepared and, if the digest is not empty, masked by the rules with that digest."""
+    """Return whether the source is prepared.
+
+    If `rules` is not empty, it must also be masked by the rules with that digest.
+    """
     return source.is_prepared and source.rules == rules
 
 
@@ -208,7 +212,8 @@ def _recover_once(
 ) -> tuple[SourceServer, MaskingReport | None]:
     """Start a server without connections on the files, check its position, shut it down, and remove its identity.
 
-    If `rules` is not empty, the files are masked too. Return the origin of the files, and the report of the masking.
+    If `rules` is not empty, the files are masked too. Return the facts about the source server of the files, and the
+    report about the masking.
     """
     mount(volumes)
     safe_open.remove_tree(copy.folder)

@@ -1,6 +1,7 @@
 """Creates the source of a clone on this host: receives a backup, or restores the state at a point between backups.
 
-Both run steps of a restore plan. The result is a received set (`cached_sets`) with its own anchor.
+In both cases, steps of a restore plan are executed, and the result is a received set (`cached_sets`) with its own
+anchor.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ from zsnapdb.zfs import datasets
 
 
 def fetch(settings: Settings, instance: Instance, home: str, remote: RemoteBackup) -> CloneSource:
-    """Receive the backup from the repository once. Afterwards any number of clones can be created from it.
+    """Receive the backup from the repository. Afterwards any number of clones can be created from the received set.
 
-    If the backup was received earlier, return the existing set. After an error nothing of the received backup is left.
+    If the backup was received earlier, return the existing set. If an error occurs, no dataset of the received backup
+    is left.
     """
     manifest = remote.manifest
     set_id, name = manifest.backup_id, cached_sets.received_name(manifest.backup_id, manifest.guids())
@@ -105,10 +107,10 @@ def reach(
 ) -> CloneSource:
     """Create the state at a point, exactly by the plan that `point_plan` returned.
 
-    If a set of the same point exists, return it. Otherwise clone the newest set before the point or, if it is not on
-    this host, receive the backup. Then replay the archived binlogs. Only binlogs that the server on this host no longer
-    has are downloaded. The server is shut down cleanly and the set stays on this host, so its clones need neither
-    replay nor recovery. After an error nothing of the set is left.
+    If a set of the same point exists, return that set. Otherwise clone the newest set before the point. If that set is
+    not on this host, receive its backup instead. Then replay the archived binlogs. Only binlogs that the server on this
+    host no longer has are downloaded. The server is shut down cleanly and the set stays on this host, so its clones
+    need neither replay nor recovery. If an error occurs, no dataset of the set is left.
     """
     reached = cached_sets.find_reached(settings, instance.name, planned.point_identity)
     if reached is not None:
@@ -159,10 +161,14 @@ def _look_first(work: ServerWork, step: Preflight) -> None:
 
 
 def _settle(work: ServerWork, step: MountVolumes) -> None:
-    """Check the GUIDs of the volumes and restore their properties. The volumes are not mounted."""
+    """Check the GUIDs of the received snapshots, and set the recorded properties of the volumes.
+
+    The volumes are not mounted.
+    """
     for part in step.parts:
         name = f"{part.dataset}@{part.snapshot}"
-        # Do not check a cloned volume: its own snapshot has another GUID, and its origin was already checked.
+        # Do not check the GUID for a cloned volume: its own snapshot has another GUID, and the snapshot that was cloned
+        # was already checked.
         if not work.plan.clones and datasets.guid(name) != part.guid:
             raise DamagedError(
                 f"{name} was received with another GUID than {part.guid}",
@@ -184,7 +190,10 @@ SERVER_STEPS: Handlers = {Recover: recover, Replay: replay, CheckServer: check}
 
 
 def _steps(work: ServerWork, handlers: Handlers) -> list[Step]:
-    """Return the plan's steps of these types. `LeaveStopped` needs no handler, because a set is always left stopped."""
+    """Return the plan's steps of these types.
+
+    `LeaveStopped` needs no handler, because the server of a set is always left stopped.
+    """
     unknown = [step.name for step in work.plan.steps if type(step) not in {*VOLUME_STEPS, *SERVER_STEPS, LeaveStopped}]
     assert not unknown, f"a set has no such steps: {unknown}"
     return [step for step in work.plan.steps if type(step) in handlers]
@@ -199,7 +208,7 @@ def _is_planned(planned: RestorePlan, local: CloneSource) -> bool:
 def _clone_base(work: ServerWork, local: CloneSource) -> None:
     """Clone the backup's snapshots instead of receiving them.
 
-    The clones get a snapshot with the backup's name, because later steps of the restore roll back to it.
+    The clones get a snapshot with the backup's name, because later steps of the restore roll back to this snapshot.
     """
     planned = work.plan.layout
     layout = CopyLayout(planned.top, planned.datasets, planned.mountpoints)
@@ -217,7 +226,7 @@ def _replay(work: ServerWork) -> None:
 def _complete(
     instance: Instance, anchor: str, name: str, volumes: Mapping[str, str], more: Mapping[str, str] | None = None
 ) -> None:
-    """Mark the set as complete. From now on it can be cloned."""
+    """Mark the set as complete. From now on the set can be cloned."""
     for role, dataset in volumes.items():
         datasets.set_properties(dataset, {clone_info.ROLE_PROPERTY: role, KEPT_PROPERTY: name, "readonly": "on"})
     used = {clone_info.USED_PROPERTY: stamp(instance.host.latest())}

@@ -35,10 +35,11 @@ def locate(
 ) -> CloneSource | RemoteBackup:
     """Return the requested snapshot set, or the backup in the repository if this host does not have the set.
 
-    If prepared sets of it exist on this host, return the one that was masked by `rules`
-    (`masking_requirement.rules_of`), else the unmasked prepared set. Received backups and reached points are also sets
-    on this host. `latest` is at least as new as the last backup that this host stored. If that backup is no longer on
-    this host, the repository is read. If `zfs rollback` discarded the state of a backup, the backup is ignored.
+    If this host has prepared sets of the snapshot set, return the prepared set that was masked by `rules`
+    (`masking_requirement.rules_of`), else the unmasked prepared set. Received backups and the results of replays are
+    also sets on this host. The result for `latest` is at least as new as the last backup that this host stored. If that
+    backup is no longer on this host, the repository is read. If `zfs rollback` discarded the state of a backup, the
+    backup is ignored.
 
     Raises:
         NotFound: neither this host nor the repository has the set.
@@ -84,7 +85,7 @@ def locate(
 
 
 def bring_here(settings: Settings, instance: Instance, source: CloneSource | RemoteBackup) -> CloneSource:
-    """Return the source on this host. A backup that is only in the repository is received first."""
+    """Return the source as a set on this host. If the backup is only in the repository, receive it first."""
     if isinstance(source, CloneSource):
         return source
     # Import late: the code of restores is needed only if a backup must be received.
@@ -119,7 +120,7 @@ def _newest_stored(
 
 
 def _group_here(instance: Instance, stored: Manifest) -> int | None:
-    """Return the transaction group of the backup in the pool of production; None if it is from another pool."""
+    """Return the transaction group of the backup in the pool of production; None if the backup is from another pool."""
     pools = {pool_of(name) for name in instance.volumes.values() if datasets.exists(name)}
     return stored.createtxg if any(version.pool_guid(pool) == stored.pool_guid for pool in pools) else None
 
@@ -127,7 +128,8 @@ def _group_here(instance: Instance, stored: Manifest) -> int | None:
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
     """Return whether ZFS created the stored backup before or together with the local set, in the same pool.
 
-    A backup of another pool has a group in this pool if the datasets of the set received its snapshot.
+    If the backup was made from another pool, its order is known only if the datasets of the set have received its
+    snapshot.
     """
     if version.pool_guid(local.pool) == stored.pool_guid:
         return not creation_order.made_before((local.set,), stored.createtxg)
@@ -141,8 +143,8 @@ def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
 def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
     """Raise PreflightError if production is on this host, but has neither a snapshot nor a bookmark of the backup.
 
-    If so, other datasets were configured after the backup, or the original datasets were replaced. If a restore
-    replaced them, its record names the backup from which production continues.
+    Such an error means that other datasets were configured after the backup, or that the original datasets were
+    replaced. If a restore replaced the datasets, its record names the backup from which production continues.
     """
     volumes = instance.settings.volumes or {}
     places = [name for name in volumes.values() if datasets.exists(name)]
@@ -158,10 +160,10 @@ def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
 
 
 def take_back_hint(places: Collection[str]) -> str:
-    """If these datasets are clones, return a hint: how to get their snapshots back from a promoted clone.
+    """Return a hint how to get the snapshots of these datasets back from a promoted clone.
 
-    `zfs promote` moves snapshots and bookmarks from a dataset to its clone (zfs-promote(8)). For other datasets, return
-    "".
+    `zfs promote` moves snapshots and bookmarks from a dataset to its clone (zfs-promote(8)). If the datasets do not
+    depend on a clone, return "".
     """
     origins = {name: found["origin"].value for name, found in datasets.properties_of(list(places), ["origin"]).items()}
     moved = {name: origin for name, origin in origins.items() if origin not in ("", datasets.UNSET)}
@@ -184,7 +186,7 @@ def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> 
 
 
 def pool_for(settings: Settings, volumes: list[str]) -> str:
-    """Return the pool for clones of these datasets: the configured pool, else theirs, else the host's only pool.
+    """Return the pool for clones of these datasets: the configured pool, else the datasets' pool, else the only pool.
 
     Raises:
         PreflightError: no pool is suitable.
@@ -200,7 +202,7 @@ def home_for(settings: Settings, volumes: list[str]) -> str:
 
 
 def origin_of_live(instance: Instance) -> SourceServer:
-    """Return the origin that a new live set would have; create nothing.
+    """Return the facts about the server that a new live set would record; create nothing.
 
     Raises:
         PreflightError: the server is not fit for a snapshot.

@@ -1,7 +1,7 @@
 """The sources of clones.
 
 A source is a snapshot set on this host, or a backup that is only in the repository. A set belongs to a backup or a
-commit, is created for the clone, or was created by another program.
+commit, is created for the clone, or comes from another program.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _SNAPSHOT = re.compile(r"@[A-Za-z0-9_.:-]+")
 
 
 def key_of(guids: Mapping[str, int]) -> str:
-    """Return the identity of the data in snapshots: a digest of their GUIDs by role.
+    """Return the identity of the data in a set of snapshots: a digest of the snapshots' GUIDs by role.
 
     The identity does not depend on the snapshots' names.
     """
@@ -64,8 +64,9 @@ class CloneSource:
     """A snapshot set on this host, and the facts about its server.
 
     `is_prepared` is set if the server was recovered and shut down cleanly before the snapshots were created. `rules` is
-    the digest of the rules that masked the data (`masking.digest`; empty if unmasked). `is_stored` is set if the set
-    belongs to a stored backup. `prepared_of` is the key of the unprepared source (empty if this set is not prepared).
+    the digest of the rules that masked the data (`masking.digest`); it is empty if the data is not masked. `is_stored`
+    is set if the set belongs to a stored backup. `prepared_of` is the key of the unprepared source; it is empty if this
+    set is not prepared.
     """
 
     kind: SourceKind
@@ -109,15 +110,15 @@ class RemoteBackup:
 
     @property
     def key(self) -> str:
-        """The identity of the data, like the key of a set on this host."""
+        """The identity of the backup's data, in the same form as for a set on this host."""
         return key_of(self.manifest.guids())
 
 
 def with_volumes(instance: Instance) -> Instance:
     """Return the instance with its volumes.
 
-    Use the configured volumes. If none are configured, use those that the server reports or, if the server is down,
-    those of the newest backup.
+    The configured volumes are used. If none are configured, the server is asked. If the server is down, the volumes of
+    the newest backup are used.
     """
     if instance.settings.volumes is not None:
         return instance
@@ -132,13 +133,13 @@ def with_volumes(instance: Instance) -> Instance:
 
 
 def find_local(settings: Settings, instance: Instance, requested: str) -> CloneSource | None:
-    """Return the requested snapshot set on this host; None if it is not on this host. The server may be down.
+    """Return the requested snapshot set on this host; None if there is none. The server may be down.
 
     `requested` is one of:
     - the id of a backup, live set or commit
-    - the id of a restore: the state of the server that the restore replaced
+    - the id of a restore, for the last state of the server that the restore replaced
     - `latest`
-    - @NAME: the snapshots with this name that another program created
+    - @NAME, for the snapshots with this name that another program created
 
     Raises:
         UsageError: `requested` is none of these.
@@ -173,7 +174,7 @@ def _replaced(instance: Instance, restore_id: str) -> CloneSource | None:
 
 
 def _origin(instance: Instance, chosen: SnapshotSet, known: str | None = None) -> SourceServer:
-    """Return the origin of the set. It is read from the snapshots, else from the manifest of the backup.
+    """Return the facts about the set's server. They are read from the snapshots, else from the manifest of the backup.
 
     `known` is the origin property of the set's first snapshot, if the caller has just read it.
     """
@@ -191,10 +192,10 @@ def _decoded(recorded: str, snapshot: str) -> SourceServer | None:
 
 
 def origin_in(manifest: Manifest) -> SourceServer:
-    """Return the origin of a backup, from its manifest.
+    """Return the facts about the server of a backup, from its manifest.
 
-    The manifest does not say which GTIDs of the backup are in no binlog. So all GTIDs of the backup are listed,
-    including gtid_purged. Every copy of the backup has executed them.
+    The manifest does not say which GTIDs of the backup are in no binlog. So the result lists all GTIDs of the backup,
+    including gtid_purged. Every copy of the backup contains the transactions of these GTIDs.
 
     Raises:
         PreflightError: the backup is not a backup of a server.
@@ -225,9 +226,9 @@ def origin_in(manifest: Manifest) -> SourceServer:
 def production_history(instance: Instance, origin: SourceServer) -> str:
     """Return a digest of production's identity: its address, its volumes, and the GUIDs of the datasets.
 
-    A rewind, or a restore in place of production, replaces the datasets. Earlier sets then belong to a history that
-    production no longer has. The same applies after another server was configured. `instance` must have the configured
-    volumes, because discovered volumes are not compared.
+    A rewind, or a restore in place of production, replaces the datasets. After that, earlier sets belong to a history
+    that production no longer has. The same is true after another server was configured. `instance` must have the
+    configured volumes, because discovered volumes are not compared.
     """
     settings = instance.settings
     names = sorted(place.dataset for place in origin.volumes.values())
@@ -249,8 +250,8 @@ def _guids(names: Sequence[str]) -> list[int | None]:
 def has_state(instance: Instance, origin: SourceServer, set_id: str) -> bool:
     """Return whether production still has a snapshot or bookmark of the set.
 
-    A `zfs rollback` to an earlier state destroys both, and `zfs receive -F` only the snapshot. Return True if
-    production is not on this host, or if another program created the set.
+    `zfs rollback` to an earlier state destroys the snapshot and the bookmark. `zfs receive -F` destroys only the
+    snapshot. Return True if production is not on this host, or if another program created the set.
     """
     places = production_here(instance, origin)
     if not is_backup_id(set_id) or places is None:
@@ -266,21 +267,23 @@ def has_state(instance: Instance, origin: SourceServer, set_id: str) -> bool:
 def production_here(instance: Instance, origin: SourceServer) -> list[str] | None:
     """Return production's datasets on this host; None if production is not here.
 
-    These are the datasets of the origin. If they do not exist, as after `zfs rename`, the configured ones are used.
+    These are the datasets that the origin records. If they do not exist, as after `zfs rename`, the configured datasets
+    are used.
     """
     known = [place.dataset for place in origin.volumes.values()], list((instance.settings.volumes or {}).values())
     return next((one for one in known if one and all(datasets.exists(place) for place in one)), None)
 
 
 def origin_at(manifest: Manifest, planned: RestorePlan) -> SourceServer:
-    """Return the origin of a copy at a plan's point: the backup's origin, but with the plugins of that point."""
+    """Return the facts about a backup's server, but with the plugins that the server had at the plan's point."""
     return origin_in(manifest).model_copy(update={"plugins": planned.plugins})
 
 
 def _foreign(instance: Instance, name: str) -> CloneSource:
-    """Return the snapshots with that name on all volumes. Another program may have created them.
+    """Return the snapshots with that name on all volumes as a source. Another program may have created them.
 
-    Their origin is copied from the newest snapshot set of the instance, because foreign snapshots record none.
+    The facts about the server are copied from the instance's newest snapshot set, because snapshots of other programs
+    do not record such facts.
 
     Raises:
         ConsistencyError: the snapshots were not created at the same moment.
@@ -314,10 +317,11 @@ _ID = Form((clone_info.COMMIT_PROPERTY, BACKUP_PROPERTY), plain(clone_info.COMMI
 class CommitRecord:
     """The record on each snapshot of a commit.
 
-    Inherited properties are ignored, because a reset or a takeover changes them. `owner` is the owner of the clone. It
-    is "" (unknown) for commits of older versions, which inherit the owner. `parent` is the previous commit, or the set
-    from which the clone was created. `log_end` is the end of the clone's binlog, or None if unknown. `run_id` is the
-    run that created the commit, or "" if unknown. `masked` and `masked_by` have the same meaning as on volumes.
+    Inherited properties are ignored, because a reset or a takeover changes them. `owner` is the owner of the clone.
+    `owner` is "" (unknown) for commits of older versions, which recorded no owner of their own. `parent` is the
+    previous commit, or the set from which the clone was created. `log_end` is the end of the clone's binlog, or None if
+    unknown. `run_id` is the run that created the commit, or "" if unknown. `masked` and `masked_by` have the same
+    meaning as on volumes.
     """
 
     id: str = field(metadata=stored_field(_ID))
@@ -335,7 +339,7 @@ class CommitRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Commit(CommitRecord):
-    """A snapshot set of the clone `clone`. `clones` are the datasets that were cloned from the set."""
+    """A snapshot set of the clone `clone`. `clones` contains the datasets that were cloned from the set."""
 
     set: SnapshotSet
     clone: str
@@ -356,7 +360,7 @@ def commits(home_dataset: str) -> list[Commit]:
 
 def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> list[Commit]:
     """Return the commits among the snapshots, oldest first. `seen` was read with `COMMIT_COLUMNS`."""
-    # Commits of two clones may have the same id, but they were not created in the same transaction group.
+    # Commits of two clones may have the same id, but they belong to different transaction groups.
     groups: dict[tuple[str, int], dict[str, tuple[Snapshot, Mapping[str, datasets.Property]]]] = {}
     for snapshot, values in seen.items():
         mark = values[clone_info.COMMIT_PROPERTY]
@@ -379,7 +383,7 @@ def commits_among(seen: Mapping[Snapshot, Mapping[str, datasets.Property]]) -> l
 def begun_of(source: object) -> str:
     """Return the time when a commit's data was first cloned from the instance.
 
-    It is empty if the time is not recorded, or if the source is not a commit.
+    The result is empty if the time is not recorded, or if the source is not a commit.
     """
     if not isinstance(source, CloneSource) or source.kind is not SourceKind.COMMIT:
         return ""
@@ -389,7 +393,7 @@ def begun_of(source: object) -> str:
 
 
 def find_commit(settings: Settings, commit_id: str) -> Commit | None:
-    """Return the commit with that id on this host, if it exists and the audience may see its clone; else None."""
+    """Return the commit with that id on this host, if it exists and readers of the output may see it; else None."""
     reader = run_context.current_audience()
     # Commits of two clones in the same second may have the same id.
     named = (one for top in homes(settings) for one in commits(top) if one.set.backup_id == commit_id)
@@ -400,7 +404,7 @@ def _commit(settings: Settings, instance: Instance, commit_id: str) -> CloneSour
     """Return the commit with that id as a source; None if there is none.
 
     Raises:
-        PreflightError: the commit belongs to another instance, whose data and masking differ.
+        PreflightError: the commit belongs to a clone of another instance, whose data and masking rules differ.
     """
     commit = find_commit(settings, commit_id)
     if commit is None:

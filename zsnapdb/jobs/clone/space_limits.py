@@ -1,10 +1,10 @@
-"""Limits of the clones' space. Each clone has a quota, and all clones together leave `clones.free_floor` free.
+"""Limits the space of clones. Each clone has a quota, and all clones together must leave `clones.free_floor` free.
 
 A quota limits the space of a dataset and everything below it. This includes snapshots, but not blocks that are shared
 with the source (zfsprops(7), quota). So the quota of a clone limits all writes of its users. The space of a set is
-checked and reserved before the set is received, and is charged to the subject that caused it. While the set is being
-received, its anchor has a reservation (zfsprops(7), reservation). So the free space that other processes see is already
-reduced.
+checked and reserved before the set is received, and counts towards the limit of the subject that caused the set. While
+the set is being received, its anchor has a reservation (zfsprops(7), reservation). So other processes see only the
+remaining free space.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from zsnapdb.repository.manifest import Manifest
 
 _GUARD = f"{PROPERTY}:floor-quota"
-"""On the home of all clones: the quota that zsnapdb set there.
+"""On the parent dataset of all clones: the quota that zsnapdb set on this dataset.
 
-If the present quota differs, the administrator set it.
+If the present quota differs from this value, an administrator set it.
 """
 
 LEAST_QUOTA = LEAST
@@ -47,7 +47,7 @@ LEAST_QUOTA = LEAST
 
 @dataclass(frozen=True)
 class RoomObjection:
-    """A reason why clones might occupy space that production needs, and the remedy."""
+    """A reason why clones might occupy space that production needs, and a hint how to prevent that."""
 
     text: str
     hint: str
@@ -56,11 +56,11 @@ class RoomObjection:
 def objections(settings: Settings, known: Iterable[CloneInfo], instance: str) -> list[RoomObjection]:
     """Return the problems with the space of the instance's clones: a missing quota, or too little free pool space.
 
-    `known` are the clones on this host.
+    `known` contains the clones on this host.
     """
     found, own = [], [info for info in known if info.instance == instance]
     for info in own:
-        # The quota of a new clone is set with its first volume.
+        # Ignore a clone that is still being created, because it gets its quota together with its first volume.
         if settings.clones.quota and not info.quota and info.phase not in HALF_MADE:
             hint = f"run `zsnapdb clone extend {info.label} --quota {settings.clones.quota}`"
             found.append(RoomObjection(f"clone {info.label} has no quota: it may write until its pool is full", hint))
@@ -106,15 +106,15 @@ def shortage(settings: Settings, pool: str) -> str:
 
 
 def available(info: CloneInfo) -> int:
-    """Return the result of `available_below` for the clone's home."""
+    """Return the free bytes for the clone, by `available_below`."""
     return available_below(info.top.rpartition("/")[0])
 
 
 def available_below(home: str) -> int:
     """Return the free bytes of the pool.
 
-    If an administrator set a quota on this home of clones, return the free bytes of that quota. A quota that zsnapdb
-    set on the home is ignored, because it is outdated and already excludes the floor.
+    If an administrator set a quota on the parent dataset of clones, return the free bytes within that quota. A quota
+    that zsnapdb itself set is ignored: it may be outdated, and already excludes `clones.free_floor`.
     """
     if not datasets.exists(home):
         return datasets.available(pool_of(home))
@@ -142,8 +142,8 @@ def new_clone_quota(settings: Settings, free: int, wanted: int | None = None) ->
 def of_other_data(settings: Settings, info: CloneInfo, *, keeps_data: bool) -> int:
     """Return the quota in bytes for new data of the clone; 0 if no quota is configured.
 
-    The clone keeps its total limit, which includes the data of its commits. With `keeps_data`, the present data is kept
-    because it has commits.
+    The total limit of the clone stays the same, and includes the data of its commits. `keeps_data` is set if the
+    present data is kept, because it has commits.
 
     Raises:
         PreflightError: the remaining quota is less than a server needs.
@@ -164,7 +164,7 @@ def of_other_data(settings: Settings, info: CloneInfo, *, keeps_data: bool) -> i
 def of_prepared_form(settings: Settings, free: int) -> int:
     """Return the quota in bytes of a prepared set that is created for a clone.
 
-    `free` are the free bytes of the pool.
+    `free` is the free space of the pool in bytes.
     """
     return form_quota(settings.clones.quota, free, settings.clones.free_floor)
 
@@ -185,9 +185,9 @@ class PoolSpace:
 
 
 def read_pool_space(home: str) -> PoolSpace:
-    """Return the space of this home of clones; zeros if the home does not exist yet.
+    """Return the space of the clones below the dataset `home`; all values are 0 if the dataset does not exist yet.
 
-    One `zfs` command reads the space.
+    A single `zfs` command reads all values.
     """
     pool = pool_of(home)
     if not datasets.exists(home):
@@ -200,11 +200,11 @@ def read_pool_space(home: str) -> PoolSpace:
 
 
 def guard(settings: Settings, reserved: int = 0, known: PoolSpace | None = None) -> None:
-    """Set the quota of all clones together, so that they leave `clones.free_floor` free in the pool.
+    """Set the common quota of all clones, so that they leave `clones.free_floor` free in the pool.
 
-    `reserved` bytes of the free space are for a set that is being created next to the clones. Each creation of a clone
-    and each reap calls this. An administrator's quota is not changed. `known` is the state of one home, if the caller
-    has just read it.
+    `reserved` bytes of the free space are for a set that is being created next to the clones. This is called whenever a
+    clone is created and whenever `reap` runs. An administrator's quota is not changed. `known` is the present state of
+    one parent dataset of clones, if the caller has just read it.
     """
     for home in homes(settings):
         seen = known if known is not None and known.home == home else read_pool_space(home)
@@ -219,7 +219,7 @@ def guard(settings: Settings, reserved: int = 0, known: PoolSpace | None = None)
 def extension(
     settings: Settings, host: Host, info: CloneInfo, quota: int
 ) -> tuple[tuple[str, ...], Callable[[], CloneInfo]]:
-    """Return the steps that set the clone's quota (in bytes), and the function that executes the steps.
+    """Return the steps that set the clone's quota in bytes, as text, and a function that executes them.
 
     Raises:
         UsageError: the clone's own data is already larger than the quota.
@@ -248,7 +248,10 @@ def extension(
 
 
 KEPT = {"reservation": "none"}
-"""The properties of a complete set. It now occupies its space, so the reservation is removed. The quota stays."""
+"""The properties to set on a complete set. The set now occupies its space, so the reservation is removed.
+
+The quota stays.
+"""
 _SIZES = ("logicalreferenced", "referenced")
 
 
@@ -278,8 +281,9 @@ def _ratio(chain: Iterable[Manifest]) -> float:
 def refuse_received(settings: Settings, home: str, name: str, needed: int) -> None:
     """Raise PreflightError if a set with this number of bytes may not be received now; change nothing.
 
-    Afterwards the pool must still have `clones.free_floor` free. The limits are `clones.received_per_owner` for a
-    subject, `clones.received_total` for all subjects, and `clones.receives` for the number of simultaneous transfers.
+    The pool must still have `clones.free_floor` free after the set is received. The limits are
+    `clones.received_per_owner` for a subject, `clones.received_total` for all subjects, and `clones.receives` for the
+    number of simultaneous transfers.
     """
     above = cached_sets.anchor_of(home, cached_sets.RECEIVED, name).rpartition("/")[0]
     free = datasets.available(pool_of(above))
@@ -316,7 +320,7 @@ def refuse_received(settings: Settings, home: str, name: str, needed: int) -> No
 
 
 def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBackup | RestorePlan | None) -> None:
-    """Raise the error of `refuse_received` if the source must be received or replayed and may not be."""
+    """If the source must be received or created by replay, raise the errors of `refuse_received`."""
     if isinstance(source, RemoteBackup):
         name = cached_sets.received_name(source.manifest.backup_id, source.manifest.guids())
         refuse_received(settings, home, name, needed_for(source))
@@ -329,12 +333,13 @@ def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBac
 def reserve_set_space(settings: Settings, home: str, name: str, facts: Mapping[str, str], needed: int) -> None:
     """Create the anchor of the set with these properties, a reservation and a quota of `needed` bytes.
 
-    If `refuse_received` raises an error, nothing was created.
+    Raises the errors of `refuse_received`; in that case nothing was created.
     """
     owner = expected_clone.current_causer()
     caused = {clone_info.CAUSER_PROPERTY: owner} if owner else {}
     limits = {"quota": str(needed), "reservation": str(needed)}
-    # Clones are created under the same lock. So every process sees all reservations, and no bytes are reserved twice.
+    # The datasets of clones are created under the same lock. So every process sees all reservations, and no space is
+    # reserved twice.
     with locks.names_and_ports():
         refuse_received(settings, home, name, needed)
         anchor = cached_sets.anchor_of(home, cached_sets.RECEIVED, name)

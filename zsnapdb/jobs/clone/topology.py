@@ -56,7 +56,7 @@ class CloneSet:
 
 
 def topology_of(name: str) -> CloneTopology:
-    """Return the topology with that name."""
+    """Return the topology of a set with that name."""
     return CloneTopology(name)
 
 
@@ -84,7 +84,7 @@ def plan_set(
         )
     name = request.name or random_name(instance)
     names = planning.names(name, count, topology)
-    # One name must not mean both a clone and a set, because `destroy` accepts both.
+    # A clone and a set must not have the same name, because `destroy` accepts the names of both.
     catalogue.refuse_label(catalogue.claims(settings).copies, name)
     if request.heartbeat is not None:
         raise UsageError(
@@ -104,8 +104,8 @@ def create_set(
 ) -> CloneSet:
     """Create the requested clones NAME-1 to NAME-`count` from one snapshot set.
 
-    With replication, the first clone is the source of all others. A test row that arrives at every replica proves this.
-    After an error no clone of the set remains.
+    With replication, the first clone is the source of all others. A test row on the source must arrive at every
+    replica. If an error occurs, no clone of the set remains.
     """
     planned = plan_set(settings, instance, request, count, topology)
     name = planned.names[0].rpartition("-")[0]
@@ -116,7 +116,8 @@ def create_set(
             follows = made[0].info.port if made and topology is CloneTopology.REPLICATION else None
             made.append(make_running(settings, instance, replace(next_request, name=member, follows=follows)))
             catalogue.refuse_other_data(made[0].info, made[-1].info)
-            # All other clones are created from the first clone's snapshot set, so that a point is restored only once.
+            # All other clones are created from the first clone's snapshot set, so that a point in time is restored only
+            # once.
             next_request = replace(next_request, source=made[0].info.original, at=None, point=None)
             instance.events.tell(f"clone {member} runs on port {made[-1].info.port}")
         seconds = _start_replication(made) if topology is CloneTopology.REPLICATION else None
@@ -130,7 +131,7 @@ def create_set(
 
 
 def _as_planned(request: CloneRequest, planned: ClonePlan) -> CloneRequest:
-    """Return the request with the planned source: the backup that was planned for `latest`, or the planned point."""
+    """Return the request with the source from the plan: the backup that the plan chose for `latest`, or its point."""
     if isinstance(planned.made_from.source, RestorePlan):
         return replace(request, point=planned.made_from.source)
     return replace(request, source=planned.made_from.set_id) if request.source == LATEST else request
@@ -155,7 +156,7 @@ def _start_replication(made: list[RunningClone]) -> float:
     password = fresh_password()
     source = made[0]
     with source.session() as session:
-        # Keep the account out of the binlog, because replicas do not need it, and replication starts at the position of
+        # Do not write the account to the binlog: replicas do not need it, and replication must start at the position of
         # the snapshot set.
         accounts.make_replicator(session, _ACCOUNT, password)
     for replica in made[1:]:

@@ -1,4 +1,4 @@
-"""The test of an undo on clones of three states: directly before the transaction, directly after it, and now."""
+"""Tests an undo on clones of three states: directly before the transaction, directly after the transaction, and now."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ _LONGEST_SECONDS = 86400.0
 
 @dataclass(frozen=True)
 class UndoProof:
-    """All changes of a transaction, one for each row, and the state directly before the transaction."""
+    """The result of a successful test: all changes of the transaction, one for each row, and the state before it."""
 
     changes: tuple[RowChange, ...]
     before: StateBefore
 
 
 def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[RowChange]) -> UndoProof:
-    """Test the statements that undo a transaction with the changes `logged` in its binlog.
+    """Test the statements that undo a transaction. `logged` contains the changes that the binlog records for it.
 
     Raises:
-        PreflightError: a table had another definition when the transaction ran, a state cannot be created, or the
-            statements fail on the clone of the present state.
-        ConsistencyError: after the statements, a row of that clone does not have its old value.
+        PreflightError: a table had another definition when the transaction ran, one of the three states cannot be
+            created, or the statements fail on the clone of the present state.
+        ConsistencyError: a row of that clone does not have its old value after the statements.
     """
     if instance.settings.masking.required:
         raise PreflightError(
@@ -88,7 +88,7 @@ def _before(settings: Settings, instance: Instance, gtid: str, logged: Sequence[
 
 
 class _Tables:
-    """The definitions of tables directly before the transaction. Each definition must equal the present one."""
+    """The definitions of tables directly before the transaction. Each definition must equal the present definition."""
 
     def __init__(self, gtid: str, then: TableShapes, now: TableShapes) -> None:
         self.then: dict[str, TableShape] = {}
@@ -111,9 +111,9 @@ class _Tables:
 
 
 def _ask(session: Session, tables: _Tables, question: RowQuestion, asked: dict[str, RowQuestion]) -> None:
-    """Add the question about a row.
+    """Add a query for a row to `asked`.
 
-    First add the questions about rows that foreign keys change together with that row.
+    First add the queries for rows that foreign keys change together with that row.
     """
     waiting, found = [question], list[RowQuestion]()
     while waiting:
@@ -190,6 +190,6 @@ def _point(settings: Settings, instance: Instance, at: str) -> RestorePlan:
         try:
             return source_fetch.point_plan(settings, instance, here, home, at)
         except ZsnapdbError:
-            # The point may be older than the sets on this host.
+            # The repository is needed, because the point may be older than all sets on this host.
             here = None
     return source_fetch.point_plan(settings, instance, open_for_restore(instance, RestoreOrigin.AUTO), home, at)

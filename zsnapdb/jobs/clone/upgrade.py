@@ -1,4 +1,4 @@
-"""The rehearsal of a server upgrade on an ephemeral clone.
+"""Rehearses a server upgrade on an ephemeral clone.
 
 The old version recovers the clone and answers the configured queries. Then the new version starts on the clone and
 upgrades it. The new version checks the tables and answers the same queries.
@@ -77,7 +77,7 @@ class Rehearsal:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Tables and queries with a problem. If empty, the upgrade would succeed."""
+        """The tables and queries with a problem. If the result is empty, the upgrade would succeed."""
         bad = [f"table {checked.table}: {checked.answer}" for checked in self.tables if not checked.is_good]
         bad += [
             f"`{compared.query}`: {compared.problem or 'the result differs from the result before the upgrade'}"
@@ -112,8 +112,8 @@ def rehearse(
 ) -> Rehearsal:
     """Rehearse the upgrade of the instance to the server program `binary`, on an ephemeral clone of a snapshot set.
 
-    The files in a snapshot look like files after a crash, so a newer version refuses their redo logs. So the old
-    version first recovers the files and shuts down cleanly. Afterwards the clone is destroyed. `accepts_older`: see
+    The files in a snapshot are like files after a crash, and a newer version refuses to use their redo logs. So the old
+    version first recovers the files and shuts down cleanly. Afterwards the clone is destroyed. For `accepts_older` see
     `locate`.
 
     Raises:
@@ -133,8 +133,8 @@ def rehearse(
             old_version = variables.version(session)
             before = [_run_query(session, query) for query in queries]
             clock.done("queries before")
-            # A slow shutdown completes purge and merges, so that the new version needs no logs of the old version
-            # (refman 8.4, "Preparing Your Installation for Upgrade").
+            # A slow shutdown completes the purge of undo logs and the merges of buffered changes, so that the new
+            # version needs no logs of the old version (refman 8.4, "Preparing Your Installation for Upgrade").
             variables.shut_down_slowly(session)
         clone.process.stop(timeout=_LONG_SECONDS)
         clock.done("clean shutdown")
@@ -163,9 +163,10 @@ def rehearse(
 
 
 def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tuple[str, ...]]:
-    """Return the server without the options that this version does not know, and the removed SQL modes.
+    """Return the server without the options that this version does not know.
 
-    A server exits at the first unknown option, even if a later line overrides that option.
+    Also return the SQL modes that were removed. A server exits at the first unknown option, even if a later line
+    overrides that option.
     """
     recorded = described.copy.variables
     modes = recorded.get("sql_mode", "")
@@ -177,7 +178,7 @@ def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tup
 
 
 def _start_new(clone: RunningClone, binary: Path, described: CloneServer) -> Session:
-    """Start the new server on the clone with the written options, in the clone's sandbox.
+    """Start the new server on the clone with the option file that was written for it, in the clone's sandbox.
 
     On MySQL the upgrade is part of the start (upgrade=AUTO).
     """
@@ -211,7 +212,7 @@ def _upgrade(clone: RunningClone, program: Path) -> str:
 
 
 def _fitting(origin: SourceServer, binary: Path) -> Path | None:
-    """Return the upgrade program next to the new server program; None if the server upgrades the files when it starts.
+    """Return the upgrade program that belongs to the new server program; None if the server upgrades its files itself.
 
     Raises:
         PreflightError: the server program cannot upgrade files of this origin, or its upgrade program is missing.
@@ -230,7 +231,7 @@ def _fitting(origin: SourceServer, binary: Path) -> Path | None:
 
 
 def _upgrade_program(binary: Path) -> Path:
-    """Return the mariadb-upgrade program.
+    """Return the path of the mariadb-upgrade program.
 
     The program is in the server program's folder, or in the bin folder next to the sbin folder.
     """
@@ -257,7 +258,7 @@ def _tables(session: Session) -> list[CatalogueTable]:
 
 
 def _check(session: Session, table: CatalogueTable) -> CheckedTable:
-    """Let the new server check that it can use the table without a conversion, and that the table is intact."""
+    """Let the new server check that the table is intact, and that it can be used without a conversion."""
     rows = [row for for_upgrade in (True, False) for row in tables.check(session, table, for_upgrade=for_upgrade)]
     return judge_table(f"{table.schema}.{table.name}", [(str(kind), str(text)) for _, _, kind, text in rows])
 

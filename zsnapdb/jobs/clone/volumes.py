@@ -1,9 +1,8 @@
-"""The datasets of a clone: cloning, mounting, snapshots, and the removal of mount folders.
+"""Functions for the datasets of a clone: clone, mount and snapshot them, and remove their mount folders.
 
 A dataset is destroyed only if it has the mark of the clone in a local property. Reset and detach create a new revision
 of the datasets next to the current one. A single change of properties on the anchor makes the new revision the current
-one. After an interruption at any point, the clone has either its old or its new data. A sweep removes the other
-revision.
+one. If the process is interrupted, the clone has either its old or its new data. A sweep removes the other revision.
 """
 
 from __future__ import annotations
@@ -39,15 +38,21 @@ DETACHING = "zsnapdb-detach"
 """The name prefix of the snapshots that a detach creates."""
 
 _COLD = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
-"""Options against a list of buffer pool pages. Reading a long list from the source slows down the start."""
+"""Options that prevent a server from loading and saving the list of its buffer pool pages.
+
+A long list from the source would slow down the start.
+"""
 _NICE = 10
-"""While the source needs a processor, a busy clone gets about a tenth of that processor (sched(7))."""
+"""The nice value of clones' servers.
+
+If the source needs a processor, a busy clone gets about a tenth of it (sched(7)).
+"""
 
 
 def settings_of_clone(server: ServerSettings, clones: CloneSettings) -> ServerSettings:
     """Return the settings of a clone's server: a lower priority than the source, an empty buffer pool, and the account.
 
-    The instance's configuration can override priority and buffer pool.
+    The instance's configuration can override the priority and the buffer pool options.
     """
     return server.model_copy(
         update={
@@ -83,12 +88,12 @@ def copy_of(
 
 
 def outer_first(layout: CopyLayout) -> list[tuple[str, str]]:
-    """Return role and dataset of each volume, outer datasets before inner datasets."""
+    """Return the role and dataset of each volume, parent datasets first."""
     return sorted(layout.datasets.items(), key=lambda item: len(item[1]))
 
 
 def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, str], quota: int = 0) -> None:
-    """Clone and mark every volume with one command each, outer datasets first. No volume is mounted.
+    """Clone and mark every volume with one command each, parent datasets first. No volume is mounted.
 
     `quota` is the limit in bytes for the own data of all volumes together, or 0 for no limit.
 
@@ -105,7 +110,7 @@ def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, s
             **data_values(tuned[snapshot.dataset].properties),
             **explicit_values(),
             "mountpoint": layout.mountpoints[role],
-            # With `on`, `zfs clone` itself would mount the dataset (zfs-clone(8)) and follow links in the path.
+            # With canmount=on, `zfs clone` itself would mount the dataset (zfs-clone(8)) and follow links in the path.
             "canmount": "noauto",
         }
         if dataset == layout.top:
@@ -139,7 +144,7 @@ def is_detaching(snapshot: str) -> bool:
 def drop_detaching(anchor: str, mark: Mark) -> None:
     """Destroy the snapshots of an interrupted or failed detach.
 
-    Snapshots stay on datasets without the clone's mark.
+    Snapshots on datasets without the clone's mark are kept.
     """
     if not datasets.exists(anchor) or not any(
         is_detaching(name.partition("@")[2]) for name in snapshots.names_below(anchor)
@@ -158,7 +163,7 @@ def remove_folders(root: Path) -> None:
     if private.is_dir() and not os.path.ismount(root):
         safe_open.remove_tree(private)
     for folder in (*(root.iterdir() if root.is_dir() else ()), root):
-        # Only an empty folder is removed.
+        # `rmdir` removes only an empty folder.
         with contextlib.suppress(OSError):
             folder.rmdir()
 
@@ -172,7 +177,7 @@ SeenSnapshots = Mapping[Snapshot, dict[str, Property]]
 def find_foreign_snapshots(top: str, name: str, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
     """Return the snapshots that other programs created on the clone's dataset `top` and on the datasets below it.
 
-    `seen` are all snapshots of these datasets, with `COLUMNS`. If `seen` is None, they are read here.
+    `seen` contains all snapshots of these datasets, with `COLUMNS`. If `seen` is None, the snapshots are read here.
     """
     marks = (clone_mark(name), Mark(COMMIT_PROPERTY))
     if seen is None:
@@ -190,7 +195,7 @@ def refuse(top: str, name: str, *, may_go: bool, seen: SeenSnapshots | None = No
     For `seen` see `find_foreign_snapshots`.
 
     Raises:
-        PreflightError: the snapshots must stay; the message says which programs created or hold them.
+        PreflightError: the snapshots must not be destroyed; the message says which programs created or hold them.
     """
     snapshots = find_foreign_snapshots(top, name, seen)
     error = objection(f"clone {name}", snapshots, may_go=may_go)
@@ -200,7 +205,7 @@ def refuse(top: str, name: str, *, may_go: bool, seen: SeenSnapshots | None = No
 
 
 def warn_of_kept(kept: Sequence[ForeignSnapshot], name: str, events: Events) -> None:
-    """Warn that these snapshots of other programs keep the clone's former data."""
+    """Warn that the clone's former data stays, because other programs created these snapshots of it."""
     if kept:
         events.warn(
             f"the former data stays in the pool, because other programs made snapshots of clone {name}:"
@@ -225,7 +230,7 @@ def next_number(info: CloneInfo) -> int:
 
 
 def begin_change(info: CloneInfo) -> None:
-    """Mark the clone as changing.
+    """Set the phase of the clone to `changing`.
 
     A clone that was never started keeps its phase `new`, because its files are not yet separate from the source.
     """
@@ -263,7 +268,7 @@ def revert_interrupted_change(info: CloneInfo) -> list[ForeignSnapshot]:
 def drop_leftovers(info: CloneInfo) -> list[ForeignSnapshot]:
     """Destroy the revisions that are not current. The caller holds the clone's lock.
 
-    A revision with commits, or with snapshots that other programs created, stays. Return the snapshots of other
+    A revision stays if it has commits, or snapshots that other programs created. Return the snapshots of other
     programs.
     """
     seen = snapshots.below(info.top, COLUMNS)

@@ -1,4 +1,7 @@
-"""The catalogue of one kind of copies on this host, read from dataset properties, and the commands on a copy."""
+"""The catalogue of one kind of copies on this host, read from dataset properties.
+
+Also the base of commands on a copy.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 class NamedCopy(Protocol):
-    """The attributes of every copy that has a name for users."""
+    """The attributes that every copy with a name for users has."""
 
     @property
     def name(self) -> str:
@@ -50,7 +53,7 @@ N = TypeVar("N", bound=NamedCopy)
 
 @dataclass(frozen=True)
 class CopyDatasets:
-    """The datasets of one copy with their properties, outer datasets first. The first dataset is the anchor."""
+    """The datasets of one copy with their properties, parent datasets first. The first dataset is the anchor."""
 
     name: str
     anchor: str
@@ -86,7 +89,7 @@ class CopyDatasets:
         """Return the phase of the copy.
 
         Raises:
-            ValueError: the property does not contain a phase, or is not set on the anchor itself.
+            ValueError: the property contains no known phase, or is not set on the anchor itself.
         """
         stated = self.facts[PHASE_PROPERTY]
         if not stated.is_local or stated.value not in set(CopyPhase):
@@ -96,13 +99,16 @@ class CopyDatasets:
         return CopyPhase(stated.value)
 
     def lease(self) -> CloneLease:
-        """Return the lease of the copy. An unreadable time is treated as never."""
+        """Return the lease of the copy. If a time in the lease is unreadable, it is treated as never."""
         return read_lease(*map(self.text, (EXPIRES_PROPERTY, PROTECTED_PROPERTY, CHANGED_PROPERTY)))
 
 
 @dataclass(frozen=True)
 class UnreadableCopy:
-    """A copy whose properties were changed and can no longer be read. No job changes or removes it."""
+    """A copy whose properties cannot be read, because another program changed them.
+
+    No job changes or removes such a copy.
+    """
 
     what: str
     name: str
@@ -124,7 +130,7 @@ class UnreadableCopy:
 
 @dataclass(frozen=True)
 class KnownCopies(Generic[C]):
-    """The readable and the unreadable copies of one kind. `what` is the noun for the copies."""
+    """The readable and the unreadable copies of one kind. `what` is the word for this kind of copies in messages."""
 
     what: str
     copies: Sequence[C]
@@ -137,7 +143,10 @@ def dependents(clones: str) -> tuple[str, ...]:
 
 
 def snapshot_together(names: Sequence[str], properties: Mapping[str, str]) -> list[Snapshot]:
-    """Create all snapshots in one request, and return them in this order. They must be in one transaction group."""
+    """Create all snapshots in one request, and return them in the order of `names`.
+
+    All must be in one transaction group.
+    """
     pending = snapshots.PendingSnapshots.of(list(names), properties)
     pending.start()
     pending.finish()
@@ -148,12 +157,13 @@ def snapshot_together(names: Sequence[str], properties: Mapping[str, str]) -> li
 
 @contextlib.contextmanager
 def destroying(anchor: str, *marks: Mark) -> Iterator[list[str]]:
-    """Yield the datasets below the anchor of a copy, which the block must destroy. After the block, destroy the anchor.
+    """Yield the datasets below the anchor of a copy, so that the block destroys them.
 
-    The phase of the copy prevents other processes from using it. After an interruption the next sweep continues.
+    After the block, destroy the anchor. During this, the copy's phase prevents other processes from using the copy. If
+    this process is interrupted, the next sweep continues.
 
     Raises:
-        NotOursError: a dataset has none of the marks; nothing was changed.
+        NotOursError: a dataset does not have the mark of the copy; nothing was changed.
     """
     members = destruction.members(anchor, *marks)
     if members:
@@ -163,7 +173,7 @@ def destroying(anchor: str, *marks: Mark) -> Iterator[list[str]]:
 
 
 def homes(configured: str | None, below: str) -> list[str]:
-    """Return the existing datasets that may contain copies: the configured dataset, else `below` in each pool."""
+    """Return the existing parent datasets of copies: the configured dataset, else the dataset `below` in each pool."""
     possible = [configured] if configured else [f"{pool}/{below}" for pool in datasets.pools()]
     return [dataset for dataset in possible if datasets.exists(dataset)]
 
@@ -194,12 +204,13 @@ def known_copies(
     *,
     is_named: bool = True,
 ) -> KnownCopies[C]:
-    """Return the copies below the datasets `above`, each as the result of `read` on its datasets.
+    """Return the copies below the datasets `above`. `read` converts the datasets of a copy to the copy.
 
     `mark` is the property with the name of the copy. If `read` raises ValueError or DamagedError, the copy is listed as
-    unreadable. With `only`, only the copy with this name is read. `depth` is the number of levels below `above` that
-    are read: None for all, 1 for anchors only. `is_named` says that users identify a copy only by its name. In this
-    case, if two pools have a copy with the same name, for example after a split, both copies are listed as unreadable.
+    unreadable. If `only` is a name, only the copy with this name is read. `depth` is the number of dataset levels below
+    `above` that are read: None for all levels, 1 for anchors only. `is_named` says that users identify a copy only by
+    its name. In this case, if copies in two pools have the same name, for example after `zpool split`, both copies are
+    listed as unreadable.
     """
     copies: list[C] = []
     unreadable = []
@@ -242,9 +253,10 @@ def _listed(
 
 
 def _unmarked(above: str, listed: Mapping[str, Properties], mark: str) -> Mapping[str, str]:
-    """Return the anchors without the mark of their name, each with the name in its mark ("": no valid name).
+    """Return the anchors whose mark differs from their name.
 
-    Another program renamed these datasets, or changed their marks.
+    Map each anchor to the name in its mark, or to "" if the mark contains no valid name. Another program renamed these
+    datasets, or changed their marks.
     """
     found = {}
     for dataset, properties in listed.items():
@@ -295,10 +307,10 @@ def find_or_none(known: KnownCopies[N], name: str) -> N | None:
 
 
 def complete(what: str, copy: N) -> N:
-    """Return the copy.
+    """Return the copy if it is complete.
 
     Raises:
-        PreflightError: the copy is not complete yet, or is being destroyed.
+        PreflightError: the copy is still being created, or is being destroyed.
     """
     if copy.phase in HALF_MADE:
         raise PreflightError(
@@ -314,10 +326,10 @@ R = TypeVar("R")
 
 @dataclass(frozen=True)
 class Verb(Generic[C, P, R]):
-    """A command on a copy. Its plan uses the copy from `seen`; its run uses the copy from `held`, under a lock.
+    """A command on a copy. Its plan uses the copy that `seen` yields; its run uses the copy that `held` yields, locked.
 
-    `decide` returns the plan and the function that executes the plan. It changes nothing, and raises the errors of
-    `plan` and `run`.
+    `decide` returns the plan and the function that executes the plan. `decide` itself changes nothing. Errors of `plan`
+    and `run` come from `decide`.
     """
 
     seen: Callable[[], AbstractContextManager[C]]

@@ -22,7 +22,7 @@ OWNER_PROPERTY = f"{PROPERTY}:owner"
 EXPIRES_PROPERTY = f"{PROPERTY}:expires"
 PROTECTED_PROPERTY = f"{PROPERTY}:protected"
 CHANGED_PROPERTY = f"{PROPERTY}:lease-before"
-"""The last change of the lease: its time, the lease's former ends, and the seconds of an extension."""
+"""The last change of the lease: the time of the change, the former ends of the lease, and the extension in seconds."""
 NOT_PROTECTED = "no"
 NOT_CHANGED = "-"
 _OWNER_BYTES = 100
@@ -49,7 +49,7 @@ class CopyPhase(StrEnum):
 HALF_MADE = (CopyPhase.MAKING, CopyPhase.DESTROYING)
 """Phases that a copy has only while a process is creating or destroying it.
 
-If that process no longer runs, the copy is a leftover without data.
+If that process no longer runs, the copy is a leftover without usable data.
 """
 
 
@@ -69,7 +69,7 @@ def _ends(expires: datetime, protected_until: datetime | None) -> tuple[str, str
 
 
 def read_lease(expires: str, protected: str, before: str) -> CloneLease:
-    """Return the lease that these properties record. An unreadable time is treated as never."""
+    """Return the lease that these properties record. If a time is unreadable, it is treated as never."""
     at, *ends = before.split(" ")
     change = None
     if 2 <= len(ends) <= 3 and read_stamp(at) != FOREVER:
@@ -94,10 +94,10 @@ def settle_lease(
     *,
     act: bool = True,
 ) -> CloneLease:
-    """Return the lease. If it began or was changed while the clock was wrong, it begins now.
+    """Return the lease. If the lease began or was changed while the clock was wrong, it begins again now.
 
-    `begun` are other properties with the copy's start time. Wrong times are replaced with the present time. Without
-    `act` nothing is recorded.
+    `begun` contains other properties of the copy with a start time. Wrong times are replaced with the present time. The
+    corrected times are recorded only if `act` is true.
     """
     now = settled(lease, read_stamp(created), time)
     if act and now != lease:
@@ -118,7 +118,7 @@ def protection(settings: Settings, seconds: float, now: datetime) -> Callable[[C
 
 
 def lease_steps(what: str, before: CloneLease, after: CloneLease) -> tuple[str, ...]:
-    """Return the changes of the lease as text for users. The text names this kind of copy."""
+    """Return the changes of the lease as text for users. `what` is the word for the copy in this text."""
     steps = []
     if after.expires != before.expires:
         steps.append(f"extend the lease to {stamp(after.expires)} instead of {stamp(before.expires)}")
@@ -133,7 +133,7 @@ def owner_text(owner: str) -> str:
     """Return the owner of a copy as the value of a property.
 
     An owner is a subject: an account of this host (`anna`, or `unix:anna`), or a user of a service, with its kind
-    before a colon (`user:anna@example.org`, `ci:shop/web`). No account has a colon in its name (passwd(5)).
+    before a colon (`user:anna@example.org`, `ci:shop/web`). The name of an account contains no colon (passwd(5)).
 
     Raises:
         PreflightError: the owner is too long, or is not a single line.

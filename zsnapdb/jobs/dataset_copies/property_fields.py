@@ -29,7 +29,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 class PropertyTransition(StrEnum):
-    """The way in which a command changes a property.
+    """The way in which a command changes a property of a copy.
 
     - stays: the value stays the same.
     - taken: the value comes from the request, the new holder or the new data.
@@ -43,7 +43,7 @@ class PropertyTransition(StrEnum):
 
 @dataclass(frozen=True)
 class Form(Generic[T]):
-    """The properties of a field, and the functions that read and write its value.
+    """The properties that store a field, and the functions that read and write the field's value.
 
     Reading an invalid value raises ValueError.
     """
@@ -92,12 +92,12 @@ def properties_of(copy: object) -> dict[str, str]:
 
 
 def changed_by(verb: str, copy: object, *fates: PropertyTransition) -> dict[str, str]:
-    """Return those properties of the copy that this command changes in one of these ways."""
+    """Return the properties that the command `verb` changes in one of these ways, with their values in this copy."""
     return property_values(copy, *(name for name, each in declared(type(copy)).items() if each.fates[verb] in fates))
 
 
 def property_values(copy: object, *names: str) -> dict[str, str]:
-    """Return the properties of these fields of the copy."""
+    """Return the properties, with values, of the fields of the copy that have these names."""
     forms = {name: declared(type(copy))[name].form for name in names}
     return {key: text for name, form in forms.items() for key, text in form.write(getattr(copy, name)).items()}
 
@@ -108,7 +108,7 @@ def text(name: str) -> Form[str]:
 
 
 def plain(name: str) -> Form[str]:
-    """Return the `Form` of a property with any text, which may be inherited."""
+    """Return the `Form` of a property that contains any text. The value may be inherited."""
     return Form((name,), lambda found: found.facts[name].value, lambda value: {name: value})
 
 
@@ -130,19 +130,19 @@ def number(name: str, most: int | None = None) -> Form[int]:
 
 
 def flag(name: str) -> Form[bool]:
-    """Return the `Form` of a flag property. It is true only if "yes" is set on the anchor itself."""
+    """Return the `Form` of a flag property. The flag is true only if "yes" is set on the anchor itself."""
     return Form((name,), lambda found: _own(found.facts[name]) == "yes", lambda value: {name: "yes" if value else "no"})
 
 
 def choice(name: str, kind: type[E]) -> Form[E]:
-    """Return the `Form` of a word from a fixed list."""
+    """Return the `Form` of a property that contains one word of a fixed list."""
     return Form((name,), lambda found: kind(found.text(name)), lambda value: {name: value.value})
 
 
 def choice_or(name: str, kind: type[E], otherwise: T) -> Form[E | T]:
-    """Return the `Form` of a word from a fixed list.
+    """Return the `Form` of a property that contains one word of a fixed list.
 
-    Other values are read as `otherwise`, which is not written.
+    Any other value is read as `otherwise`. `otherwise` itself is never written.
     """
     known = {word.value: word for word in kind}
     return Form(
@@ -153,7 +153,7 @@ def choice_or(name: str, kind: type[E], otherwise: T) -> Form[E | T]:
 
 
 def optional(form: Form[T]) -> Form[T | None]:
-    """Return the `Form` for an optional property. The value is None unless it is set on the anchor itself."""
+    """Return the `Form` for an optional property. The value is None unless the property is set on the anchor itself."""
     (name,) = form.names
     return Form(
         (name,),

@@ -1,6 +1,7 @@
 """The sweep over the copies of one kind.
 
-The sweep judges each copy under its lock. After an error with one copy, it continues with the next copy.
+The sweep decides about each copy under that copy's lock. If an error occurs with one copy, the sweep continues with the
+next copy.
 """
 
 from __future__ import annotations
@@ -57,11 +58,11 @@ class ReapOutcome:
 
 @dataclass(frozen=True)
 class CopyKind(Generic[C]):
-    """The copies of one kind, and the functions that a sweep calls. `what` is the noun for a copy.
+    """The copies of one kind, and the functions that a sweep calls. `what` is the word for such a copy in messages.
 
     `known` lists the copies, and `lock` returns the name of a copy's lock. `leaks` returns the leftovers of killed runs
-    in a copy whose lock is free. `judge` decides about a copy in its present state, and `instance` returns the copy's
-    instance. `again` reads only this copy again. If `again` is None, all copies are read.
+    in a copy that no process has locked. `judge` decides about a copy in its present state, and `instance` returns the
+    copy's instance. `again` reads the present state of one copy. If `again` is None, all copies are read instead.
     """
 
     what: str
@@ -83,7 +84,7 @@ class CopyKind(Generic[C]):
 def leaks(kind: CopyKind[C]) -> Iterator[Leak]:
     """Yield the leftovers of killed runs, and the unreadable copies.
 
-    A copy whose lock another process holds is not a leftover.
+    If another process holds the lock of a copy, that copy is not a leftover.
     """
     known = kind.known()
     for item in known.unreadable:
@@ -96,11 +97,11 @@ def leaks(kind: CopyKind[C]) -> Iterator[Leak]:
 
 
 def sweep(kind: CopyKind[C], *, act: bool, limit: int | None = None) -> Iterator[ReapOutcome]:
-    """Judge every copy of the kind, and remove the copies that must be removed. If `act` is false, only report them.
+    """Decide about every copy of the kind, and remove expired copies and leftovers.
 
-    Each copy is read again and judged under its lock. Unreadable copies and copies that another process is using stay.
-    At most `limit` expired copies are removed; None means no limit. An error with a copy is recorded in its outcome,
-    and the sweep continues.
+    If `act` is false, only report them. Each copy is read again under its lock before the decision. Unreadable copies
+    and copies that another process is using stay. At most `limit` expired copies are removed; None means no limit. If
+    an error occurs with a copy, the copy's outcome contains the error, and the sweep continues.
     """
     taken, what, seen = 0, kind.what, kind.known()
     for item in seen.unreadable:
@@ -134,7 +135,7 @@ def _judge(kind: CopyKind[C], copy: C) -> JudgedLease:
 
 
 def carried_out(outcome: ReapOutcome, remove: Callable[[], object], *, act: bool) -> ReapOutcome:
-    """Remove the copy if the verdict is REAP and `act` is true.
+    """Remove the copy if its verdict is REAP and `act` is true.
 
     Return the outcome, with the error if the removal failed.
     """

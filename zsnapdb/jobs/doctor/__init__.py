@@ -1,1 +1,1 @@
-"""Findings about a host and a server: diagnosis, advice, load, orphaned servers."""
+"""Findings about a host and its servers: checks, advice, load, and orphaned servers."""

@@ -1,4 +1,4 @@
-"""Checks of an instance: datasets, server, files, lock, hooks, server program, repository, clones.
+"""Checks of an instance: its datasets, server, files, lock, hooks, server program, repository and clones.
 
 The checks change nothing.
 """
@@ -68,9 +68,9 @@ class Diagnosis:
 
 
 def diagnose(settings: Settings, host: Host, only: str | None) -> list[Diagnosis]:
-    """Return the diagnosis of the instance with this name, or of all instances.
+    """Return the diagnosis of the instance named `only`. If `only` is None, return those of all instances.
 
-    Raises ConfigError if a configured silence names an unknown rule.
+    Raises ConfigError if a configured silence (a rule whose finding is hidden) names an unknown rule.
     """
     names = [settings.one_instance(only)[0]] if only else sorted(settings.instance)
     silenced = {name: silences(settings, name) for name in names}
@@ -85,7 +85,7 @@ def safe_changes(diagnoses: Iterable[Diagnosis]) -> tuple[PropertyChange, ...]:
 
 
 def apply_changes(changes: Iterable[PropertyChange]) -> None:
-    """Set the properties in order. After an error, only the properties before the failed property are set."""
+    """Set the properties in order. If setting a property fails, the properties after it are not set."""
     for change in changes:
         datasets.set_properties(change.dataset, {change.name: change.value})
 
@@ -127,7 +127,7 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
 def _at_rest(
     instance: Instance, volumes: Mapping[str, str], ciphers: Mapping[str, str], observed: Observed | None
 ) -> list[FitnessFinding]:
-    """Return findings about data that would leave the host unencrypted, and about the encryption key of raw backups."""
+    """Return findings about data that backups would send unencrypted, and about the ZFS key that raw backups need."""
     is_encrypting, send = bool(instance.repository.encryption.recipients), instance.repository.stream.send
     findings = judge_sent(volumes.values(), ciphers, send, is_encrypting=is_encrypting)
     is_raw = instance.sends_raw and bool(ciphers)
@@ -138,13 +138,13 @@ def _at_rest(
     if is_raw:
         own = instance.settings
         findings += judge_raw_drills(is_drilled=bool(own.agent.drill or own.objectives.drill_age))
-    # Backups do not need the key, but restores on this host do.
+    # Raw backups can be made without the key, but restores on this host need the key.
     keys = chain_checks.judge_key_file(instance, raw)
     return findings + [replace(key, severity=Severity.WARNING) for key in keys if key.severity is not Severity.OK]
 
 
 def describe_stored(instance: Instance) -> list[FitnessFinding]:
-    """Check the repository, the instance's backups and binlogs in it, and the objectives.
+    """Check the repository, the instance's backups and binlogs in the repository, and the instance's objectives.
 
     The repository is read only once.
     """
@@ -165,7 +165,8 @@ def describe_stored(instance: Instance) -> list[FitnessFinding]:
 def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFinding]:
     """Check the server program, and innochecksum in the same folder.
 
-    Restores and clones need the server program. Drills need innochecksum to check pages. Backups need neither program.
+    Restores and clones need the server program, and drills need innochecksum to check pages. Backups need neither of
+    them.
     """
     try:
         server.account(instance.settings.server.user)
@@ -222,7 +223,7 @@ def _program_for(instance: Instance, need: SeriesNeed) -> FitnessFinding:
 def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None]:
     """Check the repository, and read its state for the instance once for all checks.
 
-    The state is None if it cannot be read.
+    If the state cannot be read, the returned state is None.
     """
     url = instance.repository.url
     try:
@@ -230,11 +231,11 @@ def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None
         repository.check_writable()
         refuse_unfit(instance.repository)
         with contextlib.suppress(NotFound):
-            # The test needs the marker. If the marker is lost, the finding below reports the loss.
+            # The test needs the repository's marker. If the marker is lost, a finding below reports the loss.
             prove_conditional_writes(repository)
         with contextlib.suppress(NotFound):
-            # Test no lease before the first backup. There is none yet, and the first backup tests the store by taking
-            # one.
+            # Before the first backup there is no lease to test. The first backup tests the store when it takes the
+            # lease.
             prove_exclusive(repository, f"{instance.name}/writer")
         stored = read(instance, repository)
         locks = _object_locks(instance, repository)
@@ -267,7 +268,7 @@ def _about_repository(instance: Instance, stored: Stored, locks: Sequence[Fitnes
 
 
 def _object_locks(instance: Instance, repository: Repository) -> list[FitnessFinding]:
-    """Compare the configured locks with the bucket and the retention policy."""
+    """Compare the configured object locks with the bucket and the retention policy."""
     lock = instance.repository.object_lock
     if lock is None:
         return []
@@ -305,11 +306,11 @@ _LONG_KEPT = timedelta(days=14)
 """The age at which an administrator should decide about the datasets of a replaced server."""
 
 _JUDGED_ABOVE = (Objective.RESTORABLE, Objective.INTACT, Objective.SERVER)
-"""Objectives that are left out, because findings about the repository, histories and damage report them in detail."""
+"""Objectives for which no finding is added here, because other findings already report them in detail."""
 
 
 def _objectives(instance: Instance, stored: Stored) -> list[FitnessFinding]:
-    """Return a finding for each configured objective. Other checks report unreadable facts."""
+    """Return a finding for each configured objective. Facts that cannot be read are reported by other checks."""
     try:
         health = status_of(instance, stored).health
     except ZsnapdbError:
@@ -331,7 +332,7 @@ def _clones_here(settings: Settings, host: Host) -> ClonesHere:
         left = [*leaks(settings, host, seen), *orphan_servers.leaks(settings), *vm_reaper.leaks(settings, host)]
         return ClonesHere(known, left)
     except ZsnapdbError:
-        # Without ZFS there are no clones. The findings of each instance report that ZFS is missing.
+        # Without ZFS there are no clones. The findings about each instance already report that ZFS is missing.
         return ClonesHere(known)
 
 
@@ -346,7 +347,7 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     try:
         kept = dataset_use_checks.listing(instance)
     except ZsnapdbError:
-        # Without ZFS there are no replaced servers. Another finding reports that ZFS is missing.
+        # Without ZFS there are no replaced servers. Another finding already reports that ZFS is missing.
         return []
     now, findings = removal_time(instance.host).at, list[FitnessFinding]()
     for one in kept:
@@ -365,7 +366,7 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 def _exchanges(instance: Instance) -> list[FitnessFinding]:
     """Return a finding for each unfinished restore that replaces the server.
 
-    The finding contains the commands that continue or abandon the restore.
+    Each finding contains the commands that continue or abandon the restore.
     """
     findings = []
     for exchange in restore_journal.under_way(instance):
@@ -384,7 +385,10 @@ def _exchanges(instance: Instance) -> list[FitnessFinding]:
 
 
 def _expired(settings: Settings, server: ReplacedServer, text: str) -> FitnessFinding:
-    """Return the finding about an expired replaced server. It says whether `reap` would remove the server."""
+    """Return the finding about a replaced server that has expired.
+
+    The finding says whether `reap` would remove the server.
+    """
     try:
         dataset_use_checks.refuse_replaced_removal(server, restore_journal.claimed(Journals(settings.restore.journal)))
     except ZsnapdbError as error:

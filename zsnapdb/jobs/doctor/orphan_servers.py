@@ -31,7 +31,7 @@ from zsnapdb.zfs.destruction import Mark
 _SCRATCH = re.compile(
     r"(?P<container>(?:[^/]+/)+(?P<instance>[^/]+)/(?P<what>[a-z]+)/(?P<id>[0-9A-Za-z-]+))/(?P=what)-(?P=id)"
 )
-"""The pattern of the dataset names that `jobs/trial/scratch_datasets.py` gives to scratch copies."""
+"""The pattern of the names of datasets that `jobs/trial/scratch_datasets.py` gives to scratch copies."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def leaks(settings: Settings) -> list[Leak]:
 
 
 def plan(settings: Settings) -> list[ReapOutcome]:
-    """Return the plan of `reap`; change nothing."""
+    """Return the orphaned servers and machines that `reap` would end; change nothing."""
     servers = [_outcome(orphan) for orphan in _orphans(settings)]
     return [*servers, *(_machine_outcome(copy) for copy in _drilled(settings))]
 
@@ -77,9 +77,9 @@ def plan(settings: Settings) -> list[ReapOutcome]:
 def reap(settings: Settings) -> list[ReapOutcome]:
     """End every orphaned server and remove every leftover machine of a drill, each under the lock of its command.
 
-    A process is identified by its number, its start time and its data directory, never by its name. The data directory
-    must be below the mount point of the restore or scratch copy. The files of a server stay. The domain and the zvols
-    of a machine are removed.
+    A server process is identified by its process id, its start time and its data directory, never by its name. The data
+    directory must be below the mount point of the restore or scratch copy. The files of a server stay. The domain and
+    the zvols of a machine are removed.
     """
     return [*_end_servers(settings), *_remove_machines(settings)]
 
@@ -148,7 +148,7 @@ def _orphans(settings: Settings) -> Iterator[Orphan]:
 
 
 def _works(settings: Settings) -> dict[Path, _Work]:
-    """Return the present restores and scratch copies by mount point."""
+    """Return the unfinished restores and the scratch copies by mount point."""
     return {**_restores(settings), **_scratch_copies(settings.restore.mount_root)}
 
 

@@ -1,6 +1,6 @@
 """The facts for the rules of `doctor`, and the evaluation of the rules. Nothing is changed.
 
-`watch` measures the load of a period, for `zsnapdb doctor --load`.
+`watch` measures the load during a period, for `zsnapdb doctor --load`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ PROPERTIES = (
     "logicalreferenced",
     "available",
 )
-"""The properties that the rules read. `direct` exists since OpenZFS 2.3."""
+"""The ZFS properties that the rules read. The property `direct` exists since OpenZFS 2.3."""
 _DIRECT = "direct"
 _CREATION = "creation"
 """The creation time of a dataset in seconds since 1970 (zfsprops(7)). A pool's root dataset is as old as the pool."""
@@ -64,7 +64,10 @@ Result = TypeVar("Result")
 
 @dataclass
 class _Reader:
-    """A reader of facts. It records which facts cannot be read, so that the other facts can still be judged."""
+    """A reader of facts.
+
+    It records which facts cannot be read, so that rules about the other facts can still be evaluated.
+    """
 
     unread: list[str] = field(default_factory=list)
 
@@ -141,7 +144,7 @@ def _recovery(instance: Instance, session: Session, observed: Observed) -> Recov
 
 
 def _properties(observed: Observed, pool: str, release: tuple[int, ...]) -> Mapping[str, Mapping[str, Property]]:
-    """Return the properties of the volumes and of their pool's outermost dataset, read with one command."""
+    """Return the properties of the volumes and of their pool's root dataset, read with one `zfs` command."""
     names = (*PROPERTIES, _CREATION, *([_DIRECT] if release >= (2, 3) else []))
     return datasets.properties_of(list(dict.fromkeys([pool, *observed.volumes.values()])), names)
 
@@ -172,7 +175,7 @@ def _volumes(observed: Observed, read: Mapping[str, Mapping[str, Property]]) -> 
 class ClonesHere:
     """The clones on this host, and the leftovers of killed runs. They are read only once for all instances.
 
-    Without ZFS the lists are empty.
+    On a host without ZFS, both lists are empty.
     """
 
     known: Sequence[CloneInfo] = ()
@@ -213,7 +216,7 @@ def _room(settings: Settings, instance: Instance, known: Sequence[CloneInfo]) ->
             warning("clones", item.text, item.hint) for item in space_limits.objections(settings, known, instance.name)
         ]
     except ZsnapdbError:
-        # Without ZFS there are no clones.
+        # On a host without ZFS there are no clones.
         return []
 
 
@@ -238,7 +241,7 @@ def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     try:
         known = kept_ports.look(settings, instance.host)
     except ZsnapdbError:
-        # Without ZFS there are no clones.
+        # On a host without ZFS there are no clones.
         return []
     if known.error is not None:
         text = (
@@ -270,10 +273,10 @@ class LoadReport:
 
 
 def watch(instance: Instance, seconds: float, sleep: Callable[[float], None] = time.sleep) -> LoadReport:
-    """Read all counters, wait, read them again, and judge the load.
+    """Read all counters at the start and the end of a period, and return the load with advice.
 
     Raises UsageError if the period is shorter than a second or longer than a day. Raises PreflightError if the instance
-    cannot be backed up, because in this case its datasets are unknown.
+    cannot be backed up, because then its datasets are unknown.
     """
     if not SHORTEST <= seconds <= LONGEST:
         raise UsageError(

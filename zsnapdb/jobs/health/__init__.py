@@ -1,1 +1,1 @@
-"""Objectives, policy and evidence: the protection of an instance."""
+"""Checks whether an instance is protected as its objectives require, and records the evidence."""

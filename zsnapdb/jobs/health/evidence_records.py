@@ -1,4 +1,4 @@
-"""The evidence log of a repository: writing, reading and checking records of commands.
+"""Writes, reads and checks the records of commands in a repository's evidence log.
 
 For each instance and repository, a file on this host contains the last policy that this host recorded. Other hosts have
 their own keys, and may have another policy.
@@ -41,11 +41,14 @@ from zsnapdb.repository.evidence_log import EvidenceRecord, StoredRecord
 from zsnapdb.repository.repository import Repository
 
 _LOCK_SECONDS = 300.0
-"""The time in seconds to wait for the lock. The holder of the lock writes to the repository, which may be slow."""
+"""The time in seconds to wait for the lock.
+
+A long wait is needed, because the holder of the lock writes to the repository, which may be slow.
+"""
 
 
 class RecordedPolicy(BaseModel):
-    """The lines of the policy that this host last recorded in the evidence log of this repository."""
+    """The lines of the policy that this host last recorded in a repository's evidence log."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -55,7 +58,10 @@ class RecordedPolicy(BaseModel):
 
 
 def observed(instance: Instance) -> dict[str, str]:
-    """Return the lines of the configured policy. This reads key files and masking files, and raises no errors."""
+    """Return the lines of the configured policy. Key files and masking files are read for this.
+
+    No errors are raised.
+    """
     encryption, settings = instance.repository.encryption, instance.settings
     return policy_lines(
         PolicyFacts(
@@ -74,7 +80,7 @@ def observed(instance: Instance) -> dict[str, str]:
 
 
 def is_recorded(instance: Instance) -> bool:
-    """Return whether this host recorded the instance's policy in the log, but not yet the end of the log."""
+    """Return whether this host has recorded the instance's policy in the evidence log and has not ended the log."""
     return _file(instance).exists()
 
 
@@ -104,7 +110,10 @@ def _file(instance: Instance) -> Path:
 
 
 def _recorded(file: Path) -> RecordedPolicy | None:
-    """Return the last recorded policy. An unreadable file is treated as missing, so everything is recorded again."""
+    """Return the last recorded policy.
+
+    If the file is unreadable, it is treated as missing, so that the whole policy is recorded again.
+    """
     try:
         return RecordedPolicy.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):
@@ -133,14 +142,18 @@ def _scripts(masking: MaskingSettings) -> dict[str, str]:
 
 
 _PATIENCE = 30.0
-"""The time in seconds for which an unreachable repository is retried. The job itself has already ended."""
+"""The time in seconds for which an unreachable repository is retried.
+
+The time is short, because the job itself has already ended.
+"""
 
 
 @dataclass(frozen=True)
 class EvidenceLog:
     """The evidence records of an instance by number, and the faults in the chain that the records form.
 
-    `foreign` are the numbers of the records that this host did not write. It is empty if this host trusts signatures.
+    `foreign` contains the numbers of the records that this host did not write. If this host checks signatures of
+    trusted signers, it is empty.
     """
 
     instance: str
@@ -151,12 +164,12 @@ class EvidenceLog:
 
     @property
     def believed(self) -> tuple[EvidenceRecord, ...]:
-        """The trusted records, in order of their numbers."""
+        """The records that this host trusts, in the order of their numbers."""
         readable = (stored.record for stored in self.records if stored.record is not None)
         return tuple(record for record in readable if record.number not in self.foreign)
 
     def alarm(self) -> ZsnapdbError | None:
-        """The DamagedError to raise if the chain has a fault."""
+        """The DamagedError to raise if the chain of records has a fault; None if it has no fault."""
         if not self.findings:
             return None
         return DamagedError(
@@ -170,9 +183,9 @@ class EvidenceLog:
 def recorded(instance: Instance, job: str, command: Sequence[str], about: str = "") -> Iterator[None]:
     """Run the block, which is a job of the instance, and record its end in the evidence log.
 
-    Exceptions of the block are raised. `about` is the object of the job, such as a clone. If the policy differs from
-    the last recorded one, the change is recorded too. If the log cannot be written, only warn, because the job has
-    already ended.
+    If the block raises an exception, that exception is raised here too. `about` is the object of the job, such as a
+    clone. If the policy differs from the last recorded one, the change is recorded too. If the log cannot be written,
+    only warn, because the job has already ended.
     """
     with recorded_keys((instance,), job, command, about):
         yield
@@ -182,7 +195,7 @@ def recorded(instance: Instance, job: str, command: Sequence[str], about: str = 
 def recorded_keys(
     instances: Sequence[Instance], job: str, command: Sequence[str], about: str = ""
 ) -> Iterator[list[PolicyChange]]:
-    """Record the block for each of the instances, as `recorded` does.
+    """Run the block, and record its end for each of the instances, like `recorded`.
 
     The block adds the changes of keys to the yielded list.
     """
@@ -203,7 +216,7 @@ def recorded_keys(
 
 
 def note_end(instance: Instance, command: Sequence[str]) -> None:
-    """If this host recorded a policy in the evidence log, write the log's end as the last record."""
+    """If this host recorded a policy in the evidence log, write a last record that ends the log."""
     if is_recorded(instance):
         _append(instance.impatient(_PATIENCE), _draft(instance, POLICY, command, instance.host.now()))
 
@@ -226,7 +239,10 @@ def _draft(instance: Instance, job: str, command: Sequence[str], started: dateti
 
 
 def _append(instance: Instance, draft: EvidenceRecord) -> None:
-    """Write a record of changes of the policy, if any, and then the given record unless it is about the policy."""
+    """If the policy changed, write a record of the changes.
+
+    Then write the given record, unless that record is itself about the policy.
+    """
     with _warning(instance, "the action"):
         repository = instance.open_repository()
         with _warning(instance, "the policy"), compare_policy(instance, repository.id) as changes:
@@ -260,7 +276,10 @@ def _end(instance: Instance, repository: Repository) -> EvidenceEnd | None:
 
 
 def _remembered(instance: Instance, repository: Repository) -> RememberedLink | None:
-    """Return the newest record that this host knows. Raises DamagedError if the host's record cannot be read."""
+    """Return the newest record of the log that this host remembers.
+
+    Raises DamagedError if the host's record cannot be read.
+    """
     known = _end(instance, repository)
     return RememberedLink(known.number, known.sha256) if known is not None else None
 
@@ -281,20 +300,20 @@ class EvidencePage:
 
 
 def read_page(instance: Instance, after: int, most: int) -> EvidencePage:
-    """Return at most `most` records after the number `after`. Only `read` checks the whole log."""
+    """Return at most `most` records after the number `after`. This does not check the whole log; `read` does."""
     repository = instance.open_repository()
     end, newest = _end(instance, repository), _remembered(instance, repository)
     owns = end.owns if end is not None else lambda _: False
     found = evidence_log.read(repository, instance.name, after=after, most=most + 1, newest=newest, owns=owns)
     if any(one.record is None for one in found):
-        # A record from before this host signed records may be proved by a later record.
+        # Some records are older than this host's signing key. A later signed record may prove them.
         later = evidence_log.read(repository, instance.name, after=after, newest=newest, owns=owns)
         found = later[: most + 1]
     return EvidencePage(instance.name, instance.settings.repository, found[:most], is_last=len(found) <= most)
 
 
 def read(instance: Instance) -> EvidenceLog:
-    """Check the chain of the evidence log, compare the log with this host's record, and return the log."""
+    """Check the chain of the evidence log, compare the log with this host's own record of it, and return it."""
     repository = instance.open_repository()
     end, remembered = _end(instance, repository), _remembered(instance, repository)
     owns = end.owns if end is not None else lambda _: False

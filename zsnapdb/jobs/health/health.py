@@ -1,4 +1,4 @@
-"""The facts about the health of an instance, and their judgement.
+"""Judges the health of an instance from facts about its backups and binlogs.
 
 The facts come only from repositories and this host's records, not from servers, pools or running programs.
 """
@@ -37,18 +37,18 @@ from zsnapdb.repository.verifications import Checks, Depth
 _DRILLS = 10
 """The maximum number of newest drills to read. Each drill is a separate object."""
 _NAMED = 5
-"""The maximum number of rejected drills that a message lists."""
+"""The maximum number of rejected drills that one message lists."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def past_drills(stored: Stored, instance: Instance) -> PastDrills:
-    """Return the newest drills with evidence."""
+    """Return the newest drills of the instance that have evidence."""
     own = host_backup_record.drilled_here(instance, stored.repository)
     return drills.past(stored.repository, instance.name, _DRILLS, own)
 
 
 def judge_instance(instance: Instance, stored: Stored, past: PastDrills, at: datetime) -> Health:
-    """Return the judgement about the instance in this repository."""
+    """Return the verdicts on the instance's objectives for its backups in this repository."""
     return judge(facts(instance, stored, past, at), instance.settings.objectives)
 
 
@@ -100,7 +100,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
 def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
     """Return the unfinished restores that replace the server.
 
-    Import late: the modules are needed only if there is such a restore.
+    Imports are late, because the modules are needed only if there is such a restore.
     """
     if not journal.tops(instance.restores):
         return ()
@@ -110,9 +110,9 @@ def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
 
 
 def _stopped_server(instance: Instance) -> StoppedServer | None:
-    """Return the stopped server of this host; None if it is running.
+    """Return the instance's server on this host if it is stopped; None if it is running.
 
-    Import late: the modules are needed only if a backup recorded the server.
+    Imports are late, because the modules are needed only if a backup recorded the server.
     """
     if not (instance.host.services / f"{instance.name}.json").exists():
         return None
@@ -144,7 +144,7 @@ def _drill(evidence: Evidence) -> DrillFact:
 
 
 def _oldest_check(restorable: Sequence[Summary], checks: Checks, depth: Depth) -> CheckFact | None:
-    """Return the backup whose last check of at least this depth is the oldest."""
+    """Return the restorable backup that was not checked at this depth, or deeper, for the longest time."""
     checked = []
     for backup in restorable:
         when = checks.whole_since(backup.backup_id, depth)
@@ -153,7 +153,10 @@ def _oldest_check(restorable: Sequence[Summary], checks: Checks, depth: Depth) -
 
 
 def _copy(instance: Instance, name: str) -> CopyFact:
-    """Return the newest restorable point in another repository. If an error occurs, the returned fact contains it."""
+    """Return the newest restorable point in another repository.
+
+    If an error occurs, the returned fact contains the error.
+    """
     other = instance.in_repository(name, instance.copies[name])
     try:
         newest = read(other, other.open_repository()).newest_point
@@ -163,10 +166,10 @@ def _copy(instance: Instance, name: str) -> CopyFact:
 
 
 def _lock(repository: Repository, backups: Sequence[Summary], restorable: Sequence[Summary]) -> LockFact | None:
-    """Return until when the newest restorable backup is locked.
+    """Return until when object locks protect the newest restorable backup.
 
-    For each backup in its chain, the locks of the manifest and of each volume's first chunk are read. The shortest lock
-    decides, because a restore needs the whole chain.
+    For each backup in its chain, the locks of the manifest and of each volume's first chunk are read. The earliest end
+    of a lock is returned, because a restore needs the whole chain.
     """
     if not restorable:
         return None

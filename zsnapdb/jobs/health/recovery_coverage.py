@@ -1,4 +1,4 @@
-"""The states of an instance that can be restored, from backups and archived binlogs."""
+"""Finds the states of an instance that can be restored from backups and archived binlogs."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Stored:
     """The content of a repository for an instance, as it was read.
 
     `unreadable` contains an error for each backup whose manifest cannot be read. `missing` contains the findings of the
-    comparison with this host's record. `unchosen` are foreign backups and backups with a future time, which zsnapdb
-    does not choose itself. `provenance` contains the backups that this host knows.
+    comparison with this host's record. `unchosen` contains foreign backups and backups with a future time: zsnapdb uses
+    these only if a user names them. `provenance` contains the backups that this host knows.
     """
 
     repository: Repository
@@ -47,7 +47,7 @@ class Stored:
     unchosen: Collection[str]
     provenance: Provenance = field(default_factory=Provenance)
     no_copy: Callable[[ServerPart], str] = lambda _: ""
-    """A function that returns why this host cannot start a copy of a server; "" if it can."""
+    """Function that returns the reason why this host cannot start a copy of a server; "" if it can."""
 
     @property
     def damaged(self) -> tuple[DamagedError, ...]:
@@ -85,7 +85,7 @@ class Stored:
 
     @property
     def last(self) -> ArchivedFile | None:
-        """The newest archived binlog with a transaction, in the newest history with transactions.
+        """The newest archived binlog that contains a transaction, in the newest history that has transactions.
 
         If no transaction is archived, this is the newest archived binlog.
         """
@@ -94,7 +94,7 @@ class Stored:
 
     @property
     def _newest_history(self) -> list[ArchivedFile]:
-        """The archived binlogs with transactions, in the newest history that has any."""
+        """The archived binlogs that contain transactions, in the newest history that has transactions."""
         dated = [file for file in self.archive.files if file.last_commit is not None]
         histories = {file.incarnation for file in dated}
         newest = next((one.id for one in reversed(self.archive.incarnations) if one.id in histories), None)
@@ -114,7 +114,8 @@ class Stored:
     def newest_point(self) -> int | None:
         """The time of the newest restorable point (microseconds UTC); None if the window is empty.
 
-        If the archive has commits with times in the future, the window ends now, but its newest point may be older.
+        If archived commits have times in the future, the window is cut at the present time, and its newest point may be
+        older.
         """
         if not self.window.ranges:
             return None
@@ -145,7 +146,8 @@ class Stored:
 def read(instance: Instance, repository: Repository) -> Stored:
     """Read the content of the repository for the instance. This host caches manifests.
 
-    Backups that are removed meanwhile are left out. Raises RepositoryError if the store cannot be reached.
+    Backups that another run removes during the read are left out. Raises RepositoryError if the store cannot be
+    reached.
     """
     archive = instance.archive(repository).load()
     archive = replace(archive, state=archive.state.at(instance.host.now()))
@@ -153,7 +155,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
     return Stored(
         repository=repository,
         backups=known.backups,
-        # If no manifest is trusted, this host may lack a key. Untrusted manifests are then reported too.
+        # If no manifest is trusted, the reason may be a missing key on this host. Then report untrusted manifests too.
         unreadable={
             name: error
             for name, error in (known.unreadable if known.backups else known.unread).items()
@@ -169,7 +171,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
 
 
 def _judge(instance: Instance) -> Callable[[ServerPart], str]:
-    """Return the function `no_copy` for this host. It judges equal servers only once."""
+    """Return the function `Stored.no_copy` for this host. For equal servers, it does the check only once."""
     known: dict[tuple[object, ...], str] = {}
 
     def no_copy(server: ServerPart) -> str:
@@ -190,7 +192,7 @@ def repeated(archive: Archive) -> tuple[RepeatedGtids, ...]:
 
 
 def repeated_after(instance: Instance, repository: Repository, planned: RestorePlan, server_id: int) -> str:
-    """Return the GTIDs that the restored server would assign again under this server_id (MariaDB).
+    """Return the GTIDs that the restored server would assign a second time under this server_id (MariaDB).
 
     These are the GTIDs after the point that backups or archived binlogs of any history contain.
     """

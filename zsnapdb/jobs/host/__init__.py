@@ -1,1 +1,1 @@
-"""Objects on this host: snapshot sets, binlogs, pools, replaced datasets, and files that production uses."""
+"""Reads and checks objects on this host: snapshot sets, binlogs, replaced datasets, and files that production uses."""

@@ -1,7 +1,8 @@
-"""Replicas of a server whose data a restore replaces. They are recorded before the restore, and reported until rebuilt.
+"""Records the replicas of a server before a restore replaces its data, and reports them until they are rebuilt.
 
-The record is a file per instance in the state folder of the host. It is written before the exchange of the datasets. It
-is used only while the restored datasets are in place, because replicas need no rebuild after an abandoned restore.
+The record is a file per instance in the state folder of the host. The record is written before the datasets are
+exchanged. It is used only while the restored datasets are in place, because replicas need no rebuild after an abandoned
+restore.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ _PATIENCE = 10.0
 def look(instance: Instance, datadir: Path) -> ObservedReaders | None:
     """Return the present binlog clients of the instance's server.
 
-    Return None if no server answers and no server uses `datadir`. If a server is running but does not answer, the
-    clients are unknown.
+    Return None if no server answers and no server uses `datadir`. If a server uses `datadir` but does not answer, its
+    clients are recorded as unknown.
     """
     try:
         session = instance.session()
@@ -63,7 +64,7 @@ def look(instance: Instance, datadir: Path) -> ObservedReaders | None:
 
 
 def examine(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
-    """Return findings about binlog clients of the server that a restore replaces; empty if it replaces none."""
+    """Return findings about binlog clients of the server that a restore replaces; empty if it replaces no server."""
     return _findings(instance, _of(instance, planned)) if isinstance(planned.steps[-1], Promote) else []
 
 
@@ -90,7 +91,7 @@ def _findings(instance: Instance, seen: ObservedReaders | None) -> list[FitnessF
 
 
 def prepare(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
-    """If the restore replaces a server, check the server's binlog clients as `refuse` does, record and return them."""
+    """If the restore replaces a server, check its binlog clients like `refuse`. Record and return these clients."""
     if not isinstance(planned.steps[-1], Promote):
         return None
     seen = refuse(instance, planned)
@@ -101,7 +102,7 @@ def prepare(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
 def note(instance: Instance, planned: RestorePlan, seen: ObservedReaders | None) -> None:
     """Record the binlog clients of the server before its datasets are exchanged. If the server is down, record none.
 
-    Raises PreflightError if the record cannot be written, because without it no command could report the replicas.
+    Raises PreflightError if the record cannot be written, because then no command could report the replicas later.
     """
     places = [place for place, _ in planned.layout.places.values()]
     readers = readers_to_record(seen) if seen is not None else ()
@@ -141,7 +142,7 @@ def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
     except PreflightError as error:
         return [warning(_WHAT, error.message, error.hint)]
     except ZsnapdbError:
-        # Without ZFS, no restored dataset is in place. Another finding reports that ZFS is missing.
+        # On a host without ZFS, no restored dataset can be in place. Another finding reports that ZFS is missing.
         return []
     if known is None:
         return []
@@ -150,7 +151,7 @@ def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
             seen, own = asked.observe_readers(session), asked.executed_gtids(session)
             flavour = server_flavour(session)
     except ServerError:
-        # The finding about the server reports the error.
+        # Another finding, about the server itself, reports the error.
         return []
     servers = list(_servers(settings, instance, flavour, own))
     sentences = [sentence(known, reader, seen, _answer(reader, servers)) for reader in known.readers]
@@ -164,7 +165,7 @@ def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 @dataclass(frozen=True)
 class _Server:
-    """The running server of another instance, and the GTIDs that only this other server has."""
+    """The running server of another instance, and the GTIDs that this server has but the restored server lacks."""
 
     instance: str
     identity: ReplicaIdentity
@@ -186,11 +187,11 @@ def _servers(settings: Settings, instance: Instance, flavour: Flavour, own: str)
 
 def _answer(reader: NotedReader, servers: list[_Server]) -> QueriedReader | None:
     for server in servers:
-        # A server_id is only unique among servers that replicate from each other.
+        # A server_id is unique only among servers that replicate from each other, so compare the port too.
         its, who = server.identity, (reader.server_id, reader.port)
         if its.server_uuid == reader.server_uuid if reader.server_uuid else (its.server_id, its.port) == who:
-            # MariaDB reports only the newest GTID. So a replica that is no longer ahead may still have other
-            # transactions.
+            # MariaDB reports only the newest GTID. So a replica may have other transactions even if its newest GTID is
+            # not ahead.
             is_proof = reader.server_uuid is not None or bool(server.lacking)
             return QueriedReader(server.instance, server.lacking if is_proof else None)
     return None

@@ -1,4 +1,4 @@
-"""Archived binlogs: their structure, their spans, and the server's own files with the same bytes on this host."""
+"""Reads archived binlogs: their structure and spans. Also finds the server's own files with the same bytes."""
 
 from __future__ import annotations
 
@@ -30,14 +30,17 @@ from zsnapdb.repository.manifest import Manifest, is_of_server, server_source
 
 _MICROSECONDS = 1_000_000
 _LONGEST_WAIT = 86_400 * _MICROSECONDS
-"""The maximum time in microseconds between a backup's id and its snapshot. This is the largest `lock.budget`."""
+"""The maximum time in microseconds between a backup's id and its snapshot.
+
+It equals the largest allowed `lock.budget`.
+"""
 
 
 def points_of(backups: Iterable[Manifest | Summary]) -> list[BackupPoint]:
     """Return the binlog positions of server backups (oldest first). Other backups are left out.
 
-    If a backup has a later time than a newer backup, a clock was wrong, and the time of the newer backup is used for
-    both.
+    If the time of a backup is later than that of a newer backup, a clock was wrong. In this case the time of the newer
+    backup is used for both.
     """
     points = [point_of(backup) for backup in backups if is_of_server(backup)]
     for at in range(len(points) - 2, -1, -1):
@@ -71,9 +74,10 @@ def point_of(manifest: Manifest | Summary) -> BackupPoint:
 
 
 class SpanBuilder:
-    """A builder of a span's description, to which the transactions are added in order.
+    """Builds the description of a span, which consists of consecutive transactions in a binlog.
 
-    `witness` shows which transactions were not committed at the time in their events.
+    The transactions are added in order. `witness` shows which transactions were not committed at the time that their
+    events record.
     """
 
     def __init__(self, start: int, end: int, witness: CommitTimeEvidence = NO_WITNESS) -> None:
@@ -94,7 +98,7 @@ class SpanBuilder:
         return tuple(self._tables.tables)
 
     def watch(self, event: Event, walk: TransactionTracker, is_end: bool) -> None:
-        """Process an event that starts or ends a transaction of the span."""
+        """Process an event at the start or end of a transaction in the span."""
         self._tables.see(event, walk, 1, is_end=is_end)
 
     def add(self, transaction: BinlogTransaction) -> None:
@@ -116,7 +120,7 @@ class SpanBuilder:
     def _times_of(self, transaction: BinlogTransaction) -> tuple[int, int]:
         """Return the earliest and latest possible commit time of a transaction.
 
-        If `is_exact` is set, no session can have forged the time.
+        If the transaction's `is_exact` is set, no session can have forged the time in its events.
         """
         stamp, start, end = transaction.committed, transaction.start, transaction.end
         seen = None if transaction.is_exact else self._witness.contradiction(start, end, stamp)
@@ -161,7 +165,7 @@ def whole_span(file: BinaryIO, name: str, witness: CommitTimeEvidence = NO_WITNE
 def span_and_tables(
     file: BinaryIO, name: str, witness: CommitTimeEvidence = NO_WITNESS
 ) -> tuple[SpanPart, tuple[CreatedTable, ...]]:
-    """Return the span of `whole_span`, and the tables that statements without ENGINE created in this span."""
+    """Return the result of `whole_span`, and the tables that statements without ENGINE created in this span."""
     builder = SpanBuilder(0, 0, witness)
     walk = transactions(file, name, watch=builder.watch)
     while True:
@@ -178,7 +182,7 @@ _BUFFER = 1 << 20
 def archived_damage(archive: BinlogArchive, file: ArchivedFile) -> tuple[str, ...]:
     """Read an archived binlog, and return the first damage of its bytes or events; () if it is intact.
 
-    This needs memory for two chunks.
+    The memory use is that of two chunks.
     """
     try:
         raw = archive.open(file)
@@ -191,7 +195,7 @@ def archived_damage(archive: BinlogArchive, file: ArchivedFile) -> tuple[str, ..
 
 
 def check_content(opened: BinaryIO, file: ArchivedFile) -> None:
-    """Raise DamagedError if the events of a binlog contradict its description."""
+    """Raise DamagedError if the events of a binlog contradict the archived description of the binlog."""
     for damage in content_damage(opened, file):
         raise DamagedError(
             f"{damage}: somebody replaced the archived copy",
@@ -226,7 +230,10 @@ def content_damage(opened: BinaryIO, file: ArchivedFile) -> tuple[str, ...]:
 
 
 _LONGEST_INDEX = 16 << 20
-"""The maximum size in bytes of a binlog index. It is limited because a manifest could contain the path of any file."""
+"""The maximum size in bytes of a binlog index.
+
+The size is limited because a forged manifest could name any file as the index.
+"""
 
 
 @dataclass(frozen=True)
@@ -250,14 +257,15 @@ class LocalBinlogs:
             if os.lstat(named[1]).st_size > _LONGEST_INDEX:
                 return cls()
             entries = [datadir / entry for entry in index_entries(Path(named[1]))]
-            # Like the server's own paths, the path of the folder may contain links. The file itself must not be a link.
+            # The path of the folder may contain symbolic links, like other paths of the server. The file itself must
+            # not be a link.
             paths = {path.name: Path(os.path.realpath(path.parent), path.name) for path in entries}
             return cls(paths, BinlogKeys(tuple(Path(file) for file in key_files)))
         except (ZsnapdbError, OSError, ValueError):
             return cls()
 
     def has(self, file: ArchivedFile) -> bool:
-        """Return whether the server's file with that name begins like the archived file, and is at least as long."""
+        """Return whether the server's file with that name has the archived file's head, and is at least as long."""
         path = self.paths.get(file.name)
         if path is None:
             return False
@@ -281,7 +289,7 @@ class LocalBinlogs:
     def copy(self, archive: BinlogArchive, file: ArchivedFile, target: Path) -> bool:
         """Write the archived bytes of the file to a new file `target`, from the server's own file.
 
-        Return False and create no file if the server's file is missing or has other bytes.
+        If the server's file is missing or has other bytes, return False and create no file.
         """
         if not self.has(file):
             return False

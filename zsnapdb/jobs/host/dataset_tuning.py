@@ -1,4 +1,4 @@
-"""The storage properties of a dataset, which decide how its data is stored.
+"""The ZFS properties that decide how a dataset's data is stored.
 
 Backups record these properties, and restores set them.
 """
@@ -18,7 +18,7 @@ from zsnapdb.zfs import datasets, explicit_settings
 class TunedVolume:
     """The storage properties of a dataset in a manifest, and its ZFS cipher (None if it is not encrypted).
 
-    `properties` are the values of the `DATA` properties. They are set on the dataset or inherited.
+    `properties` contains the values of the `DATA` properties, whether they are set on the dataset or inherited.
     """
 
     properties: dict[str, str]
@@ -36,7 +36,7 @@ def volume_facts(places: Iterable[str]) -> dict[str, TunedVolume]:
 def unknown_here(recorded: Iterable[Mapping[str, str]], pool: str) -> dict[str, str]:
     """Return the recorded `DATA` values whose property this host's OpenZFS does not know.
 
-    Usually this needs no query.
+    Usually no ZFS command is needed for this.
     """
     values = {name: value for each in recorded for name, value in each.items()}
     newer = newer_names(values)
@@ -51,9 +51,10 @@ def _tuned(values: Mapping[str, datasets.Property]) -> TunedVolume:
 
 
 def tune(dataset: str, values: Mapping[str, str], marks: Mapping[str, str], warn: Callable[[str], None]) -> None:
-    """Set marks and the source's values on a copy. Warn about a value that this OpenZFS or this pool does not support.
+    """Set the marks and the source's property values on a copy.
 
-    If a value needs a newer OpenZFS or a missing pool feature, the copy is created without that value.
+    Warn about values that this OpenZFS or pool does not support. If a value needs a newer OpenZFS or a missing pool
+    feature, the copy is left without that value.
     """
     try:
         datasets.set_properties(dataset, {**values, **marks})

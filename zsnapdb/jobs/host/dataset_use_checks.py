@@ -1,8 +1,8 @@
-"""Checks that a server's datasets may be moved, replaced or destroyed. They use facts from the kernel and ZFS.
+"""Checks whether a server's datasets may be moved, replaced or destroyed, with facts from the kernel and ZFS.
 
-Every job that moves, replaces, overwrites or destroys such datasets runs the checks first, and again directly before
-the first change. They find files that the running server uses, foreign datasets and mounts inside, mounts in other
-places, and writes since a replacement.
+Every job that moves, replaces, overwrites or destroys such datasets runs the checks at its start, and repeats them
+directly before the first change. The checks find files that a running server uses, foreign datasets and mounts below
+the datasets, further mounts of the datasets, and writes since the datasets were replaced.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ def dataset_of(folder: Path) -> str | None:
 
 
 def servers_on(names: Collection[str]) -> dict[int, str]:
-    """Return the server processes whose data directory is on one of the datasets: pid to dataset."""
+    """Return the server processes whose data directory is on one of the datasets: the result maps pid to dataset."""
     on = {one.pid: dataset_of(Path(f"/proc/{one.pid}/cwd")) for one in discovery.server_processes()}
     return {pid: dataset for pid, dataset in on.items() if dataset is not None and dataset in names}
 
 
 def refuse_strangers(places: Mapping[str, str]) -> None:
-    """Raise ForeignInsideError if datasets or mounts that are not volumes are inside `places`.
+    """Raise ForeignInsideError if there are datasets or mounts inside `places` that are not volumes of the instance.
 
-    Renaming a dataset renames and unmounts its children too. Later writes to the children's paths would then go to
-    another dataset. `places` are the mount points of the volumes, by dataset.
+    If a dataset is renamed, its children are renamed and unmounted too. Programs that write to the paths of these
+    children would then write to another dataset. `places` are the mount points of the volumes, by dataset.
     """
     existing = [name for name in places if datasets.exists(name)]
     tops = [name for name in existing if not any(name.startswith(other + "/") for other in existing)]
@@ -84,7 +84,7 @@ def refuse_strangers(places: Mapping[str, str]) -> None:
 
 
 def _away(name: str) -> str:
-    """Return a command that moves a dataset, or the mount at a path, out of a server's datasets."""
+    """Return a command for users that moves a dataset or a mount out of a server's datasets."""
     if name.startswith("/"):
         return f"umount {name}"
     return f"zfs rename {name} {name.partition('/')[0]}/{name.rpartition('/')[2]}"
@@ -94,7 +94,7 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
     """Raise ForeignInsideError if another mount namespace would keep one of the datasets mounted.
 
     A server in a container would keep using these files while they are replaced. `after_unmount` says that the datasets
-    were unmounted in this namespace, so a mount that still exists will stay.
+    are already unmounted in this namespace. Mounts that still exist then will stay.
     """
     for mount in mounts.mounted_elsewhere(names):
         if after_unmount or not mount.follows:
@@ -119,7 +119,7 @@ def refuse_second_mounts(places: Mapping[str, str]) -> None:
 def refuse_covering(points: Collection[str], own: Collection[str]) -> None:
     """Raise PreflightError if a mount at one of the points would cover a running server or another filesystem.
 
-    The old server has no datasets at these mount points. `own` are the datasets of the exchange.
+    The server that is replaced has no datasets at these mount points. `own` contains the datasets that are exchanged.
     """
     for point in sorted(points):
         for entry in mounts.mounted():
@@ -153,8 +153,8 @@ def _working_folder(pid: int) -> Path:
 def refuse_busy(names: Collection[str], server: int | None) -> None:
     """Raise PreflightError if processes prevent the unmounting of these datasets.
 
-    The process `server`, its ancestors and its children are ignored, because they end when the server is stopped. Other
-    processes get a few seconds to close their files.
+    The process `server`, its ancestors and its children are ignored, because they end when the server is stopped. The
+    check waits a few seconds for other processes to close their files.
     """
     devices = mounts.devices_of(names)
     ends = family_of(server) if server is not None else set()
@@ -182,7 +182,8 @@ def refuse_removal(replaced: Collection[str], places: Collection[str], seal: Map
     """Raise PreflightError unless all replaced datasets may be destroyed.
 
     - The datasets that replaced them exist, and a server runs on these datasets.
-    - Nothing was written to a replaced dataset since the snapshot of its last state (`seal` maps dataset to snapshot).
+    - Nothing was written to a replaced dataset since the snapshot of its last state (`seal` maps each dataset to that
+      snapshot).
     - No replaced dataset is mounted in any mount namespace.
     - No replaced dataset has clones, holds, or children that were not replaced with it.
     """
@@ -255,7 +256,7 @@ _ROLE_FORM = re.compile(ROLE)
 class ReplacedServer:
     """The datasets of a server that a restore replaced, by role, and the bytes that only these datasets use.
 
-    `replaced` is the time in UTC. `sealed` are the snapshots of the server's last state by role, if they exist.
+    `replaced` is the time in UTC. `sealed` contains the snapshots of the server's last state by role, if they exist.
     """
 
     restore_id: str
@@ -267,12 +268,15 @@ class ReplacedServer:
 
     @property
     def set(self) -> SnapshotSet | None:
-        """The snapshot set of the server's last state; None if it is incomplete."""
+        """The snapshot set of the server's last state; None if a snapshot is missing."""
         whole = set(self.sealed) == set(self.datasets) and len({s.createtxg for s in self.sealed.values()}) == 1
         return SnapshotSet(self.restore_id, dict(self.sealed)) if whole else None
 
     def expires(self, keep: float | None) -> datetime | None:
-        """Return when the datasets expire: `keep` seconds after their replacement. None means never."""
+        """Return when the datasets expire: `keep` seconds after they were replaced.
+
+        None means that they never expire.
+        """
         return None if keep is None or self.replaced == FOREVER else self.replaced + timedelta(seconds=keep)
 
     def judge(self, keep: float | None, now: datetime) -> JudgedLease:
@@ -290,7 +294,7 @@ def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: date
     for part in parts:
         if part.old is None:
             continue
-        # Inner volumes inherit the property of the outer volume, so only a local value is used.
+        # A volume inherits the property from a parent volume, so use only values that are set locally.
         if not destruction.is_ours(part.old, Mark(REPLACED_PROPERTY, restore_id)):
             values = {REPLACED_PROPERTY: restore_id, _INSTANCE: instance, _ROLE: part.role, _AT: stamp(now)}
             datasets.set_properties(part.old, values)
@@ -304,9 +308,10 @@ def settle(server: ReplacedServer, now: datetime) -> ReplacedServer:
 
 
 def seal(parts: Sequence[PromotePart], restore_id: str, instance: str, origin: SourceServer) -> bool:
-    """Snapshot the last state of the replaced datasets atomically, unless an earlier run did.
+    """Snapshot the last state of the replaced datasets atomically, unless an earlier run has done so.
 
-    Return False if some new datasets replaced no old dataset, because then no complete server exists to be cloned.
+    Return False if some new datasets replaced no old dataset, because then the old datasets are not a complete server
+    that could be cloned.
     """
     olds = [part.old for part in parts if part.old is not None]
     names = [f"{old}@{snapshot_name(restore_id)}" for old in olds]
@@ -337,8 +342,8 @@ def listing(instance: Instance) -> list[ReplacedServer]:
             if is_own and _ROLE_FORM.fullmatch(values[_ROLE].value):
                 members[restore_id][name] = values
     servers = [_server(instance, restore_id, parts) for restore_id, parts in sorted(members.items())]
-    # The snapshot of the last state was created when the server was replaced. Servers without such a snapshot come
-    # first.
+    # Order by the snapshot of the last state, which was created when the server was replaced. Servers without such a
+    # snapshot come first.
     return creation_order.by_creation(
         servers, lambda one: next((sealed.createtxg for sealed in one.sealed.values()), 0)
     )
@@ -347,7 +352,7 @@ def listing(instance: Instance) -> list[ReplacedServer]:
 def _tops(instance: Instance) -> dict[str, str]:
     """Return the replaced datasets next to the outermost volumes of the instance, with the restore ids.
 
-    If a replaced dataset was put back in its place, it may still have the properties. So the name must match too.
+    A replaced dataset that was put back into use may still have the properties. So the name must match too.
     """
     volumes = instance.volumes.values()
     outermost = [name for name in volumes if not any(name.startswith(other + "/") for other in volumes)]
@@ -375,7 +380,7 @@ def _server(instance: Instance, restore_id: str, parts: Mapping[str, dict[str, P
         # An unreadable time is treated as later than all others, so such datasets are kept.
         max(read_stamp(values[_AT].value) for values in parts.values()),
         {values[_ROLE].value: name for name, values in parts.items()},
-        # The bytes of a dataset include the bytes of its children (zfsprops(7), used).
+        # The property `used` of a dataset includes the space of its children (zfsprops(7)).
         sum(
             int(values["used"].value)
             for name, values in parts.items()
@@ -393,8 +398,8 @@ def find_replaced(instance: Instance, restore_id: str) -> ReplacedServer | None:
 def refuse_replaced_removal(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
     """Raise PreflightError unless all datasets of the replaced server may be destroyed; change nothing.
 
-    The conditions are those of `refuse_removal`. In addition, no dataset may belong to a restore in progress
-    (`under_way`: dataset to instance).
+    The conditions of `refuse_removal` apply. In addition, no dataset may belong to a restore in progress. `under_way`
+    maps the datasets of such restores to instances.
     """
     names = list(server.datasets.values())
     places = {name: place_of(name, server.restore_id) for name in names}
@@ -412,8 +417,8 @@ def refuse_replaced_removal(server: ReplacedServer, under_way: Mapping[str, str]
 def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
     """Destroy the datasets of a replaced server with all their snapshots.
 
-    Raises PreflightError like `refuse_removal`, and NotOursError if a dataset is not marked as replaced by that
-    restore. After PreflightError nothing was destroyed.
+    Raises PreflightError like `refuse_removal`; in that case nothing was destroyed. Raises NotOursError if a dataset is
+    not marked as replaced by that restore.
     """
     refuse_replaced_removal(server, under_way)
     mark = Mark(REPLACED_PROPERTY, server.restore_id)
@@ -421,11 +426,11 @@ def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
 
 
 def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path("/proc")) -> OtherView | None:
-    """Return a folder whose path means different folders to this server and to this host; None if there is none.
+    """Return a folder setting of the server whose path is another folder on this host; None if there is none.
 
-    `peer` is the process at the other end of the connection, according to the kernel. With TCP, it is unknown (None).
-    If `peer` runs a server program, only `peer` is examined. Otherwise all visible servers are compared; only root sees
-    all servers.
+    `peer` is the process at the other end of the connection, according to the kernel. For TCP connections, `peer` is
+    None. If `peer` runs a server program, only that process is examined. Otherwise all server processes that are
+    visible to this account are examined; only root sees all.
     """
     datadir = variables["datadir"].rstrip("/")
     if peer is not None and is_server_program(proc / str(peer)):
@@ -441,7 +446,7 @@ def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path
 
 
 def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield each setting, its path, and the path of the folder that the process sees.
+    """Yield each folder setting, its value, and the path under /proc of the folder that the process sees.
 
     The working directory of a server is its data directory.
     """
@@ -456,8 +461,8 @@ def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str,
 def _by_folder(datadir: str, proc: Path, *, is_ours: bool) -> int | None:
     """Return the server process whose data directory has this path, if this host sees another folder at the path.
 
-    `is_ours` says that the server reports the name of this host. In this case, if a process uses the folder that this
-    host sees, that process is the server.
+    `is_ours` says that the server reports this host's name. If `is_ours` is set and a process uses the folder that this
+    host sees, that process is the server, and the result is None.
     """
     here = _identity(Path(datadir))
     others = []
@@ -483,7 +488,7 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def _place_here(theirs: Path, path: str) -> str:
-    """Return the path of the folder on this host: a mount point plus the end of the server's path; "" if not found."""
+    """Return the folder's path on this host: a mount point plus the end of the server's path; "" if it is unknown."""
     wanted = _identity(theirs)
     if wanted is None:
         return ""

@@ -18,10 +18,10 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 def as_backed_up_last(instance: Instance) -> Instance | None:
     """Return the instance with the volumes of its newest backup; None if there is no backup.
 
-    Call this if no volumes are configured and the server is down. Raises RepositoryError if the repository is
+    This is for a server that is down and has no configured volumes. Raises RepositoryError if the repository is
     unreachable.
     """
-    # Import late, because commands that only read the host need no repository modules.
+    # Import late, because commands that read only this host need no repository modules.
     from zsnapdb.jobs.record import host_backup_record
 
     repository = instance.open_repository()
@@ -33,7 +33,7 @@ def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
     """Return the complete snapshot sets of the instance on this host, in ZFS's order of creation, oldest first.
 
     A set is complete if every volume has its snapshot, and all snapshots are in one transaction group. Only sets in one
-    of the states are returned. By default, these are the sets whose backup is stored.
+    of the given states are returned. By default, these are the sets whose backups are stored.
     """
     return [one.set for one in described_sets(instance, *states)]
 
@@ -42,7 +42,7 @@ def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
 class DescribedSet:
     """A complete set with its state, and the properties of its first snapshot.
 
-    If the snapshots have different states, the state is TAKEN.
+    If the snapshots of the set have different states, the state of the set is TAKEN.
     """
 
     set: SnapshotSet
@@ -53,16 +53,16 @@ class DescribedSet:
 def described_sets(
     instance: Instance, *states: str, more: Sequence[str] = (), only: str | None = None
 ) -> list[DescribedSet]:
-    """Return the sets of `local_sets`, with the properties `more` of each.
+    """Return the sets that `local_sets` finds, each with the properties `more`.
 
-    With `only`, only the set with this id is read. This is fast for any number of sets.
+    If `only` is an id, only the set with this id is read. This is fast even if there are many sets.
     """
     places, asked = set(instance.volumes.values()), states or (STORED,)
     return sets_among(instance, own_snapshots(instance, places, more, only=only, states=asked), *asked)
 
 
 def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
-    """Return the newest set of `local_sets`; None if there is none.
+    """Return the newest of the sets that `local_sets` finds; None if there is none.
 
     The newest sets are read first, so that as few sets as possible are read.
     """
@@ -76,15 +76,15 @@ def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
 def require_whole(instance: Instance, made: SnapshotSet | int, *, accepts_older: bool = False) -> None:
     """Raise PreflightError if ZFS created a later set that is unusable, because another program changed its snapshots.
 
-    `made` is a set on this host, or the transaction group of a stored backup. In this case an older set is not the
-    latest one. `accepts_older`: only warn.
+    `made` is a set on this host, or the transaction group of a stored backup. If there is a later unusable set, `made`
+    is not the latest state. With `accepts_older`, only warn.
     """
     places = [name for name in instance.volumes.values() if datasets.exists(name)]
     if not places:
         return
     here, group = SetsHere.look(instance, places), made if isinstance(made, int) else made.createtxg
     torn = here.torn_after(group, (STORED, LOCAL), len(instance.volumes))
-    # A restore receives snapshots without properties, but only on datasets without an older set.
+    # Received snapshots of a restore have no properties either, but they are only on datasets without an older set.
     changed = here.changed_after(group) if not torn and not isinstance(made, int) else []
     if not torn and not changed:
         return
@@ -103,7 +103,7 @@ def require_whole(instance: Instance, made: SnapshotSet | int, *, accepts_older:
 
 
 def sets_among(instance: Instance, seen: Iterable[OwnedSnapshot], *states: str) -> list[DescribedSet]:
-    """Return the sets of `local_sets` among these snapshots of the instance's volumes."""
+    """Return the sets that these snapshots of the instance's volumes form, with the conditions of `local_sets`."""
     sets = []
     for backup_id, members in _members(instance, seen, states or (STORED,)).items():
         if set(members) == set(instance.volumes) and len({one.snapshot.createtxg for one in members.values()}) == 1:

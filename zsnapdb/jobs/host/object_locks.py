@@ -1,4 +1,4 @@
-"""Object locks in the store. The bases of a new backup are locked for as long as the new backup."""
+"""Sets object locks in the store. The bases of a new backup are locked for as long as the new backup itself."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _PARALLEL_REQUESTS = 8
 
 
 def extend_locks(instance: Instance, repository: Repository, backup_id: str) -> None:
-    """Lock every object of the base backups for as long as the new backup, which was just stored.
+    """Lock every object of the base backups for as long as the new backup, which has just been stored.
 
-    After an error only warn, because the backup is stored and the next backup extends the locks. If no locks are
+    If an error occurs, only warn, because the backup is stored and the next backup extends the locks. If no locks are
     configured, this does nothing.
     """
     lock = instance.repository.object_lock
@@ -62,7 +62,10 @@ def _locked_too_short(repository: Repository, instance: str, names: Sequence[str
 
 
 def _extend(repository: Repository, instance: str, name: str, until: datetime) -> None:
-    """Lock the objects of a backup, the manifest last, so that a locked manifest proves that the chunks are locked."""
+    """Lock the objects of a backup.
+
+    The manifest is locked last, so that a locked manifest proves that the chunks are locked.
+    """
     keys = list(repository.sizes(layout.chunks_of_backup(instance, name)))
     with ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="lock") as pool:
         for _ in pool.map(lambda key: repository.extend_lock(key, until), keys):

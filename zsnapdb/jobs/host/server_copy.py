@@ -1,4 +1,4 @@
-"""Prepares copied volumes for the start of a server: paths, binlog indices, identity, option files."""
+"""Prepares copied volumes for the start of a server: their paths, binlog indices, identity and option files."""
 
 from __future__ import annotations
 
@@ -110,12 +110,12 @@ class Copy:
 
     @property
     def for_one_task(self) -> tuple[str, ...]:
-        """The last lines of the option file for a server that runs only for one task."""
+        """The lines at the end of the option file of a server that runs only for one task."""
         return copy_options.buffer_pool_lines(self.buffer_pool)
 
     @property
     def folder(self) -> Path:
-        """The private folder of the copy's server."""
+        """The private folder of the server that runs on the copy."""
         return self.root / server.PRIVATE_FOLDER
 
     @property
@@ -126,7 +126,7 @@ class Copy:
     def keys(self) -> BinlogKeys:
         """The keys of the copy's binlogs.
 
-        If the copied files include a keyring, it is preferred, because it contains the matching keys.
+        If the copied files include a keyring, this keyring is used first, because it contains the matching keys.
         """
         inside = [self.paths.translate(file) for file in self.key_files if self.paths.has(file)]
         return BinlogKeys(tuple(Path(file) for file in (*inside, *self.key_files)))
@@ -135,7 +135,7 @@ class Copy:
         """Return why the copy's binlogs, which are encrypted with this key, cannot be read; None if they can be read.
 
         The copy's server needs the binlogs for its recovery, so it must see the keyring too. If the keyring is on a
-        volume, its file in the mounted copy is used, because that file is from the time of the snapshot.
+        volume, its file in the mounted copy is used, because its content is that of the moment of the snapshot.
         """
         if binlog_key is None or any(self.paths.has(file) for file in self.key_files):
             return None
@@ -151,7 +151,7 @@ class Copy:
         )
 
     def process(self) -> server.ServerProcess:
-        """Return the copy's server, whether it is running or not."""
+        """Return the process object for the copy's server, whether the server is running or not."""
         return server.ServerProcess(self.folder)
 
     def make_private(self) -> None:
@@ -174,7 +174,7 @@ class Copy:
         """Remove the source's TLS keys from the copy, whether the source created them or they were configured."""
         server.remove_keys(self.datadir)
         for file in tls_keys(self.variables, self.paths):
-            # A path that a repository records may be a folder, or a file may be at the place of its parent folder.
+            # A path from the manifest may be a folder on the copy, or one of its parent folders may be a file.
             with contextlib.suppress(IsADirectoryError, NotADirectoryError):
                 safe_open.remove(Path(file))
 
@@ -201,7 +201,7 @@ class Copy:
     def _refuse_links(self) -> None:
         """Raise PreflightError if a symbolic link in the copy's data directory leads out of the copy.
 
-        A server would write to the target of such a link.
+        A server would follow such a link and write to its target.
         """
         top = os.path.realpath(self.root)
         for link in links_in(str(self.datadir)):
@@ -223,14 +223,17 @@ class Copy:
     def write_option_file(self, identity: ServerIdentity, last: Sequence[str] = ()) -> None:
         """Write the option file for the identity.
 
-        For settings without an option, the server runs statements at each start.
+        Settings that no option can set are set by SQL statements at each start.
         """
         if self._statements and identity.access is LoginAccess.ACCOUNTS and identity.init_file is None:
             identity = replace(identity, init_file=str(self._write_statements("settings.sql", "")))
         server.write_private(Path(identity.option_file), self.render(identity, last), self.settings.user)
 
     def write_init_file(self, sql: str) -> Path:
-        """Write an init file with the settings of the source, then these statements. Return its path."""
+        """Write an init file that contains the settings of the source, followed by these statements.
+
+        Return the file's path.
+        """
         return self._write_statements("init.sql", sql)
 
     @property
@@ -243,7 +246,7 @@ class Copy:
         return path
 
     def recorded_position(self, known: KnownTail | None = None, *, has_gtids: bool) -> Position:
-        """Return the position to which the copy must recover: the end of the newest binlog in its own files.
+        """Return the position to which the copy must recover: the end of the newest binlog in the copy.
 
         If this binlog contains the `known` tail, only the bytes after the tail are read.
         """
@@ -284,7 +287,7 @@ class Copy:
         return replace(made, connects=connects, answers_beyond=is_open)
 
     def breaches(self, identity: ServerIdentity, *, connects: bool = False) -> tuple[str, ...]:
-        """Return every way in which the running server can reach objects outside its sandbox."""
+        """Return descriptions of all ways in which the running server can reach objects outside its sandbox."""
         program = programs.choose_program(self.settings, self.flavour, self.version)
         made = self.sandbox(program, identity, connects=connects)
         return () if made is None else self.process().breaches(made)
@@ -302,7 +305,7 @@ class Copy:
         """Write the option file, start the server in its sandbox and return a session on its private socket.
 
         Raises PreflightError, without starting a server, if the server program does not fit the version of the files.
-        With `connects`, the server may connect to other servers. `reads` are additional files of the host that the
+        With `connects`, the server may connect to other servers. `reads` contains additional files of the host that the
         server may see.
         """
         binary = programs.fitting_program(self.settings, self.flavour, self.version).path
@@ -353,12 +356,12 @@ class Copy:
 
 
 def absent_files(paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the files of the list that are missing on this host."""
+    """Return the paths in the list at which this host has no file."""
     return tuple(path for path in paths if not os.path.exists(path))
 
 
 def hidden_files(settings: ServerSettings, paths: Sequence[str]) -> tuple[str, ...]:
-    """Return the files of the list that a copy's server cannot see in its sandbox."""
+    """Return the paths in the list that the server of a copy cannot see in its sandbox."""
     reads = [str(path) for path in settings.sandbox_reads]
     return tuple(path for path in paths if settings.sandbox != "off" and not is_shown(path, settings.options, reads))
 
@@ -371,7 +374,7 @@ def check_recovered(
     Raises ConsistencyError unless the GTIDs are exactly the expected GTIDs, and the server can read its encrypted
     tables.
 
-    `unlogged` are GTIDs that are in no binlog of the source. The copy may also have executed these.
+    `unlogged` contains the GTIDs that are in no binlog of the source. The copy may have these GTIDs in addition.
     """
     facts = probe(session)
     reached = published_position(session, facts)
@@ -413,10 +416,10 @@ def change_of_owner(recorded: Owner | None, user: str) -> str | None:
 
 
 def give_files(copy: Copy, recorded: Owner | None = None) -> int:
-    """Change the owner of a copy's mounted files to the account of the copy's server, which is stopped.
+    """Change the owner of a copy's mounted files to the account of the copy's server. The server is stopped.
 
-    Return the number of changed files. Only files of the source server's account are changed. If this account was not
-    `recorded`, it is the owner of the data directory. The owner of the data directory is changed last, so an
+    Return the number of changed files. Only files of the source server's account are changed. If `recorded` is None,
+    the owner of the data directory is taken as this account. The owner of the data directory is changed last, so an
     interrupted call can be repeated.
     """
     owner = Owner(*server.account(copy.settings.user))
@@ -432,7 +435,7 @@ def give_files(copy: Copy, recorded: Owner | None = None) -> int:
 
 
 def _owner_of(datadir: Path, owner: Owner) -> Owner | None:
-    """Return the owner of the data directory; None if the owner is root or already the account `owner`."""
+    """Return the owner of the data directory; None if that is root or already the account `owner`."""
     with safe_open.folder(datadir) as at:
         status = os.fstat(at)
     assert stat.S_ISDIR(status.st_mode), "it was opened as a folder"
@@ -463,10 +466,10 @@ def client_text(address: Address, password: SecretStr) -> str:
 
 @contextlib.contextmanager
 def client_file(address: Address, password: SecretStr, more: str = "") -> Iterator[Path]:
-    """Write an option file for a client, with the lines `more` at its end. Remove the file after the block.
+    """Write an option file for a client, with the lines `more` at the end. Remove the file after the block.
 
     The file is in a new folder that only this account can enter. In a folder of the server's account, that account
-    could replace the file. A client that runs as root would then load a plugin that the file names (refman 8.4,
+    could replace the file by one that names a plugin. A client that runs as root would load this plugin (refman 8.4,
     "plugin_dir").
     """
     with tempfile.TemporaryDirectory(prefix="zsnapdb-client-") as folder:

@@ -1,7 +1,7 @@
-"""The site's own settings on its datasets. Backups record them. Restores print them for the user, but never set them.
+"""The settings that administrators made on their datasets. Backups record them.
 
-A manifest is untrusted. Each property and permission in it is validated, and each argument is quoted for the shell. The
-user decides which settings to apply.
+Restores print them, but never set them. A manifest is untrusted. Each property and permission in it is validated, and
+each argument is quoted for the shell. The user decides which settings to apply.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _MOST_BYTES = 64 << 10
 
 
 def recorded_settings(places: Iterable[str]) -> dict[str, SitePart]:
-    """Return the site's settings on each dataset for a manifest. Values with more than one line are left out."""
+    """Return the settings that administrators made on each dataset, for a manifest.
+
+    Values with more than one line are left out.
+    """
     names = sorted(set(places))
     own = explicit_settings.own_values(names)
     return {name: SitePart(properties=_bounded(own[name]), rights=_rights(name)) for name in names}
@@ -42,14 +45,14 @@ def _bounded(own: Mapping[str, str]) -> dict[str, str]:
 def _rights(dataset: str) -> tuple[RightPart, ...]:
     parts = []
     for one in sorted(explicit_settings.rights_on(dataset))[:MOST_RIGHTS]:
-        # An account with an invalid name is left out.
+        # Leave out accounts with invalid names.
         with contextlib.suppress(ValidationError):
             parts.append(RightPart.model_validate(asdict(one)))
     return tuple(parts)
 
 
 def site_commands(dataset: str, site: SitePart | None) -> tuple[str, ...]:
-    """Return shell commands that set the site's recorded settings on a dataset.
+    """Return shell commands that set the recorded settings of the administrators on a dataset.
 
     `DATA` properties are left out, because a restore sets them.
     """
@@ -66,7 +69,7 @@ def site_commands(dataset: str, site: SitePart | None) -> tuple[str, ...]:
 
 
 def notes_on_site(commands: Iterable[str]) -> tuple[str, ...]:
-    """Return notes for a plan or result. They contain the commands that the user may run after the restore."""
+    """Return notes for a plan or a result, with the commands that the user may run after the restore."""
     return tuple(
         f"set by the site where it was backed up; read it, and run it after the restore: {one}" for one in commands
     )

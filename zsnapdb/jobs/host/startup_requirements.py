@@ -26,14 +26,14 @@ from zsnapdb.zfs.kernel_facts import free_memory
 
 
 def available_memory() -> int:
-    """Return the bytes of memory that a new program can get according to kernel and control groups; 0 if unknown."""
+    """Return the bytes of memory that the kernel and control groups allow a new program; 0 if unknown."""
     return free_memory() or 0
 
 
 def pool_for_copy(dataset: str, hint: str) -> str:
     """Return the pool with the same name as the dataset's pool, else the only pool of this host.
 
-    Raises PreflightError with `hint` if this host has no pool of that name, and has no or several other pools.
+    Raises PreflightError with `hint` if this host has no pool of that name, and does not have exactly one other pool.
     """
     own, pools = pool_of(dataset), datasets.pools()
     if own not in pools and len(pools) != 1:
@@ -48,7 +48,7 @@ def pool_for_copy(dataset: str, hint: str) -> str:
 def refuse_alternate_root(pool: str) -> None:
     """Raise PreflightError if the pool is imported with altroot.
 
-    Mount points of copies would then be below the altroot folder, but their servers use paths without altroot.
+    With altroot, the mount points of copies would be below the altroot folder, but the servers use paths without it.
     """
     root = datasets.alternate_root(pool)
     if root is not None:
@@ -68,7 +68,7 @@ _BUILT_IN = re.compile(r"Enable\s+or\s+disable\s+(\S+)\s+plugin")
 
 
 def installed_plugins(binary: Path, settings: ServerSettings) -> InstalledPlugins | None:
-    """Return the plugins that the server program finds on this host; None if it does not print the plugin folder."""
+    """Return the plugins that the server program finds on this host; None if it does not print its plugin folder."""
     folders = [line.partition("=")[2].strip() for line in settings.options if option_name(line) == "plugin_dir"]
     text = process_managers.help_of(binary, *(f"--plugin-dir={folder}" for folder in folders[-1:]))
     named = _FOLDER.search(text)
@@ -90,7 +90,7 @@ def _is_shown(folder: str, binary: Path, settings: ServerSettings) -> bool:
 
 
 def lacking_plugins(binary: Path, settings: ServerSettings, known: ServerPlugins | None) -> tuple[PluginObjection, ...]:
-    """Return the plugins of a server that its copy would lack if this program runs it."""
+    """Return the plugins of a server that a copy of it would lack if this server program ran the copy."""
     if known is None or not with_libraries(known):
         return ()
     return objections(known, installed_plugins(binary, settings), settings.options)
@@ -181,13 +181,13 @@ def startup_objections(settings: ServerSettings, copied: CopiedServer) -> Iterat
 
 
 def zone_differences(settings: ServerSettings, copied: CopiedServer) -> tuple[str, ...]:
-    """Return the differences between the local times of a copy on this host and the local times of its source."""
+    """Return where the local times of a copy on this host differ from the local times of its source."""
     zone = _judged_zone(settings, copied)
     return () if zone is None else zone_notes(zone, host_zones(zone))
 
 
 def _judged_zone(settings: ServerSettings, copied: CopiedServer) -> ServerZone | None:
-    """Return the time zone of the source; None if it is not recorded, or if the site configured one for copies."""
+    """Return the time zone of the source; None if it is not recorded, or if a time zone for copies is configured."""
     is_chosen = any(option_name(line) == "default_time_zone" for line in settings.options)
     return None if is_chosen else copied.zone
 

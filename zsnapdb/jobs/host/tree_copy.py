@@ -1,7 +1,7 @@
 """Copies files with owners, permissions and times, and compares each copy with its original.
 
 The folders belong to the account of a database server, which can replace files with links at any moment. So every name
-is opened relative to its open folder, and no link is followed (openat(2), O_NOFOLLOW).
+is opened relative to the open descriptor of its folder, and no link is followed (openat(2), O_NOFOLLOW).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def copy_entries(source: Path, names: Collection[str], target: Path) -> tuple[Co
     """Copy the entries of the folder `source` into the folder `target`.
 
     Entries of the target with the same name are replaced. Sockets and pipes are left out. Raises PreflightError if an
-    entry is a link or a device, or is on another filesystem, and OSError if reading or writing fails.
+    entry is a link or a device, or is on another filesystem. Raises OSError if reading or writing fails.
     """
     with _open_folder(source) as inside, _open_folder(target) as outside:
         return tuple(file for name in sorted(names) for file in _copy(name, name, inside, outside))
@@ -45,8 +45,8 @@ def copy_entries(source: Path, names: Collection[str], target: Path) -> tuple[Co
 def fingerprint(folder: Path) -> str:
     """Return a digest of all names, sizes and times below the folder.
 
-    Every change below the folder changes the digest. A rename of the folder does not. No link is followed. Sockets and
-    pipes are included.
+    Every change below the folder changes the digest. A rename of the folder itself does not. No link is followed.
+    Sockets and pipes are included.
     """
     digest = hashlib.blake2b(digest_size=32)
     with _open_folder(folder) as at:
@@ -60,7 +60,7 @@ def fingerprint(folder: Path) -> str:
 
 
 def compare(source: Path, copied: Collection[CopiedFile], target: Path) -> None:
-    """Raise ConsistencyError unless every copy has its original's size and digest, and no original's size changed."""
+    """Raise ConsistencyError if a copy differs from its original in size or digest, or an original changed its size."""
     for one in copied:
         if os.lstat(source / one.path).st_size != one.size:
             raise ConsistencyError(f"{source / one.path} changed while it was copied", hint="does a server still run?")

@@ -1,4 +1,4 @@
-"""The last proved tail of the newest binlog, in a file per instance below the host's state folder.
+"""Records up to where each instance's newest binlog was read and proved (its tail), in a file per instance.
 
 The proof of the next set and the check of a clone read the binlog only after this tail. The record may be removed at
 any time. If the record is missing or does not match the binlog, the whole binlog is read, with the same result.

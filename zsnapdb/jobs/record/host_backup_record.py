@@ -1,4 +1,4 @@
-"""The record of the backups of a repository that this host knows."""
+"""The record of the backups in a repository that this host knows, because it stored, copied or adopted them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def unwritten_warned(instance: Instance) -> Iterator[None]:
-    """If the block cannot write the record, only warn, because the repository was already changed."""
+    """If the block cannot write the record, only warn, because the repository has already been changed."""
     try:
         yield
     except (OSError, ValidationError) as error:
@@ -84,9 +84,9 @@ def note_adopted(
     order: Sequence[str],
     unread: Collection[str] = (),
 ) -> None:
-    """Record that this host knows these backups. `order` are the listed ids, oldest first.
+    """Record that this host knows these backups. `order` contains the ids of all listed backups, oldest first.
 
-    `unread` are the ids of unreadable backups, which may be from the host whose backups this host adopts.
+    `unread` contains the ids of unreadable backups, which may come from the host whose backups this host adopts.
 
     Raises:
         OSError: the record cannot be written.
@@ -96,7 +96,7 @@ def note_adopted(
 
 
 def note_digests(instance: Instance, repository: Repository, provenance: Provenance, there: Sequence[Summary]) -> None:
-    """Complete the record that an earlier version wrote. Warn if the record cannot be written.
+    """Complete a record from an earlier version. Warn if the record cannot be written.
 
     Afterwards the record contains the digests of all known manifests, the small documents, and the consolidated
     backups.
@@ -121,14 +121,15 @@ def record_of(instance: Instance, repository: Repository) -> HostRecord:
 
 
 def next_sequence(instance: Instance, repository: Repository, stored: Sequence[int | None]) -> int:
-    """Return the sequence number of a new document, and record that this host assigned the number.
+    """Return the sequence number for a new document, and record that this host assigned it.
 
-    `stored` are the numbers of the repository's documents of the same kind. Warn if the record cannot be written.
+    `stored` contains the sequence numbers of the documents of this kind in the repository. Warn if the record cannot be
+    written.
     """
     record, number = HostRecord.of(instance, repository), creation_order.next_number(0, stored)
     if record is None:
         return number
-    # Ignore an unreadable record. It is replaced only when a backup is stored.
+    # If the record is unreadable, ignore it. It is replaced only when a backup is stored.
     with contextlib.suppress(DamagedError), unwritten_warned(instance):
         record.backups()
         number = record.change_backups(lambda known: known.with_next_number(stored)).sequence or number
@@ -136,10 +137,11 @@ def next_sequence(instance: Instance, repository: Repository, stored: Sequence[i
 
 
 def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, pool_guid: int) -> None:
-    """Record that a set was created now. Backups whose recorded transaction groups in its pool are later are abandoned.
+    """Record that a set was created now.
 
-    If there are such backups, the pool was replaced with an older copy of itself. Warn about these backups, and if the
-    record cannot be written.
+    If the record contains backups from later transaction groups of the same pool, mark these backups as abandoned. If
+    there are such backups, the pool was replaced with an older copy of itself. Warn about these backups. Also warn if
+    the record cannot be written.
     """
     record = HostRecord.of(instance, repository)
     with contextlib.suppress(DamagedError), unwritten_warned(instance):
@@ -156,10 +158,10 @@ def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, poo
 
 
 def note_successor(instance: Instance, repository: Repository, backup_id: str, successor: Summary) -> None:
-    """Record that the successor contains the snapshots of one of this host's backups, which is about to be removed.
+    """Record the successor of a backup of this host that is about to be removed.
 
-    From then on this host reports the successor as missing if the repository lacks it. Warn if the record cannot be
-    written.
+    The successor contains the same snapshots. After that, this host reports the successor as missing if the repository
+    lacks it. Warn if the record cannot be written.
     """
     recorded = _recorded(successor, successor.digest)
     _change(instance, repository, lambda known: known.with_successor(backup_id, recorded))
@@ -211,19 +213,19 @@ def _recorded(manifest: Manifest | Summary, digest: str | None) -> RecordedBacku
 def note_removed(instance: Instance, repository: Repository, removed: Sequence[RemovedBackup]) -> None:
     """Record backups that this host is about to remove, or that a user told it to forget.
 
-    Warn if that fails.
+    Warn if the record cannot be written.
     """
     if removed:
         _change(instance, repository, lambda known: known.with_removed(removed))
 
 
 def note_pinned(instance: Instance, repository: Repository, backup_id: str) -> None:
-    """Record that this host pinned the backup. Warn if that fails."""
+    """Record that this host pinned the backup. Warn if the record cannot be written."""
     _change(instance, repository, lambda known: known.with_pinned(backup_id))
 
 
 def note_drilled(instance: Instance, repository: Repository, drill_id: str) -> None:
-    """Record that this host stored the evidence of a drill. Warn if that fails."""
+    """Record that this host stored the evidence of a drill. Warn if the record cannot be written."""
     _change(instance, repository, lambda known: known.with_drilled(drill_id))
 
 
@@ -234,7 +236,7 @@ def drilled_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
 
 
 def note_unpinned(instance: Instance, repository: Repository, backup_id: str) -> None:
-    """Record that the backup is no longer pinned. Warn if that fails."""
+    """Record that the backup is no longer pinned. Warn if the record cannot be written."""
     if backup_id in pinned_here(instance, repository):
         _change(instance, repository, lambda known: known.without_pinned(backup_id))
 
@@ -246,14 +248,17 @@ def pinned_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
 
 
 def note_settled(instance: Instance, repository: Repository, left: Collection[str]) -> None:
-    """Forget removed backups of which nothing is left on this host. `left` are the ids of the other removed backups."""
+    """Forget removed backups of which no snapshot or bookmark is left on this host.
+
+    `left` contains the ids of the removed backups that must stay recorded.
+    """
     _change(instance, repository, lambda known: known.only_removed(left))
 
 
 def removed_here(instance: Instance, repository: Repository) -> Mapping[str, frozenset[int]]:
     """Return the snapshot GUIDs of each backup that prunes of this host removed, by backup id.
 
-    The result is empty if the record cannot be read, because then nothing proves that this host removed a backup.
+    If the record cannot be read, the result is empty, because then nothing proves that this host removed a backup.
     """
     record = _recorded_there(instance, repository)
     return record.removed_guids() if record is not None else {}
@@ -272,10 +277,11 @@ def check(
 ) -> StoredCheck:
     """Compare the repository with this host's record, and return the missing, foreign and future backups.
 
-    `there` are the readable backups. `unreadable` are the ids of the unreadable backups, with their errors if some may
-    be foreign. If `archive` is None, the binlogs are not compared. `is_writing` says that this host is about to store a
-    backup in the repository. `seen` are the snapshots of the instance's sets on this host, if the caller has just read
-    them. `digests` are the digests of the manifests, or None if `there` are summaries, which contain them.
+    `there` contains the readable backups in the repository. `unreadable` contains the ids of the unreadable backups,
+    with their errors if some of them may be foreign. If `archive` is None, the binlogs are not compared. `is_writing`
+    says that this host is about to store a backup in the repository. `seen` contains the snapshots of the instance's
+    sets on this host, if the caller has just read them. `digests` contains the digests of the manifests. It is None if
+    `there` contains summaries, which include the digests.
     """
     if digests is None:
         digests = {backup.backup_id: backup.digest for backup in there if isinstance(backup, Summary)}
@@ -299,7 +305,8 @@ def check(
     future = from_future((backup.backup_id for backup in there), now, {*compared.own, *known.proofs})
     named = {name for one in compared.findings if one.kind is StoredKind.OTHER_WRITER for name in one.backups}
     put_back, unknown = _taken_back(instance, there)
-    # The base of a new backup is always a snapshot or bookmark of production, so a rollback need not be detected.
+    # The base of a new backup is always a snapshot or bookmark of production, so there is no need to detect a rollback
+    # here.
     lost = {} if is_writing else _rolled_back(instance, replace(compared, provenance=known, future=future), there)
     findings = (
         *compared.findings,
@@ -344,7 +351,7 @@ def _taken_back(
 
 
 def _rolled_back(instance: Instance, checked: StoredCheck, there: Sequence[PlacedBackup]) -> Mapping[str, str]:
-    """Return, by backup id, why the newest trusted backups are no longer states of production."""
+    """Return the newest trusted backups whose state production no longer has: for each backup id, the reason."""
     believed = [backup for backup in checked.ordered(there) if backup.backup_id not in checked.unbelieved]
     local = {guid for backup in checked.local for guid in backup.guids.values()}
     places = _volumes(instance, believed).values()
@@ -403,8 +410,8 @@ def _compare(
         known, local, there, unreadable, policy, removal_time(instance.host).at, provenance.unchosen
     )
     short = host_backup_record.judge_archive(archived, positions(archive)) if archive is not None else None
-    # The caller listed the repository before this function read the record. A backup that was stored in between is not
-    # missing.
+    # The caller listed the repository before this function read the record. So a backup that was stored in between is
+    # not missing.
     if missing:
         by_now = set(repository.backup_ids(instance.name))
         missing = tuple(backup for backup in missing if backup.backup_id not in by_now)
@@ -457,7 +464,7 @@ def trusted_backups(instance: Instance, repository: Repository) -> tuple[Summary
 
 
 def stored_after(instance: Instance, made: SnapshotSet) -> tuple[str, ...]:
-    """Return the ids of backups that are later than a set of this host, according to its records.
+    """Return the ids of the backups that are later than a set on this host, according to this host's records.
 
     Only records about the configured address are read, and unreadable records are ignored. The repository is not read.
     """
@@ -482,7 +489,7 @@ def recorded_groups(instance: Instance, pool_guid: int) -> Mapping[str, int]:
 
 
 def _records(instance: Instance) -> Iterator[BackupRecord]:
-    """Yield the readable records of all repositories that are or were at the configured address."""
+    """Yield the readable records about all repositories that are or were at the configured address."""
     for file in sorted((instance.host.records / instance.name).glob(f"*/{BACKUPS}")):
         with contextlib.suppress(DamagedError):
             record = read(file, BackupRecord)
@@ -491,7 +498,7 @@ def _records(instance: Instance) -> Iterator[BackupRecord]:
 
 
 def positions(archive: Archive) -> Iterator[ArchivedPosition]:
-    """Yield the end of each archived binlog."""
+    """Yield the position at the end of each archived binlog."""
     for file in archive.files:
         yield ArchivedPosition(incarnation=file.incarnation, file=file.name, end=file.end, last_commit=file.last_commit)
 
@@ -527,8 +534,8 @@ def _local_backups(
 ) -> list[LocalBackup]:
     """Return the backups that are stored in this repository according to their snapshots on this host, oldest first.
 
-    `seen` are the snapshots of the instance's sets and their repository property, if the caller has just read them. The
-    list is empty if this host has no ZFS, or lacks a dataset of the instance.
+    `seen` contains the snapshots of the instance's sets and their repository property, if the caller has just read
+    them. The list is empty if this host has no ZFS, or lacks a dataset of the instance.
     """
     future: Collection[str] = ()
     if instance.settings.volumes is None:
@@ -551,7 +558,10 @@ def _local_backups(
 
 
 def _volumes(instance: Instance, backups: Sequence[PlacedBackup]) -> Mapping[str, str]:
-    """Return the configured datasets of the instance by role, else those of the newest backup."""
+    """Return the configured datasets of the instance by role.
+
+    If none are configured, return those of the newest backup.
+    """
     if instance.settings.volumes is not None:
         return instance.settings.volumes
     return {volume.role: volume.dataset for volume in backups[-1].volumes} if backups else {}

@@ -1,10 +1,10 @@
-"""The records of runs whose id the caller chose: the action, its state, and its result.
+"""The records of runs whose ids the callers chose: the action of each run, its state, and its result.
 
 The file of a run is `<runs>/<day in the id>/<id>.json`.
 
-A record is written before the run changes anything, and again at its end, before the caller gets the result. If the
-result is lost, the repeated command gets the result from the record. The records of a day are removed after
-`KEPT_DAYS`.
+A record is written before the run changes anything. It is updated at the end of the run, before the caller gets the
+result. If the result is lost, the repeated command gets the result from the record. The records of a day are removed
+after `KEPT_DAYS`.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class OnceRecord(RecordPart):
 
 @dataclass(frozen=True)
 class OnceRecords:
-    """The records of all such runs of this host."""
+    """The records of all runs on this host whose ids the callers chose."""
 
     host: Host
 
@@ -94,31 +94,32 @@ class OnceRecords:
         return known
 
     def decide(self, run: str, action: Action, known: OnceRecord | None) -> RunDecision:
-        """Return the decision about the action, according to the record of its run."""
+        """Return whether the run may execute the action, or which recorded result it returns instead."""
         state = known.state if known is not None else RunState.BEGUN
-        # The sweep uses the earlier of two times, and this check uses the later time. So if a run passes this check,
-        # its record still exists.
+        # The sweep of old records uses the earlier of two times, and this check the later one. So if a run passes this
+        # check, its record still exists.
         latest = removal_time(self.host).latest
         return idempotency.decide(run, action, known.action if known is not None else None, state, latest)
 
     def begin(self, run: str, action: Action) -> OnceRecord:
-        """Record that the run begins. Also remove the records of days that are too old for a repeated run."""
+        """Record that the run begins. Also remove the records of days so old that a run can no longer be repeated."""
         record = OnceRecord(run_id=run, verb=action.verb, about=action.about, aim=action.aim, began=self.host.now())
         self._write(record)
         self._sweep()
         return record
 
     def end(self, record: OnceRecord, exit_code: int, text: str, document: str) -> OnceRecord:
-        """Record the end of the run and its result. When this function returns, the record is durable."""
+        """Record the end of the run and its result. When this function returns, the record is safely on disk."""
         answer = {"exit_code": exit_code, "text": text, "document": document}
         done = record.model_copy(update={"state": RunState.DONE, "ended": self.host.now(), **answer})
         self._write(done)
         return done
 
     def note_given_up(self, run: str) -> None:
-        """Record that the action of the run is abandoned, if the run is recorded. A repeated run does not restart it.
+        """If the run is recorded, record that its action was abandoned.
 
-        An empty `run` is ignored, because the journals of older versions contain no run.
+        A repeated run then does not start the action again. An empty `run` is ignored, because the journals of older
+        versions contain no run.
         """
         known = self.read(run) if run else None
         if known is not None and not known.is_done:
@@ -126,7 +127,7 @@ class OnceRecords:
 
     @contextlib.contextmanager
     def alone(self, run: str, action: Action, patience: float, tell: Callable[[str], None]) -> Iterator[None]:
-        """Run the block as the only process of this host that executes this run.
+        """Run the block while no other process of this host executes the run with this id.
 
         Raises:
             BusyError: another process is still executing the run after `patience` seconds.

@@ -21,7 +21,7 @@ from zsnapdb.repository.stored_document import digest_of
 
 
 def note_archived(instance: Instance, repository: Repository, position: ArchivedPosition) -> None:
-    """Record the newest archived position. Warn if that fails."""
+    """Record the newest archived position. Warn if the record cannot be written."""
     record = HostRecord.of(instance, repository)
     if record is not None:
         with unwritten_warned(instance):
@@ -35,7 +35,7 @@ def note_archived_files(
     incarnations: Sequence[str] = (),
     lines: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Record the binlogs that this host archived, copied or adopted. Warn if that fails.
+    """Record the binlogs that this host archived, copied or adopted. Warn if the record cannot be written.
 
     `lines` maps the key of each description that was read to the SHA-256 of its stored line. For other descriptions,
     the line that this version would write is used.
@@ -55,9 +55,9 @@ def note_archived_files(
 
 
 def inherit(instance: Instance, repository: Repository, archive: Archive) -> None:
-    """Record once the binlogs that an earlier version archived from this host, and the repository's small documents.
+    """Record the binlogs that an earlier version archived from this host, and the repository's small documents, once.
 
-    The earlier version recorded only its newest archived position. Warn if the record cannot be written.
+    The earlier version recorded only the newest position that it had archived. Warn if the record cannot be written.
     """
     record = record_of(instance, repository)
     with contextlib.suppress(DamagedError):
@@ -74,8 +74,8 @@ def known_binlogs(
 ) -> frozenset[tuple[str, str]]:
     """Return the incarnations and names of the archived files that this host knows.
 
-    If this host trusts signatures, it knows all files. Otherwise it knows the rotated files whose description it
-    recorded, and the active files of the histories that it began.
+    If this host trusts signers, it knows all files. Otherwise it knows the rotated files whose description it recorded,
+    and the active files of the histories that it began.
     """
     if repository.keyring.trusted:
         return frozenset((file.incarnation, file.name) for file in files)
@@ -108,7 +108,7 @@ def archived_here(instance: Instance, repository: Repository) -> frozenset[tuple
 
 
 def note_binlog_removed(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:
-    """Record that a prune of this host is about to remove an archived binlog. Warn if that fails."""
+    """Record that a prune on this host is about to remove an archived binlog. Warn if the record cannot be written."""
     record = HostRecord.of(instance, repository)
     if record is not None:
         with unwritten_warned(instance):
@@ -117,7 +117,7 @@ def note_binlog_removed(instance: Instance, repository: Repository, incarnation:
 
 
 def note_binlog_gone(instance: Instance, repository: Repository, incarnation: str, file: str) -> None:
-    """Record that all objects of an archived binlog have been removed. Warn if that fails."""
+    """Record that all objects of an archived binlog have been removed. Warn if the record cannot be written."""
     with unwritten_warned(instance):
         record_of(instance, repository).change_binlogs(lambda known: known.without(incarnation, file))
 

@@ -1,4 +1,4 @@
-"""Restores that replaced production, and backups whose state production no longer has."""
+"""Records restores that replaced production, and finds backups whose state production no longer has."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from zsnapdb.zfs.mounts import working_dataset
 def read_production_restores(instance: Instance) -> ProductionRestoreRecord:
     """Return the restores from which production's present datasets come.
 
-    The last restore is the one whose mark is on production's datasets. Without a mark the list is empty, because a user
-    put the replaced datasets back. If these datasets are unknown or do not exist, all recorded restores are returned,
-    because the lost data came from them.
+    The last of these restores is the restore whose mark is on production's datasets. If the datasets have no mark, the
+    list is empty, because a user put the replaced datasets back. If production's datasets are unknown or do not exist,
+    all recorded restores are returned, because the lost data came from them.
 
     Raises:
         DamagedError: the record cannot be read.
@@ -59,9 +59,10 @@ def _existing_production(instance: Instance) -> list[str]:
 
 
 def _production(instance: Instance) -> Collection[str] | None:
-    """Return the configured datasets, else the one with the data directory of the running server.
+    """Return the configured datasets.
 
-    None if no datasets are configured and the process of the server is unknown, for example if it is down.
+    If none are configured, return the dataset with the running server's data directory. Return None if no datasets are
+    configured and the server's process is unknown, for example because the server is down.
     """
     if instance.settings.volumes is not None:
         return instance.settings.volumes.values()
@@ -78,7 +79,7 @@ def _production(instance: Instance) -> Collection[str] | None:
 
 
 def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> Mapping[str, str]:
-    """Return, by backup id, why backups are not earlier states of present production.
+    """Return the backups that are not earlier states of present production: for each backup id, the reason.
 
     Raises the errors of `read_production_restores`.
     """
@@ -96,11 +97,11 @@ def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> 
 
 
 def recorded_pool_guid(places: Collection[str], backups: Sequence[RecordedBackup | PlacedLink]) -> int:
-    """Return the GUID of the pool of these datasets, as these backups recorded it.
+    """Return the GUID that these backups recorded for the present pool of the datasets `places`.
 
-    `zpool reguid` changes the GUID, and so does `zpool split` for the new pool. Both keep snapshots, bookmarks and
-    transaction groups. So the pool is the same if it still has a snapshot or bookmark of a backup in the same group.
-    `places` are the datasets of production; `backups` are oldest first.
+    `zpool reguid` changes a pool's GUID, and the new pool of `zpool split` gets a new GUID. Both commands keep
+    snapshots, bookmarks and transaction groups. So the pool is the same if it still has a snapshot or bookmark of a
+    backup in the same group. `places` are the datasets of production; `backups` are oldest first.
     """
     pool_guid = version.pool_guid(pool_of(next(iter(places))))
     if backups and all(one.pool_guid != pool_guid for one in backups):
@@ -114,12 +115,12 @@ def recorded_pool_guid(places: Collection[str], backups: Sequence[RecordedBackup
 def rolled_back(
     instance: Instance, backups: Sequence[PlacedLink], places: Collection[str], local: Collection[int]
 ) -> Mapping[str, str]:
-    """Return why the newest backups are not earlier states of present production after a `zfs rollback`, by backup id.
+    """Return the newest backups whose state production lost by a `zfs rollback`: for each backup id, the reason.
 
-    `backups` are oldest first. `places` are the configured datasets, or those of the newest backup, which are used if
-    the server does not run. `local` are the GUIDs of production's snapshots that the caller has read. If these GUIDs
-    show that nothing was rolled back, which is usual, no program is started. Raises the errors of
-    `read_production_restores`.
+    The backups are ordered, oldest first. `places` contains the configured datasets. If none are configured and the
+    server is down, it contains those of the newest backup. `local` contains the GUIDs of production's snapshots, if the
+    caller has read them. If these GUIDs show that nothing was rolled back, which is usual, no program is started.
+    Raises the errors of `read_production_restores`.
     """
     if not backups or any(volume.guid in local for volume in backups[-1].volumes):
         return {}
@@ -148,7 +149,7 @@ def rolled_back(
 
 
 def note_production_restore(instance: Instance, made: ProductionRestore) -> None:
-    """Record that a restore replaced production. Warn if that fails."""
+    """Record that a restore replaced production. Warn if the record cannot be written."""
     folder = instance.host.put_backs
     file = folder / f"{instance.name}.json"
     try:

@@ -58,8 +58,8 @@ class HostRecord:
     def of(cls, instance: Instance, repository: Repository) -> HostRecord | None:
         """Return the record; None if the repository is not the instance's own.
 
-        This host stores no backups in other repositories. A copy of a repository has the same id as the original, but
-        its record has another path.
+        Records exist only for repositories in which this host stores backups. A copy of a repository has the same id as
+        the original, but its record has another path.
         """
         if not instance.is_own_repository:
             return None
@@ -93,14 +93,14 @@ class HostRecord:
         return read(self.folder / _ARCHIVE, ArchivedPosition)
 
     def evidence_end(self) -> EvidenceEnd | None:
-        """Return the newest record of the evidence log that this host knows; None if it knows no record.
+        """Return the newest record of the evidence log that this host remembers; None if it remembers no record.
 
         Raises the errors of `backups`.
         """
         return read(self.folder / _EVIDENCE, EvidenceEnd)
 
     def set_evidence_end(self, end: EvidenceEnd) -> None:
-        """Store the newest record of the evidence log, and the newest record that this host wrote.
+        """Remember the newest record of the evidence log, and the newest record that this host wrote.
 
         If another run has stored a newer record, that record stays.
 
@@ -117,7 +117,7 @@ class HostRecord:
     def change_backups(self, change: Callable[[BackupRecord], BackupRecord]) -> BackupRecord:
         """Replace the recorded backups with the result of `change`, and return the result.
 
-        An unreadable file is renamed, and a new record begins.
+        If the file is unreadable, it is renamed, and a new record begins.
 
         Raises:
             OSError: the file cannot be written.
@@ -140,7 +140,7 @@ class HostRecord:
     def change_binlogs(self, change: Callable[[ArchivedBinlogs], ArchivedBinlogs]) -> None:
         """Replace the recorded binlogs with the result of `change`.
 
-        An unreadable file is renamed, and a new record begins.
+        If the file is unreadable, it is renamed, and a new record begins.
 
         Raises:
             OSError: the file cannot be written.
@@ -165,7 +165,10 @@ class HostRecord:
             files.replace(self.folder / _ARCHIVE, position.model_dump_json().encode(), 0o644)
 
     def archived_was_removed(self, incarnation: str, file: str) -> None:
-        """Forget the recorded position if it is in this binlog, which a prune of this host removes."""
+        """Forget the newest archived position if it is in this binlog.
+
+        A prune on this host is about to remove the binlog.
+        """
         with self._changing():
             try:
                 known = self.archived()
@@ -180,7 +183,7 @@ class HostRecord:
         """Run the block as the only process that changes the record.
 
         Raises:
-            TimeoutError: another process does not release the lock.
+            TimeoutError: another process does not release the lock of the record in time.
         """
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         files.sync_folder(self.folder.parent)
@@ -191,7 +194,7 @@ class HostRecord:
 def folder_name(repository_id: str) -> str:
     """Return the name of the folder for a repository.
 
-    The id in the name comes from the repository, so it may be any text.
+    The id comes from the repository and may be any text. If it is not a plain id, the name contains its digest instead.
     """
     if _PLAIN_ID.fullmatch(repository_id):
         return repository_id
@@ -223,19 +226,19 @@ def read(file: Path, kind: type[R]) -> R | None:
 
 
 _LEAST_BYTES = 1 << 20
-"""The minimum free space in bytes. It is about the size of a backup's journal."""
+"""The minimum free space in bytes. This is about the size of a backup's journal."""
 
 
 def objections(folder: Path) -> tuple[str, ...]:
-    """Return why no records can be written to the folder: its file system is full or read-only. Empty if they can.
+    """Return the reasons why no records can be written to the folder: a full or read-only file system.
 
-    Backups are still possible without a journal. But an interrupted backup then starts from the beginning, and zsnapdb
-    does not remember which notifications were sent.
+    Empty if there are none. Backups are still possible without a journal. But then an interrupted backup starts from
+    the beginning, and zsnapdb does not know which notifications it already sent.
     """
     try:
         disk = os.statvfs(folder)
     except OSError:
-        # This host has no records yet, or this account may not see them.
+        # Either this host has no records yet, or this account may not see them.
         return ()
     if disk.f_flag & os.ST_RDONLY:
         return (f"this host cannot keep its records: the file system of {folder} is read-only",)
@@ -252,8 +255,9 @@ P = TypeVar("P", bound=PlacedLink)
 class StoredCheck:
     """The comparison of a repository with this host's record.
 
-    `missing` are backups that the repository lacks. `archive` is the newest position that this host archived, if the
-    archive ends before it. `order` are the ids of all backups, including missing backups, oldest first.
+    `missing` contains the backups that the repository lacks. `archive` is the newest position that this host archived,
+    if the archive ends before that position. `order` contains the ids of all backups, including missing backups, oldest
+    first.
     """
 
     findings: tuple[StoredFinding, ...] = ()
@@ -261,7 +265,7 @@ class StoredCheck:
     archive: ArchivedPosition | None = None
     order: tuple[str, ...] = ()
     own: tuple[str, ...] = ()
-    """The ids of this host's own backups, according to its record and its snapshots."""
+    """The ids of the backups that this host itself made, according to its record and its snapshots."""
     future: Mapping[str, datetime] = field(default_factory=dict)
     """The times of the backups with a future time, by backup id. Such a backup is used only if a user names it."""
     provenance: Provenance = field(default_factory=Provenance)
@@ -279,7 +283,8 @@ class StoredCheck:
     def unbelieved(self) -> Mapping[str, str]:
         """The reason why zsnapdb does not choose a backup that is foreign or has a future time, by backup id.
 
-        A backup whose removal began may lack chunks, and every writer of the bucket can add its manifest again.
+        Backups whose removal has begun are included: they may lack chunks, but every writer of the bucket can add their
+        manifests again.
         """
         begun = dict.fromkeys(self.provenance.begun, "this host began to remove it")
         return {**begun, **dict.fromkeys(self.future, "it is from the future"), **self.provenance.unchosen}
@@ -297,7 +302,7 @@ class StoredCheck:
     def order_with(self, there: Sequence[PlacedLink]) -> tuple[str, ...]:
         """Return the ids of these backups and sets in the order of `order`.
 
-        They need not be the compared backups. For example, they may include local sets.
+        The backups and sets `there` need not be those that were compared. For example, they may include local sets.
         """
         if self.record is None:
             return self.order
@@ -313,7 +318,7 @@ class StoredCheck:
     def numbers(self, there: Sequence[PlacedLink]) -> tuple[int | None, ...]:
         """Return the sequence numbers of these stored backups.
 
-        Foreign backups are left out, because their numbers do not count.
+        Foreign backups are left out, because their numbers are not trusted.
         """
         return tuple(backup.sequence for backup in there if backup.backup_id not in self.provenance.unchosen)
 

@@ -27,7 +27,7 @@ class ServiceRecord(RecordPart):
 
 
 def note(instance: Instance, datadir: Path) -> None:
-    """Record the unit that runs the server on the data directory. A rewind of a stopped server needs this record.
+    """Record the unit that runs the server on the data directory. A rewind needs this record if the server is stopped.
 
     If no unit runs the server, nothing is changed. Warn if the unit cannot be found or recorded.
     """
@@ -44,7 +44,7 @@ def note(instance: Instance, datadir: Path) -> None:
 
 
 def stopped_server(instance: Instance) -> StoppedServer | None:
-    """Return the server of the last backup if its unit is stopped and no process serves its data directory.
+    """Return the recorded server of the last backup, if its unit is stopped and no process serves its data directory.
 
     Also return None if nothing was recorded, if this account may not read the record, or if systemd does not know the
     unit.
@@ -69,7 +69,7 @@ def _recorded(instance: Instance) -> ServiceRecord | None:
 def service_now_or_before(
     instance: Instance, process: ServingProcess | None, known: str | None = None
 ) -> ServerService:
-    """Return how to stop and start the server: as configured, by its present unit, or by the recorded unit.
+    """Return how to stop and start the server: as configured, else with its present unit, else with the recorded unit.
 
     `known` is the unit in the journal of an interrupted run.
 

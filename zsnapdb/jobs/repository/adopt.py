@@ -1,7 +1,7 @@
-"""Adoption of stored backups and archived binlogs, which this host then treats as its own.
+"""Adopts stored backups and archived binlogs, so that this host treats them as its own.
 
-A host needs it if it was rebuilt, takes over from another host, or prunes another host's objects. An adoption trusts
-everybody who can write to the bucket, so all known facts about each backup are shown.
+A host needs an adoption if it was rebuilt, takes over from another host, or prunes another host's objects. With an
+adoption, the user trusts everybody who can write to the bucket. So all known facts about each backup are shown first.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _PARALLEL_LISTINGS = 8
 
 @dataclass(frozen=True)
 class AdoptCandidate:
-    """A foreign backup: the reason why it is foreign, its known facts, and the objection, if any.
+    """A foreign backup: the reason why it is foreign, its known facts, and the reason against its adoption, if any.
 
-    A backup with an objection is adopted only if the user names its id.
+    If there is a reason against the adoption, the backup is adopted only if the user names its id.
     """
 
     backup: Summary
@@ -48,10 +48,10 @@ class AdoptCandidate:
 class AdoptPlan:
     """The records that an adoption writes. `order` contains the ids of the listed backups, oldest first.
 
-    - `binlogs`: the archived binlogs to adopt.
-    - `lines`: the digests of all binlog descriptions, by key.
-    - `damaged`: foreign binlogs that are incomplete.
-    - `documents`: SHA-256 of small documents (archive parts, drill evidence, findings, pins), by place.
+    - `binlogs`: the archived binlogs to adopt,
+    - `lines`: the digests of all binlog descriptions, by object key,
+    - `damaged`: the foreign binlogs that are incomplete and not adopted,
+    - `documents`: the SHA-256 of small documents (archive parts, drill evidence, findings, pins), by place.
     """
 
     instance: str
@@ -64,7 +64,10 @@ class AdoptPlan:
     documents: Mapping[str, Sequence[str]] = field(default_factory=dict)
     lines: Mapping[str, str] = field(default_factory=dict)
     unread: frozenset[str] = frozenset()
-    """The backups whose manifests cannot be read. `prune` keeps these backups and their possible bases."""
+    """The backups whose manifests cannot be read.
+
+    `prune` keeps these backups, and all backups that may be their bases.
+    """
 
     @property
     def is_empty(self) -> bool:
@@ -74,8 +77,8 @@ class AdoptPlan:
 def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False) -> AdoptPlan:
     """Return the records that `adopt` would write; change nothing.
 
-    Without names, `adopt` records all foreign backups without an objection, and all foreign binlogs. With `is_deep`,
-    every byte is read.
+    If no backups are named, all foreign binlogs are adopted, and all foreign backups without a reason against it. With
+    `is_deep`, every byte of the backups is read.
 
     Raises:
         NotFound: a named backup is not foreign.
@@ -118,7 +121,7 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
 
 
 def adopt(instance: Instance, planned: AdoptPlan) -> None:
-    """Write the records of exactly this plan.
+    """Write exactly the records that the plan contains.
 
     Raises:
         DamagedError: a manifest has changed since the plan.
@@ -155,9 +158,9 @@ def _judge_backups(
     checked: StoredCheck,
     is_deep: bool,
 ) -> tuple[AdoptCandidate, ...]:
-    """Return the backups with their known facts."""
+    """Return the foreign backups that may be adopted, with their known facts."""
     here: Mapping[str, frozenset[int]] = {}
-    # A host that only prunes or verifies has no ZFS.
+    # A host that only prunes or verifies may have no ZFS.
     with contextlib.suppress(ZsnapdbError):
         here = read_local_sets(instance, stored).guids
     own = {backup.writer for backup in stored if backup.backup_id in checked.provenance.proofs}
@@ -222,7 +225,7 @@ def _guids(backup: Summary) -> frozenset[tuple[str, int]]:
 def _binlogs(
     instance: Instance, repository: Repository, everything: Repository, archive: Archive, strange: set[str]
 ) -> tuple[tuple[ArchivedFile, ...], tuple[str, ...]]:
-    """Return the foreign binlogs whose objects are all listed, and the names of the other foreign binlogs.
+    """Return the foreign binlogs whose objects all exist in the store, and the names of the other foreign binlogs.
 
     `strange` contains the keys of untrusted descriptions.
     """
@@ -264,17 +267,18 @@ class ForgetResult:
 
 
 def plan_forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
-    """Return the actions that `forget` would take now; change nothing."""
+    """Return the backups that `forget` would forget now; change nothing."""
     return ForgetResult(instance.name, tuple(backup.backup_id for backup in _removed(instance, names)))
 
 
 def forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
-    """Stop expecting these backups in the repository. Without names, these are all missing backups.
+    """Record that this host no longer expects these backups in the repository.
 
-    Afterwards no command reports them as missing, and a prune of this host may destroy their local snapshots.
+    If none are named, use all missing backups. Afterwards no command reports them as missing, and a prune of this host
+    may destroy their local snapshots.
 
     Raises:
-        NotFound: this host did not store such a backup, or the backup is in the repository.
+        NotFound: this host never stored a backup with that id, or the backup is still in the repository.
     """
     removed = _removed(instance, names)
     host_backup_record.note_removed(instance, instance.open_repository(), removed)

@@ -1,8 +1,8 @@
 """Copies an instance's backups and archived binlogs to a second repository, byte for byte, with their signatures.
 
-The second repository has the same id as the first. Chunks are bound to this id, so they can be read in both
-repositories. During the copy, each chunk is compared with its stored hash. Chunks that an earlier run copied are read
-back and compared too. The manifest is copied last. No object is decrypted. A pin is copied with its backup. Later
+The second repository has the same id as the first. Encrypted chunks are bound to this id, so they can be decrypted in
+both repositories. During the copy, each chunk is compared with its stored hash. Chunks that an earlier run copied are
+read back and compared too. The manifest is copied last. No object is decrypted. A pin is copied with its backup. Later
 changes of pins are not copied.
 """
 
@@ -42,7 +42,7 @@ from zsnapdb.stream.chunks import Chunk
 
 @dataclass
 class CopiedBinlogs:
-    """The result for binlogs: names of the copied files, failed files with reasons, and the number of written bytes.
+    """The result of copying binlogs: the names of copied files, the failed files with reasons, and the bytes written.
 
     Each copied file is complete in the second repository, or at least longer than before.
     """
@@ -57,7 +57,7 @@ def missing_binlogs(
 ) -> tuple[ArchivedFile, ...]:
     """Return, in order, the archived files that are missing or incomplete in the second repository.
 
-    `kept` are the backups that the second repository contains or will contain.
+    `kept` contains the backups that the second repository contains or will contain.
     """
     stored = list(backups)
     order = [backup.backup_id for backup in stored]
@@ -80,7 +80,7 @@ def copy_binlogs(
     concurrency: int,
     confirm: Callable[[], None],
 ) -> CopiedBinlogs:
-    """Copy the files.
+    """Copy the archived binlogs `files`.
 
     A file that is damaged, or that changes during the copy, is reported and skipped. `confirm` raises an error if
     another process may be writing to the second repository.
@@ -127,7 +127,10 @@ def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
 
 
 def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chunk) -> int:
-    """Copy one body, unless the second repository already contains it. Return the number of written bytes."""
+    """Copy one chunk or segment, unless the second repository already contains it.
+
+    Return the number of written bytes.
+    """
     source, target = here.repository, there.repository
     with contextlib.suppress(NotFound):
         if hashlib.sha256(target.get(key)).hexdigest() == chunk.stored_sha256:
@@ -142,7 +145,7 @@ def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chun
 
 
 def _description(here: BinlogArchive, there: BinlogArchive, key: Key) -> None:
-    """Copy a description byte for byte.
+    """Copy the description of an archived binlog byte for byte.
 
     Raises:
         ConsistencyError: the second repository contains a different description.
@@ -158,8 +161,9 @@ def _description(here: BinlogArchive, there: BinlogArchive, key: Key) -> None:
 class CopyPlan:
     """The plan of a copy.
 
-    `backups` are all backups of the source. `missing` are the backups to copy, bases before increments. `there` is the
-    number of backups in the second repository. `left_out` contains, by id, the reason why a backup is not copied.
+    `backups` contains all backups of the first repository. `missing` contains the backups to copy, bases before
+    increments. `there` is the number of backups in the second repository. `left_out` contains the reason why a backup
+    is not copied, by backup id.
     """
 
     instance: str
@@ -171,7 +175,7 @@ class CopyPlan:
     binlogs: tuple[ArchivedFile, ...]
     """The archived binlogs that are missing or incomplete in the second repository."""
     known: frozenset[str] = frozenset()
-    """The backups that this host knows. The host will know their copies too."""
+    """The backups that this host knows. After the copy, this host knows their copies too."""
 
     @property
     def size(self) -> int:
@@ -184,7 +188,7 @@ class CopyPlan:
 
 @dataclass(frozen=True)
 class CopyResult:
-    """The result of a copy: ids of the copied backups, failed backups with reasons, bytes written, and seconds."""
+    """The result of a copy: copied backup ids, failed backups with reasons, bytes written, and duration in seconds."""
 
     plan: CopyPlan
     copied: tuple[str, ...]
@@ -239,8 +243,9 @@ def _place(instance: Instance) -> tuple[str, str | None]:
 def _plan(source: Instance, here: Repository, target: Instance, there: Repository | None) -> CopyPlan:
     known, checked = host_backup_record.checked_backups(source, here)
     provenance = checked.provenance
-    # Both repositories have the same id, so the cache of the first repository must not be used for the second.
-    # Anyone who can write there can add a manifest. Only the manifest of the first repository proves a copy.
+    # Both repositories have the same id, so the cache of the first repository must not be used for the second. Anyone
+    # who can write to the second repository can add a manifest to it. So a copy is valid only if its manifest equals
+    # that of the first repository.
     digests = {backup.backup_id: backup.digest for backup in known.backups}
     listed = summaries(there, target.name, None).backups if there is not None else ()
     copied = {one.backup_id for one in listed if digests.get(one.backup_id, one.digest) == one.digest}
@@ -288,8 +293,9 @@ def _plan(source: Instance, here: Repository, target: Instance, there: Repositor
 def copy(source: Instance, target: Instance) -> CopyResult:
     """Copy the missing backups and binlogs.
 
-    Afterwards every copied backup is in the second repository. Its chunks were compared and its manifest was read back.
-    A damaged backup is reported and skipped together with its increments. After an interruption the next run continues.
+    Afterwards every copied backup is in the second repository: its chunks were compared, and its manifest was read
+    back. A damaged backup is reported and skipped together with its increments. If the copy is interrupted, the next
+    run continues.
     """
     here = source.open_repository()
     there = _there(here, source, target)

@@ -1,4 +1,4 @@
-"""The facts for an audit of an instance: runs, met objectives, present protection, and who can read the backups."""
+"""Collects the facts for an audit of an instance: its runs, objectives and protection, and who can read its backups."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from zsnapdb.repository.evidence_log import EvidenceRecord
 
 _USUAL_DAYS = timedelta(days=30)
 _CLOCKS = timedelta(minutes=5)
-"""The tolerated difference between the clocks of two hosts."""
+"""The maximum tolerated difference between the clocks of two hosts."""
 _ONCE = ("backup", "drill", "prune", "restore", "clone")
 """The jobs that create only one result for each run id."""
 
 
 @dataclass(frozen=True)
 class EvidenceReport:
-    """The evidence of some days, and the protection at the time `at` (UTC).
+    """The evidence for a period of days, and the state of protection at the time `at` (UTC).
 
-    `drills` are the drills that started on these days. `keep` is the retention policy. If `keep` is None, no backup is
-    ever removed.
+    `drills` contains the drills that started in this period. `keep` is the retention policy. If `keep` is None, no
+    backup is ever removed.
     """
 
     at: datetime
@@ -59,7 +59,7 @@ class EvidenceReport:
 
     @property
     def longest_drill(self) -> Evidence | None:
-        """The longest passed drill of these days. Its duration is the measured restore time."""
+        """The passed drill of the period that took longest. Its duration is reported as the measured restore time."""
         passed = [one for one in self.drills.read if one.outcome is drills.Outcome.PASSED]
         return max(passed, key=lambda one: one.seconds, default=None)
 
@@ -88,7 +88,7 @@ def report(instance: Instance, first: date | None, last: date | None) -> Evidenc
 
 
 def _without_repeats(records: Sequence[EvidenceRecord]) -> Iterator[EvidenceRecord]:
-    """Yield the records, except repetitions of completed `--once` runs, which changed nothing."""
+    """Yield the records, but leave out repetitions of completed `--once` runs, because repetitions change nothing."""
     done = set[tuple[str, str, str]]()
     for record in records:
         if record.job in _ONCE and record.exit_code == 0:

@@ -1,4 +1,4 @@
-"""Reads all instances of one repository. Only changed instances are read again.
+"""Reads the state of all instances in one repository. Only instances that have changed are read again.
 
 An instance is judged by the same code as on its own host. No host, server or pool is queried. The repository is only
 listed and read, and its whole content is untrusted. Folders whose names no instance can have are counted, but not read.
@@ -49,7 +49,7 @@ from zsnapdb.store.layers import Remembered, RememberingStore, Trace
 
 _FORMAT = 3
 LONGEST = 300
-"""The maximum length of a text in characters. It prevents one repository from filling an answer.
+"""The maximum length of a text in characters. The limit prevents one repository from filling a whole answer.
 
 All texts that zsnapdb writes are shorter.
 """
@@ -69,7 +69,7 @@ def _with_cut_texts(facts: HealthFacts) -> HealthFacts:
 
 
 SeenText = Annotated[str, AfterValidator(_cut), AfterValidator(patterns.printable)]
-"""An untrusted text, or an error that may quote one. It is cut to one short printable line."""
+"""An untrusted text, or an error that may quote one. The text is cut to one short printable line."""
 
 
 class _Part(BaseModel):
@@ -79,8 +79,8 @@ class _Part(BaseModel):
 class ReadInstance(_Part):
     """The state of an instance when it was read. `evidence` is the number of the newest evidence record, or 0.
 
-    `future` is the number of backups and signs of life whose time was in the future at that moment. The facts exclude
-    them.
+    `future` is the number of backups and signs of life whose time was in the future when the instance was read. The
+    other facts do not include these.
     """
 
     read: patterns.Moment
@@ -122,8 +122,8 @@ class SeenProblem(_Part):
 class SeenRepository(_Part):
     """The state of a repository when it was read. `foreign` is the number of folders whose name no instance can have.
 
-    `problems` are the errors of instances by name. If an instance has an error, its entry in `instances` is from an
-    earlier reading. `reading` is a random text. The other file of the same reading contains the same text.
+    `problems` contains the errors of instances by name. If an instance has an error, its entry in `instances` comes
+    from an earlier reading. `reading` is a random text that both files of one reading contain.
     """
 
     read: patterns.Moment
@@ -164,7 +164,7 @@ class _Bodies(_Part):
 
 
 class _Frame(_Part):
-    """The first line of each file: the facts outside the store on which the file's content depends."""
+    """The first line of each cache file: the facts outside the store on which the content of the file depends."""
 
     format: int
     tool: str
@@ -176,7 +176,10 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class SeenMemory:
-    """The last reading of each repository, in memory while its file is unchanged. Threads may share this object."""
+    """The last reading of each repository, kept in memory as long as the file of the reading does not change.
+
+    Threads may share this object.
+    """
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[tuple[object, ...], SeenRepository | None]] = {}
@@ -196,7 +199,7 @@ class SeenMemory:
 
 @dataclass(frozen=True)
 class SeenFiles:
-    """The files about one repository, in a folder that only this account can use.
+    """The cache files about one repository, in a folder that only this account can use.
 
     `url` is the address of the repository. `trust` contains the settings that decide which documents are trusted.
     """
@@ -207,7 +210,7 @@ class SeenFiles:
 
     @classmethod
     def of(cls, fleet: FleetSettings, name: str) -> SeenFiles:
-        """Return the files about a repository of the fleet."""
+        """Return the cache files about a repository of the fleet."""
         settings = fleet.repository[name]
         return cls(fleet.cache / name, settings.url, settings.encryption.model_dump_json())
 
@@ -236,7 +239,7 @@ class SeenFiles:
         return self._read("seen.json", SeenRepository)
 
     def version(self) -> tuple[object, ...] | None:
-        """Return a value that changes whenever `repository` changes; None if there is no reading."""
+        """Return a value that changes whenever the result of `repository` changes; None if there is no reading."""
         try:
             status = (self.folder / "seen.json").stat()
         except OSError:
@@ -278,10 +281,13 @@ class SeenFiles:
         return self._read("failed.json", FailedReading)
 
     def keep_bodies(self, instance: str, objects: dict[str, Remembered]) -> None:
-        """Replace the stored objects of an instance. Objects that are not text are left out and fetched again."""
+        """Replace the stored objects of an instance.
+
+        Objects that are not text are left out, so the next run fetches them again.
+        """
         texts = {}
         for key, one in objects.items():
-            # The tag is also untrusted.
+            # The object's tag from the store is untrusted too.
             with contextlib.suppress(UnicodeDecodeError, ValidationError):
                 texts[key] = _Body(size=one.size, tag=one.tag, text=one.body.decode())
         self._write(f"objects/{instance}.json", _Bodies(objects=texts))
@@ -306,7 +312,10 @@ class SeenFiles:
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PATIENCE = 30.0
-"""The time in seconds for which an unreachable repository is retried. A person is waiting for the view."""
+"""The time in seconds for which an unreachable repository is retried.
+
+The time is short, because a person is waiting for the view.
+"""
 
 
 @dataclass(frozen=True)
@@ -347,7 +356,7 @@ class RepositoryReader:
         """
         files, at = self.files, self.host.now()
         files.prepare()
-        # Each reader needs its own connection.
+        # Each parallel reader needs its own connection.
         stream = self.settings.stream.model_copy(update={"concurrency": max(3, self.fleet.readers // 2)})
         patience = min(self.settings.patience, PATIENCE)
         own = self.settings.model_copy(update={"stream": stream, "patience": patience})
@@ -393,7 +402,7 @@ class RepositoryReader:
             try:
                 return self._read_instance(repository, name, before, traces.get(name))
             except ZsnapdbError as error:
-                # If no trace is stored, the next reading reads the instance again.
+                # If no trace of the instance is stored, the next reading reads the instance again.
                 return _Result(name, before, None, error)
 
         with ThreadPoolExecutor(self.fleet.readers, thread_name_prefix="fleet") as pool:
@@ -406,27 +415,29 @@ class RepositoryReader:
         compared = _Remembering(repository)
         if before is not None and trace is not None and number == before.evidence and compared.store.is_as(trace):
             return _Result(name, before, trace)
-        # Bypass the remembering store, because a reading depends only on the number of the record.
+        # Do not remember this object, because a reading depends only on the number of the newest evidence record.
         record = evidence_log.record(repository, name, number) if number else None
         written = _Written(number, *((record.finished, record.who.host) if record is not None else (None, "")))
         compared.store.known = self.files.bodies(name)
         seen, store = self._seen(compared.repository, name, written), compared.store
         if seen is not None and seen.health.damage:
-            # Read once more, because an object that seems damaged may have been replaced while it was read.
+            # Read the instance once more, because an object that seems damaged may have been replaced while it was
+            # read.
             again = _Remembering(repository)
             again.store.known = store.kept
             seen, store = self._seen(again.repository, name, written), again.store
         if seen is None:
             return _Result(name, None, None)
-        # Do not keep manifests, because they may be long and their summaries are already stored
+        # Do not cache manifests, because they may be long, and their summaries are already cached
         # (`repository/catalogue.py`).
         own = {key: one for key, one in store.kept.items() if "/manifests/" not in key}
         self.files.keep_bodies(name, own)
-        # Store no trace, because a future time may become the past before the repository changes.
+        # Store no trace, because a time in the future becomes a time in the past even if the repository does not
+        # change.
         return _Result(name, seen, None if seen.future else store.trace, is_new=True)
 
     def _seen(self, repository: Repository, name: str, written: _Written) -> ReadInstance | None:
-        """Return the instance's state in the repository; None if the repository contains nothing of the instance."""
+        """Return the instance's state in the repository; None if the repository has no object of it."""
         unjudged = self._instance(name, ObjectiveSettings())
         known = unjudged.summaries(repository).backups
         future = from_future((backup.backup_id for backup in known), self.host.latest(), ())
@@ -471,9 +482,9 @@ class RepositoryReader:
 
 @dataclass(frozen=True)
 class _Written:
-    """The number of the newest evidence record, or 0 if there is none.
+    """The newest evidence record: its number, or 0 if there is no record.
 
-    If the record is trusted, the end of the run and the host are also set.
+    If the record is trusted, the time when the run ended and the host are also set.
     """
 
     number: int
@@ -497,7 +508,7 @@ class _Remembering:
 
 @dataclass(frozen=True)
 class _Result:
-    """The state of an instance after a check.
+    """The state of an instance after the reader has checked it for changes.
 
     `is_new` is set if the instance had changed and was read again.
     """
@@ -512,7 +523,7 @@ class _Result:
 def _vanished_instances(past: SeenRepository | None, now: Collection[str]) -> dict[str, ReadInstance]:
     """Return the instances that had backups before and have no objects now.
 
-    Without these instances, the view would turn from red to green after all backups were destroyed.
+    If these instances were left out, the view would turn from red to green after all backups were destroyed.
     """
     before = past.instances if past is not None else {}
     return {name: one for name, one in before.items() if one.backups and name not in now}
@@ -520,7 +531,7 @@ def _vanished_instances(past: SeenRepository | None, now: Collection[str]) -> di
 
 def _oldest(stored: Stored) -> datetime | None:
     if stored.window.ranges:
-        # Use integers: with fractions, the last moments of the year 9999 would be outside the years of a date.
+        # Use integers, because a fraction of a second could move the end of the year 9999 outside the valid dates.
         return _EPOCH + timedelta(microseconds=stored.window.ranges[0].start)
     restorable = stored.restorable
     return restorable[0].created if restorable else None

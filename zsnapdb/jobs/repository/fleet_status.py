@@ -1,4 +1,4 @@
-"""One view of all instances of all hosts, which uses only the repositories or their last readings."""
+"""Shows all instances of all hosts in one view, from the repositories or from their last readings."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from zsnapdb.planning.fleet import overview
 class RepositoryState:
     """The known state of a repository of the fleet, and the error if the repository could not be read now.
 
-    `seen` is the present reading or, if there is an `error`, the last successful reading. Without any reading, `seen`
-    is None. `changed` is the number of instances that were read again. `is_believed_by_key` says that only documents
-    with a known signature are trusted.
+    `seen` is the present reading or, if there is an `error`, the last successful reading. If there is no reading,
+    `seen` is None. `changed` is the number of instances that were read again. `is_believed_by_key` says that only
+    documents with a known signature are trusted.
     """
 
     name: str
@@ -37,7 +37,7 @@ class RepositoryState:
 
 @dataclass(frozen=True)
 class FleetState:
-    """The state of a fleet at a time (UTC). `rows` are the requested rows, in the requested order."""
+    """The state of a fleet at a time (UTC). `rows` contains the requested rows, in the requested order."""
 
     at: datetime
     is_cached: bool
@@ -55,7 +55,7 @@ class FleetState:
 
     @property
     def exit_code(self) -> int:
-        """The largest exit code of the shown rows, and of the repositories that could not be read."""
+        """The largest exit code among the shown rows and the repositories that could not be read."""
         return max(
             (
                 *(one.exit_code for one in self.rows),
@@ -103,7 +103,7 @@ class FleetRequest:
 def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: SeenMemory | None = None) -> FleetState:
     """Return the state of the fleet now. If a repository cannot be read, the other repositories are still shown.
 
-    Frequent callers pass `memory`, so that only changed files are parsed.
+    Callers that call often pass `memory`, so that only changed files are parsed.
     """
     at = host.now()
     states = [_repository(settings, name, request, host, memory) for name in sorted(settings.repository)]
@@ -116,9 +116,9 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: S
 
 
 def _signs(states: Sequence[RepositoryState]) -> list[overview.InstanceFacts]:
-    """Return the facts, but leave out untrusted signs of life of hosts that a trusted document names.
+    """Return the facts. If a trusted document names a host, leave out that host's untrusted signs of life.
 
-    Anybody with write access can write an untrusted sign of life.
+    Anybody who can write to the repository can write an untrusted sign of life.
     """
     facts = [
         (state.is_believed_by_key, one.facts())
@@ -136,7 +136,7 @@ def _repository(
     reading, error, encryption = None, None, settings.repository[name].encryption
     files = SeenFiles.of(settings, name)
     if not request.cached:
-        # Import late: loading the reader takes longer than showing cached states.
+        # Import late, because loading the reader takes longer than showing cached states.
         from zsnapdb.jobs.repository.fleet_reader import RepositoryReader
 
         try:

@@ -1,4 +1,7 @@
-"""Creates a repository's marker and signing key. Writes a new marker if it is lost or the recipients changed."""
+"""Creates a repository's marker and signing key.
+
+Writes a new marker if the marker is lost or the recipients changed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from zsnapdb.store.layers import open_store, refuse_unfit
 
 @dataclass(frozen=True)
 class KeyFiles:
-    """The files of secret keys (age identities and a signing key), and the public parts of these keys."""
+    """Files with secret keys (age identities and a signing key), and the public parts of these keys."""
 
     identity: Path | None = None
     recipients: tuple[str, ...] = ()
@@ -98,7 +101,7 @@ def configured_keys(settings: Settings) -> list[KeyFiles]:
 
 
 class InitStep(StrEnum):
-    """The action of init."""
+    """The action of `zsnapdb init` on the marker."""
 
     CREATE = "create"
     REBUILD = "rebuild"
@@ -110,7 +113,7 @@ class InitStep(StrEnum):
 class InitPlan:
     """The planned marker, and the step that writes it.
 
-    `before` are the recipients in the present marker, before the change.
+    `before` contains the recipients in the present marker, before the change.
     """
 
     name: str
@@ -124,7 +127,7 @@ class InitPlan:
     signer: str | None = None
     """The public part of the signing key; None if the key does not exist yet."""
     store_note: str = ""
-    """A note for the user about the check whether the store is suitable."""
+    """A note for the user about whether the store is suitable."""
 
     @property
     def changes(self) -> tuple[PolicyChange, ...]:
@@ -156,7 +159,7 @@ class _Place:
 
 
 def choose_repository(settings: Settings, name: str | None) -> str:
-    """Return the name of the given repository, or of the only one.
+    """Return the name of the given repository, or of the only configured repository.
 
     Raises:
         UsageError: the given repository is not configured, or no name is given although there are several.
@@ -190,7 +193,7 @@ def _place(settings: Settings, name: str | None) -> _Place:
 
 
 def plan(settings: Settings, name: str | None) -> InitPlan:
-    """Return the plan of init for the given repository, or for the only one; change nothing.
+    """Return the plan of init for the given repository, or for the only configured repository; change nothing.
 
     Raises:
         ConfigError: a configured key cannot be used.
@@ -204,8 +207,8 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
         marker = Marker.read(place.objects)
     except NotFound:
         return _with_signing(_without_marker(place), place)
-    # This host may already have signed documents in the repository, so its key was lost. Hosts that trust only a new
-    # key would not trust these documents.
+    # If this host has signed documents in the repository, its signing key was lost. Hosts that trust only a new key
+    # would not trust these documents.
     place.keyring.check_signing()
     step = InitStep.RECIPIENTS if recipients and recipients != marker.recipients else InitStep.NOTHING
     planned = InitPlan(
@@ -219,14 +222,14 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
 
 
 def _with_signing(planned: InitPlan, place: _Place) -> InitPlan:
-    """Return the plan with the facts about signing."""
+    """Return the plan, completed with the facts about the signing key."""
     if place.missing_key is not None:
         return replace(planned, signing=place.signing, new_key=place.missing_key)
     return replace(planned, signing=place.signing, signer=place.keyring.own_signer)
 
 
 def prove(settings: Settings, name: str | None) -> None:
-    """Write, read, replace and remove a test object in the given repository, or in the only one.
+    """Write, read, replace and remove a test object in the given repository, or in the only configured repository.
 
     Afterwards the repository is unchanged.
 

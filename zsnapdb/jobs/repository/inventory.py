@@ -1,4 +1,4 @@
-"""The instances and backups of a repository, their snapshots on this host, and pins."""
+"""Lists the instances and backups in a repository, and their snapshots on this host. Sets and removes pins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 @dataclass(frozen=True)
 class InventoryEntry:
-    """A backup, and whether this host has its snapshots, so that the backup can be cloned."""
+    """A backup, and whether this host has its snapshots. If so, the backup can be cloned without receiving it."""
 
     manifest: Summary
     is_local: bool
@@ -49,7 +49,7 @@ class Detail:
 
 
 def _own_snapshots(instance: Instance) -> list[OwnedSnapshot] | None:
-    """Return the snapshots of the instance's stored sets on this host, with their repository.
+    """Return the snapshots of the instance's stored sets on this host, with the ids of their repositories.
 
     Return None if no volumes are configured, or if this host lacks a volume.
     """
@@ -68,7 +68,7 @@ def _local_guids(
     """
     if seen is None:
         if instance.settings.volumes is not None or not manifests:
-            # If the instance never ran on this host, the host has none of its snapshots.
+            # If the instance has never run on this host, there are no snapshots.
             return set()
         instance = instance.with_volumes({volume.role: volume.dataset for volume in manifests[-1].volumes})
         seen = _own_snapshots(instance)
@@ -94,7 +94,7 @@ class Inventory:
     """Differences between the repository and the backups that this host stored."""
     damage: Mapping[str, tuple[KnownDamage, ...]] = field(default_factory=dict)
     foreign: Mapping[str, str] = field(default_factory=dict)
-    """By backup id, the reason why this host does not know a backup. Empty on a host that knows no backups."""
+    """By backup id, the reason why this host does not know a backup. On a host that knows no backups, this is empty."""
 
 
 def inventory(instance: Instance) -> Inventory:
@@ -137,7 +137,7 @@ def detail(instance: Instance, backup_id: str) -> Detail:
 
 
 def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> None:
-    """Raise DamagedError if a stored backup that is newer than the chosen one cannot be used."""
+    """Raise DamagedError if there is a newer stored backup than the chosen backup and it cannot be used."""
     unusable = {name: error.message for name, error in known.unreadable.items()}
     unusable |= {missing.backup_id: "the repository lacks it" for missing in checked.missing}
     later = [backup.backup_id for backup in known.backups[known.backups.index(chosen) + 1 :]]
@@ -153,7 +153,7 @@ def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> No
 
 @dataclass(frozen=True)
 class StoredInstance:
-    """An instance in a repository, the number of its `backups`, and its largest backup id (`newest`), if any."""
+    """An instance in a repository. `backups` is the number of its backups, and `newest` its largest backup id."""
 
     name: str
     backups: int
@@ -207,8 +207,8 @@ def _stored_instance(name: str, backup_ids: list[str]) -> StoredInstance:
 def pin(instance: Instance, backup_id: str, reason: str) -> Pin:
     """Pin a backup (an id or `latest`).
 
-    Afterwards no prune removes the backup or its bases. This host also records the pin, in case the repository loses
-    it.
+    Afterwards no prune removes the backup or its bases. This host also records the pin, so that the pin is still
+    effective if the repository loses it.
 
     Raises:
         NotFound: the backup does not exist.

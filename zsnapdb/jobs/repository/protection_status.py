@@ -1,4 +1,4 @@
-"""The recoverable points of an instance, and the ages of its newest backup and binlogs.
+"""Shows the recoverable points of an instance, and the ages of its newest backup and binlogs.
 
 The data comes from the repository and this host's records, so the command works without the server.
 """
@@ -35,8 +35,8 @@ _MICROSECONDS = 1_000_000
 class ProtectionStatus:
     """The state of protection of an instance at a time (UTC).
 
-    Ages and lags are in seconds. They are None if there is no backup or no archived binlog. The window contains only
-    backups whose chain is complete and has no known damage. `damaged` contains the errors of unreadable objects.
+    Ages and lags are in seconds. An age or lag is None if there is no backup or no archived binlog. The window contains
+    only backups whose chain is complete and has no known damage. `damaged` contains the errors of unreadable objects.
     `known_damage` is the damage that checks found.
     """
 
@@ -49,18 +49,18 @@ class ProtectionStatus:
     complete_until: int | None
     """The time up to which the archive is complete (microseconds UTC): its last commit, or a later recorded time."""
     archive_lag: float | None
-    """The time since `complete_until`."""
+    """The time in seconds since `complete_until`."""
     drill: Evidence | None
     health: Health
-    """The objectives of the instance in this repository."""
+    """The verdicts on the instance's objectives for this repository."""
     damaged: tuple[DamagedError, ...]
     missing: tuple[StoredFinding, ...] = ()
     """Differences between the repository and the backups that this host stored."""
     known_damage: tuple[KnownDamage, ...] = ()
     clock: str = ""
-    """Why this host's clock may be wrong, and the command that confirms the clock; "" if it is not in doubt."""
+    """Why this host's clock may be wrong, and the command that confirms the clock; "" if there is no doubt about it."""
     signing: str = ""
-    """A note for the user if this host does not sign; "" if it signs."""
+    """A note for the user if this host does not sign documents; "" if it signs them."""
     machines: tuple[str, ...] = ()
     """Restorable backups of virtual machines, oldest first. The window contains only server backups."""
 
@@ -77,7 +77,7 @@ def status(instance: Instance) -> ProtectionStatus:
 
 
 def status_of(instance: Instance, stored: Stored) -> ProtectionStatus:
-    """Return the present state of protection, according to this content of the repository."""
+    """Return the present state of protection, computed from the content `stored` of the repository."""
     at = instance.host.now()
     newest, complete = next(reversed(stored.current), None), stored.complete_until
     past = health.past_drills(stored, instance)
@@ -123,7 +123,7 @@ def alarm(status: ProtectionStatus) -> ZsnapdbError | None:
 
 @dataclass(frozen=True)
 class InstanceStatus:
-    """The state of one instance in one repository, or the error if it could not be read."""
+    """The state of one instance in one repository, or the error if the state could not be read."""
 
     instance: str
     repository: str
@@ -143,19 +143,22 @@ class InstanceStatus:
 
 
 _PATIENCE = 30.0
-"""The maximum time in seconds for retries of an unreachable repository, because a monitor needs an early answer."""
+"""The maximum time in seconds for retries of an unreachable repository, because monitoring needs an answer soon."""
 
 
 def statuses(settings: Settings, repository: str | None) -> list[InstanceStatus]:
     """Return the state of every configured instance, in its own repository or in the given one.
 
-    After an error with one instance, the other instances are still returned.
+    If an error occurs with one instance, its entry contains the error, and the other instances are still read.
     """
     return [observed(Instance.at(settings, name, repository)) for name in sorted(settings.instance)]
 
 
 def observed(instance: Instance) -> InstanceStatus:
-    """Return the state of one instance, or the error if it could not be read. Retries end early."""
+    """Return the state of one instance, or the error if the state could not be read.
+
+    Unreachable stores are retried only for a short time.
+    """
     name, place = instance.name, instance.settings.repository
     try:
         return InstanceStatus(name, place, status(instance.impatient(_PATIENCE)))

@@ -2,12 +2,11 @@
 
 The order of the steps guarantees these invariants:
 - Every removal needs the lease of the instance, so no backup runs at the same time.
-- An increment is removed before its base. So after an interruption at any moment, every listed backup is complete.
-- A backup is removed in this order. The removal is recorded on this host, the local snapshots and bookmarks are
-  destroyed, the manifest is removed, which ends the backup, and the chunks are removed. A later run sweeps leftovers
-  that have the minimum age.
-- A manifest is read again directly before its removal. If the manifest is unreadable or differs from the plan, the run
-  stops.
+- An increment is removed before its base. So even if a prune is interrupted, every listed backup is complete.
+- The removal of a backup is first recorded on this host. Then its local snapshots and bookmarks are destroyed. Then its
+  manifest is removed, after which the backup no longer exists. Its chunks are removed last. A later run removes
+  leftovers that have the minimum age.
+- A manifest is read again directly before its removal. If it is now unreadable or differs from the plan, the run stops.
 - Only objects with keys of the repository's layout, and only snapshots with zsnapdb's property, are removed.
 """
 
@@ -101,13 +100,16 @@ class PrunePlan:
 
     @property
     def freed_locally(self) -> int:
-        """A lower bound of the bytes that are freed in the pool. Bytes that several snapshots share are not counted."""
+        """The minimum number of bytes that are freed in the pool.
+
+        Bytes that several snapshots share are not counted.
+        """
         return sum(d.size for d in self.local if d.remove)
 
 
 @dataclass(frozen=True)
 class PruneResult:
-    """The result of a prune: removed ids, objects and bytes, destroyed local snapshots and bookmarks.
+    """The result of a prune: removed backup ids, objects and bytes, and destroyed local snapshots and bookmarks.
 
     `notes` lists the objects that were kept, with reasons.
     """
@@ -131,12 +133,12 @@ def plan(
 ) -> PrunePlan:
     """Return the removals that a prune would make now; change nothing.
 
-    `local` are the leftovers on this host. If `local` is None, they are read here.
+    `local` contains the leftovers on this host. If `local` is None, they are read here.
 
     Raises:
         ConfigError: there is no retention policy.
-        ClockDoubtError: this host's clock is far from the newest backup's time, and the caller does not trust the
-            clock.
+        ClockDoubtError: this host's clock differs too much from the newest backup's time, and the caller does not trust
+            the clock.
     """
     instance.retention_policy()
     time, now = removal_time(instance.host), instance.host.now()
@@ -222,11 +224,11 @@ def _plan(
 def _pruning_facts(
     instance: Instance, repository: Repository, backups: Summaries, checked: StoredCheck, moment: datetime
 ) -> RetentionFacts:
-    """Return the facts for decisions about backups, except the retention policy."""
+    """Return the facts on which decisions about backups depend, except the retention policy."""
     provenance = checked.provenance.for_removal
     counted = [backup for backup in backups.backups if backup.backup_id in provenance.proofs]
     return RetentionFacts(
-        # A replaced manifest may be put back, so the bases of the original are kept, like the bases of a damaged
+        # A manifest that was replaced may be put back later. So keep the bases of the original, as for a damaged
         # manifest.
         unreadable={
             name: error.message
@@ -254,8 +256,8 @@ def prune(
 
     Raises:
         ConfigError: there is no retention policy.
-        ClockDoubtError: this host's clock is far from the store's clock or the newest backup's time, and the caller
-            does not trust this clock.
+        ClockDoubtError: this host's clock differs too much from the store's clock or the newest backup's time, and the
+            caller does not trust this clock.
         DamagedError: a manifest has changed or become unreadable since the plan. Later removals were not executed.
         RepositoryError: the store refuses a request.
     """
@@ -264,10 +266,10 @@ def prune(
         confirm(instance.host)
     repository = instance.open_repository()
     with hold_writer_lease(instance, repository, "pruning") as still_alone:
-        # If a clock jumped ahead, it must not cause an early removal.
+        # A clock that jumped ahead must not cause an early removal.
         planned = _plan(instance, repository, local, unrestorable, removal_time(instance.host))
         if not trusts_clock:
-            # The lease was just written, so the time of its object shows the clock of the store.
+            # The lease was just written, so the store's time for its object shows the store's clock.
             written = repository.modified(layout.lease(f"{instance.name}/writer"))
             _refuse_wrong_clock(instance, planned.counted, written)
         host_backup_record.note_digests(instance, repository, planned.provenance, planned.backups.backups)
@@ -296,7 +298,7 @@ class _Run:
         self._objects = self._size = 0
 
     def run(self) -> PruneResult:
-        """Remove everything in the order of the invariants."""
+        """Execute all removals of the plan, in the order that the invariants require."""
         order = self._plan.retention.removal_order
         if order:
             if self._unrestorable is Unrestorable.REMOVE:
@@ -362,7 +364,7 @@ class _Run:
     def _check_chunks(self, stays: Collection[str]) -> None:
         """Raise DamagedError if a kept backup lacks chunks and this damage is not recorded yet.
 
-        Otherwise the prune might keep such a backup instead of a good one.
+        Without this check, the prune might keep such a backup and remove a good backup.
         """
         faulty = known_damage(self._repository, self._name).stored().keys()
         names = sorted(stays - faulty)
@@ -379,8 +381,8 @@ class _Run:
     def _check_faulty(self) -> None:
         """Raise PreflightError if a backup is recorded as damaged but is intact.
 
-        If this host trusts no signatures, anybody who can write to the repository can record damage. Otherwise nothing
-        is checked.
+        This is checked only if this host trusts no signatures, because then anybody who can write to the repository can
+        record damage.
         """
         if self._repository.keyring.trusted:
             return
@@ -433,7 +435,7 @@ class _Run:
     def _sweep(self, leftover: Leftover) -> None:
         """Remove the leftovers of an interrupted backup.
 
-        The mark of the unfinished backup is removed first, so that no run continues the backup.
+        The mark of an unfinished backup is removed first, so that no run continues this backup.
         """
         name = leftover.backup_id
         if self._has_manifest(name):
@@ -446,7 +448,7 @@ class _Run:
         self._events.tell(f"swept leftovers of {name}")
 
     def _remove_binlog(self, old: OldBinlog) -> None:
-        """Remove one archived binlog. The caller begins with the oldest binlog, so that there is no gap."""
+        """Remove one archived binlog. The caller begins with the oldest binlog, so that the archive has no gap."""
         self._still_alone()
         own_archived_binlogs.note_binlog_removed(self._instance, self._repository, old.file.incarnation, old.file.name)
         self._objects += binlog_archive.remove(BinlogArchive(self._repository, self._name), old.file)
@@ -475,7 +477,7 @@ class _Run:
         return self._repository.exists(layout.manifest(self._name, name))
 
     def _destroy_of_no_backup(self, name: str, decisions: Sequence[LocalDecision]) -> None:
-        """Destroy the local leftovers of a backup that is kept in the repository or no longer exists there.
+        """Destroy the local leftovers of a backup that stays in the repository or no longer exists there.
 
         First check again whether the store contains the backup.
         """
@@ -488,7 +490,7 @@ class _Run:
     def _destroy(self, decisions: Sequence[LocalDecision]) -> None:
         """Destroy snapshots and bookmarks.
 
-        A snapshot that now has a hold or clone is kept, with a note. The run continues.
+        If a snapshot has a hold or a clone now, it is kept, a note is added, and the run continues.
         """
         for decision in decisions:
             try:

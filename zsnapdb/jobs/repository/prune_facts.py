@@ -33,7 +33,7 @@ _PARALLEL_REQUESTS = 8
 
 
 def pinned(repository: Repository, instance: str, here: Sequence[str]) -> dict[str, str]:
-    """Return the reason for each pin, by backup id. `here` are the backups that this host recorded as pinned."""
+    """Return the reason for each pin, by backup id. `here` contains the backups that this host recorded as pinned."""
     hidden = {
         name: f"this host pinned it, the repository lacks the pin; `zsnapdb pin {instance} {name} --remove` ends that"
         for name in here
@@ -52,7 +52,7 @@ def faulty(repository: Repository, instance: str) -> dict[str, str]:
 def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[str, str]:
     """Return the backups that the store has locked, each with the time at which its lock ends.
 
-    Only the lock of the manifest is checked. It ends last, because the manifest was written last.
+    Only the lock of the manifest is checked. The lock of the manifest ends last, because the manifest was written last.
     """
 
     def hold_of(name: str) -> ObjectHold | None:
@@ -70,7 +70,7 @@ def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[
 def leftovers(repository: Repository, instance: str, backups: Summaries, marks: Sequence[Unfinished]) -> list[Leftover]:
     """Return the leftovers of backup ids without a manifest.
 
-    All ids are listed once, and then the objects of each id that has no manifest.
+    First all backup ids are listed, and then the objects of each id that has no manifest.
     """
     there = {backup.backup_id for backup in backups.backups} | set(backups.unread)
     marked = {mark.backup_id: mark for mark in marks if mark.backup_id not in there}
@@ -141,9 +141,9 @@ def plan(
 ) -> tuple[OldBinlog, ...]:
     """Return the decisions about the instance's archived binlogs if the backups `kept` stay.
 
-    `order` are the ids of all backups, oldest first; unreadable backups may be missing. `strangers` are the ids of
-    backups that this host did not store. Unreadable parts of the archive and foreign binlogs are kept. A host that
-    knows no backup removes nothing.
+    `order` contains the ids of all backups, oldest first; unreadable backups may be missing from it. `strangers`
+    contains the ids of backups that this host did not store. Unreadable parts of the archive and foreign binlogs are
+    kept. A host that knows no backup removes nothing.
     """
     old = expired(instance.archive(repository), kept, summaries, order, strangers)
     files = [one.file for one in old]
@@ -163,7 +163,7 @@ def expired(
     if not files:
         return ()
     times = [round(backup_time(name).timestamp()) * 1_000_000 for name in kept if name not in strangers]
-    # Backups of other kinds need no binlogs.
+    # Only backups of servers need binlogs.
     others = {summary.backup_id for summary in summaries if not is_of_server(summary)}
     backups = RetainedBackups(points_of(summaries), frozenset(kept) - others, order, frozenset(strangers))
     decisions = purge.decide(backups, min(times, default=None), files)
@@ -206,7 +206,7 @@ class LocalLeftovers:
 
 
 NOTHING_LOCAL = LocalLeftovers((), (), {})
-"""Empty leftovers. Used for a host without the instance, or for a repository other than the instance's own."""
+"""No leftovers: for a host without the instance, or for a repository other than the instance's own."""
 
 
 def read_local_sets(instance: Instance, backups: Sequence[Summary]) -> LocalLeftovers:

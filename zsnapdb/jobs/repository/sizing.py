@@ -1,4 +1,4 @@
-"""An estimate of a server's backups from the size of its data, with the default configuration's chunks."""
+"""Estimates the size of a server's backups from the size of its data, with the default chunk size."""
 
 from __future__ import annotations
 
@@ -58,7 +58,10 @@ def parse_line(text: str) -> float:
 
 
 def parse_keep(text: str | None) -> KeepRules:
-    """Return the retention rules of a text such as daily=14,weekly=8. Raise UsageError if there are none."""
+    """Return the retention rules in a text such as daily=14,weekly=8.
+
+    Raise UsageError if the text contains no rules.
+    """
     if text is None:
         return DEFAULT_KEEP
     hint = "write rules such as daily=14,weekly=8, or within=30d"

@@ -1,12 +1,12 @@
-"""The verification that the repository still contains all written bytes. It lists all objects, or reads every byte.
+"""Verifies that the repository still contains all bytes that were written. It lists all objects, or reads every byte.
 
-The findings are recorded in the repository. An error of the store is not a finding. It ends the run, after the findings
-so far are recorded.
+The findings are recorded in the repository. If the store fails, this is not a finding: the run ends with an error,
+after it has recorded the findings so far.
 
 Findings about archived binlogs are recorded under `<incarnation>/<file>`. Findings about an active binlog are not
 recorded, because its objects change until the next run. A document (marker, manifest, description, evidence, pin, mark,
-lease) is damaged if it does not match its own signature or digest. The meaning of a document is not checked here, but
-when a program reads it.
+lease) is damaged if it does not match its own signature or digest. The meaning of a document is checked only when a
+program uses the document.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _LEASES = ("writer", "consolidate")
 class DocumentCheck:
     """The damage of stored documents by key, and the number of documents that were read.
 
-    `without_digest` is the number of documents that an earlier version stored without signature and digest. In such a
-    document, damage is found only if it makes the document malformed.
+    `without_digest` is the number of documents that an earlier version stored without signature and digest. In such
+    documents, damage is found only if it makes the document malformed.
     """
 
     damage: dict[str, tuple[str, ...]]
@@ -69,7 +69,7 @@ NO_DOCUMENTS = DocumentCheck({}, 0, 0)
 
 
 def check_documents(repository: Repository, instance: str) -> DocumentCheck:
-    """Read every document of the instance, and the marker.
+    """Read every document of the instance, and the marker of the repository, and return their damage.
 
     Raises:
         RepositoryError: the store is unreachable.
@@ -89,7 +89,10 @@ def check_documents(repository: Repository, instance: str) -> DocumentCheck:
 
 
 def _read_document(repository: Repository, key: Key) -> bool | DamagedError | None:
-    """Return the document's damage, else whether it has a signature or digest; None if it no longer exists."""
+    """Return the damage of the document or, if it is intact, whether it has a signature or digest.
+
+    Return None if the document no longer exists.
+    """
     place = repository.place(key)
     try:
         body = repository.get(key)
@@ -134,9 +137,10 @@ def _document_keys(repository: Repository, instance: str) -> Iterator[Key]:
 def observe_binlogs(
     archive: BinlogArchive, files: Sequence[ArchivedFile], depth: Depth, concurrency: int, events: Events
 ) -> Iterator[tuple[ArchivedFile, tuple[str, ...] | None, int]]:
-    """Yield each binlog, its damage, and the number of bytes read. The damage is None if it was changed meanwhile.
+    """Yield each binlog, its damage, and the number of bytes read.
 
-    `concurrency` files are read in parallel, with one chunk of each file in memory.
+    The damage is None if the binlog changed while it was read. `concurrency` files are read in parallel, with one chunk
+    of each file in memory.
     """
     sizes = stored_sizes(archive, files)
     total, done = sum(file.stored_size for file in files), 0
@@ -165,7 +169,7 @@ _SAVE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class VerifyPlan:
-    """The backups and archived binlogs that a verification would check, most urgent first.
+    """The backups and archived binlogs that a verification would check, unverified or damaged objects first.
 
     `size` is the number of bytes to read (0 if objects are only listed).
     """
@@ -196,10 +200,10 @@ class VerifyPlan:
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """The result of a verification: the damage of each backup that was found now or earlier, and its consequences.
+    """The result of a verification: the damage that was found now or earlier, by backup, and its consequences.
 
     `binlogs` contains the damage of archived binlogs, by incarnation and name. `size` is the number of bytes read.
-    `unrecorded` is the reason why the findings were not recorded, or "" if they were.
+    `unrecorded` is the reason why the findings were not recorded, or "" if they were recorded.
     """
 
     plan: VerifyPlan
@@ -212,7 +216,7 @@ class VerifyResult:
     missing: tuple[StoredFinding, ...] = ()
     """Differences between the repository and the backups that this host stored."""
     documents: DocumentCheck = NO_DOCUMENTS
-    """The result for all documents except manifests. The damage of manifests is in `damage`."""
+    """The result for all documents except manifests. The damage of manifests is in the field `damage`."""
 
     @property
     def is_whole(self) -> bool:
@@ -224,7 +228,8 @@ class VerifyResult:
     def raw(self) -> tuple[str, ...]:
         """The verified backups whose streams ZFS encrypted (raw streams).
 
-        The records and hashes of these streams were verified, but only a drill proves that ZFS can decrypt the blocks.
+        The records and hashes of these streams were verified. But only a drill proves that ZFS can decrypt their
+        blocks.
         """
         chosen = set(self.plan.chosen)
         return tuple(s.backup_id for s in self.plan.backups.backups if s.is_raw and s.backup_id in chosen)
@@ -293,7 +298,7 @@ def verify(
         ConfigError: a key for a deep verification is missing.
     """
     repository = instance.open_repository()
-    # Read every description from the store, even if this host has it in its cache.
+    # Read every description from the store, even if this host has it in the cache.
     planned = _plan(instance, repository, BinlogArchive(repository, instance.name), depth, older_than, limit)
     notebook = _Notebook(repository, instance, planned)
     began, total = time.monotonic(), 0
@@ -340,7 +345,10 @@ def verify(
 
 
 class _Notebook:
-    """The findings of this run and of earlier runs. They are saved regularly in a new object."""
+    """The findings of this run and of earlier runs.
+
+    During the run, the findings are saved regularly, in a new object.
+    """
 
     def __init__(self, repository: Repository, instance: Instance, planned: VerifyPlan) -> None:
         self.unrecorded = ""
@@ -357,7 +365,7 @@ class _Notebook:
         return Checks(self._findings, self._known.keys)
 
     def note(self, name: str, depth: Depth, damage: tuple[str, ...] | None) -> None:
-        """Add the damage of one backup. It is None if the backup was removed meanwhile."""
+        """Add the damage of one backup. `damage` is None if the backup was removed during the check."""
         if damage is None:
             self.gone.add(name)
             self._findings.pop(name, None)
@@ -369,7 +377,7 @@ class _Notebook:
             self.save()
 
     def save(self) -> None:
-        """Save the findings so far. If that fails, the verification continues."""
+        """Save the findings so far. If they cannot be saved, the verification continues."""
         if not self._is_dirty:
             return
         try:
@@ -392,7 +400,7 @@ class _Notebook:
 def _look(
     instance: Instance, repository: Repository, planned: VerifyPlan
 ) -> Iterator[tuple[str, tuple[str, ...] | None, int]]:
-    """Yield each chosen backup, its damage (None if it was removed meanwhile) and the number of bytes read."""
+    """Yield each chosen backup, its damage (None if the backup was removed meanwhile), and the number of bytes read."""
     if planned.depth is Depth.LISTED:
         with ThreadPoolExecutor(_LISTERS, thread_name_prefix="verify") as pool:
             damages = pool.map(lambda name: damage_of(repository, instance.name, name), planned.chosen)
@@ -416,7 +424,7 @@ def damage_of(
 ) -> tuple[str, ...] | None:
     """Return the damage of one backup: its manifest, missing chunks, wrong sizes, and the findings of `reader`.
 
-    Return None if the backup was removed meanwhile.
+    Return None if the backup was removed during the check.
     """
     try:
         manifest = repository.manifest(instance, backup_id)
@@ -440,7 +448,8 @@ def damage_of(
             unread.add(index)
         if reader is not None:
             damage += reader.read(manifest, volume, unread)
-    # The backup may have been removed during this check. If so, it has no manifest, because a removal begins with it.
+    # The backup may have been removed during this check. In that case it has no manifest, because the manifest is
+    # removed first.
     if damage and not repository.exists(layout.manifest(instance, backup_id)):
         return None
     return tuple(damage)
@@ -449,7 +458,7 @@ def damage_of(
 class Reader:
     """A reader of complete volumes.
 
-    It checks the hash of each chunk and decrypts the chunk, and checks the records and GUIDs of the stream.
+    It checks the hash of each chunk, decrypts the chunk, and checks the records and GUIDs of the stream.
     """
 
     def __init__(self, repository: Repository, concurrency: int, total: int, events: Events) -> None:
@@ -460,7 +469,7 @@ class Reader:
     def read(self, manifest: Manifest, volume: VolumePart, unread: set[int]) -> list[str]:
         """Return the damage of a volume. Chunks in `unread` are known to be damaged and are skipped.
 
-        This needs memory for `concurrency` + 1 chunks.
+        The memory use is that of `concurrency` + 1 chunks.
         """
         damage: list[str] = []
         walker: Walker | None = Walker(expected_stream(volume, volume.features)) if not unread else None
@@ -483,7 +492,7 @@ class Reader:
         return f"volume {volume.role} of backup {manifest.backup_id}"
 
     def _whole(self, manifest: Manifest, volume: VolumePart, walker: Walker) -> list[str]:
-        """Return the damage of a stream with correct chunks."""
+        """Return the damage of a stream whose chunks are all correct."""
         what = self._name_of(manifest, volume)
         try:
             walker.finish()
@@ -497,7 +506,10 @@ class Reader:
     def _plain(
         self, manifest: Manifest, volume: VolumePart, ciphers: Mapping[str, ChunkCipher], unread: set[int]
     ) -> Iterator[tuple[int, Body | DamagedError]]:
-        """Yield the decrypted chunks in order, while the next are fetched. For a damaged chunk, yield its error."""
+        """Yield the decrypted chunks in order, while the next chunks are fetched.
+
+        For a damaged chunk, yield its error.
+        """
         chunks, store = volume.chunks, self._repository.chunks_of(manifest, volume.role)
 
         def fetch(index: int) -> Body | DamagedError:

@@ -1,1 +1,1 @@
-"""Restores, with the steps plan, receive, recover, replay, check and handover. Also the runbook."""
+"""Restores of servers and machines, rewinds, and the runbook."""

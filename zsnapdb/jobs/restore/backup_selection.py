@@ -1,6 +1,7 @@
-"""The choice of a restore's backup and binlogs, and the steps of the replay.
+"""Chooses the backup and the binlogs of a restore, and plans the steps of the replay.
 
-Transactions are read from a binlog only if the restore may stop in it, or if it has tables without a recorded engine.
+The transactions of a binlog are read only if the restore may stop in this binlog, or if the binlog creates tables
+without a recorded engine.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class TransactionReader:
 
 @dataclass(frozen=True)
 class SelectedPoint:
-    """The chosen point, and the range of binlogs to replay."""
+    """The point that was chosen for a restore, and the range of binlogs to replay."""
 
     choice: RestoreRoute
     point: RestorePoint
@@ -96,7 +97,7 @@ class SelectedPoint:
     boundary: Boundary | None = None
 
     def replays(self, batch_bytes: int) -> tuple[Replay, ...]:
-        """Return the replay steps; empty if the backup alone is the point."""
+        """Return the replay steps; empty if the point is the backup itself, so that nothing is replayed."""
         if self.boundary is None:
             return ()
         return replays(
@@ -115,7 +116,7 @@ def choose(
 ) -> SelectedPoint:
     """Return the chosen point. If the choice depends on transactions, read them from the binlogs.
 
-    `loaded` are the archived binlogs, or None if they are not needed. Binlogs in `local` are not downloaded.
+    `loaded` contains the archived binlogs; it is None if they are not needed. Binlogs in `local` are not downloaded.
     """
     backups, now = tuple(points_of(manifests)), instance.host.now()
     if isinstance(target, AtBackup) or loaded is None:
@@ -135,8 +136,8 @@ def choose(
             start = start_in(choice.route, reader.scan(first))
             chosen = _bounded(choice, start, reader, now)
             if chosen.point.last is None and _is_past(choice, start, reader, files, manifests):
-                # The backup started before that time, but its snapshot is later, or a clock was set back. Only an older
-                # backup can be rolled forward to the requested time.
+                # The backup started before the requested time, but its snapshot is later than that time, or a clock was
+                # set back. So use an older backup, which can be rolled forward to the requested time.
                 backups = backups[: backups.index(choice.point)]
                 if not backups:
                     raise NotFound(
@@ -185,7 +186,7 @@ def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader, now: d
     boundary = boundary_in(choice, begin, reader.scan(last), end)
     file = None
     if boundary.following is None:
-        # The transaction after the boundary is the first transaction of the next binlogs.
+        # The transaction after this boundary is the first transaction in the next binlogs.
         for later in choice.route.files[len(choice.files) :]:
             following = next(iter(reader.scan(later)), None)
             if following is not None:
@@ -200,7 +201,8 @@ def _bounded(choice: RestoreRoute, start: int, reader: TransactionReader, now: d
 def _newest(files: Sequence[RouteFile], start: int, reader: TransactionReader) -> ArchivedTransaction | None:
     """Return the last transaction of the files; None if they contain none. The first file is replayed from `start`.
 
-    Read only the descriptions of the files. The returned commit time is the latest in that transaction's file.
+    Only the descriptions of the files are read. The commit time in the result is the latest commit time in that
+    transaction's file.
     """
     for place in range(len(files) - 1, -1, -1):
         file, begin = files[place], files[place].start if place else start
@@ -230,7 +232,7 @@ def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> L
 
 
 def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
-    """Return the steps, with a mark on each binlog that exists on this host.
+    """Return the steps, in which each binlog that exists on this host is marked.
 
     Also update the digests of the archive's descriptions in the steps.
     """
@@ -239,8 +241,8 @@ def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBin
     here = {
         (file.incarnation, file.name) for file in files if (file.incarnation, file.name) in named and local.has(file)
     }
-    # Without an archive, a binlog's description ends where the replay ends. So it differs from the description in the
-    # plan.
+    # If the archive is not used, the description of a binlog ends where the replay ends. So it differs from the
+    # description in the plan.
     digests = {
         (file.incarnation, file.name): file.digest
         for file in files
@@ -250,7 +252,10 @@ def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBin
 
 
 def replayer_of(settings: Settings, flavour: Flavour, version: str) -> Replayer:
-    """Return the configured replayer. If none is configured, return the server itself if its version can replay."""
+    """Return the configured replayer.
+
+    If none is configured, the server itself replays the binlogs, if its version can do so.
+    """
     if settings.restore.replay != "auto":
         return settings.restore.replay
     return "client" if release_of(version) < family(flavour).relay_logs_from else "applier"
@@ -295,7 +300,7 @@ def client_programs(instance: Instance, flavour: Flavour, version: str) -> tuple
 
 
 def default_engine(variables: Mapping[str, str], options: Sequence[str]) -> Defaults:
-    """Return the engine in `server.options`, else the source's default: the default engine when a replay starts."""
+    """Return the default engine when a replay starts: the engine in `server.options`, else the source's default."""
     own = [line.partition("=")[2].strip() for line in options if option_name(line) == "default_storage_engine"]
     return Defaults([variables.get("default_storage_engine", "InnoDB"), *own][-1])
 

@@ -1,4 +1,4 @@
-"""Checks of a backup's stored chain: its chunks, its known damage, and the keys of its raw streams."""
+"""Checks the stored chain of a backup: its chunks, its known damage, and the keys of its raw streams."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ DAMAGE = "damage"
 
 
 def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
-    """Return the finding that all chunks of a backup have the right sizes, and that its keys can be decrypted.
+    """Check that all chunks of a backup have the right sizes and that its data keys can be decrypted.
 
-    The chunks and sizes come from one listing.
+    Return a finding that says so. One listing of the store shows the chunks and their sizes.
 
     Raises:
         DamagedError: a chunk is missing or has another size.
     """
-    # If a key is wrong, raise the error now and not after the download of earlier backups.
+    # If a data key cannot be decrypted, raise the error now, and not after the download of earlier backups.
     repository.ciphers(manifest)
     with naming_restorable(instance, repository, manifest.backup_id):
         for volume in manifest.volumes:
@@ -56,9 +56,9 @@ def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest)
 
 
 def judge_damage(instance: Instance, repository: Repository, backups: Sequence[str]) -> list[FitnessFinding]:
-    """Return a warning for each known damage of this chain. `backups` begins with the full backup.
+    """Return a warning for each known damage of this chain. `backups` contains the chain, the full backup first.
 
-    The restore still runs. It verifies every chunk, and the recorded damage may be outdated.
+    The damage does not prevent the restore, because the record may be outdated, and the restore verifies every chunk.
     """
     hint = "restore a backup that does not need it, see `zsnapdb list`; `zsnapdb verify --deep` checks again"
     damages = known_damage(repository, instance.name).of_chain(backups)
@@ -72,9 +72,9 @@ def is_damaged(findings: Sequence[FitnessFinding]) -> bool:
 
 @contextlib.contextmanager
 def naming_restorable(instance: Instance, repository: Repository, damaged: str) -> Iterator[None]:
-    """Run the block, and raise its error about a damaged chunk again.
+    """Run the block. If it fails because of a damaged chunk, raise the error with a better hint.
 
-    The error then names the newest backup that does not need the backup `damaged`.
+    The hint names the newest backup that does not need the backup `damaged`.
     """
     try:
         yield
@@ -92,17 +92,20 @@ def naming_restorable(instance: Instance, repository: Repository, damaged: str) 
 
 
 _MOST_TEXT = 4096
-"""The limit in bytes for a key file. Every ZFS key is shorter (a passphrase has at most 512 bytes)."""
+"""The maximum size of a key file in bytes. Every ZFS key is shorter (a passphrase has at most 512 bytes)."""
 
 
 def key_location(instance: Instance) -> str:
-    """Return the `keylocation` for datasets that are received raw: the key file, else `prompt`."""
+    """Return the `keylocation` for datasets that are received raw: the configured key file, else `prompt`."""
     file = instance.settings.encryption.key_file
     return "prompt" if file is None else f"file://{file}"
 
 
 def judge_key_file(instance: Instance, raw: tuple[str, ...]) -> list[FitnessFinding]:
-    """Return findings about the key file if the datasets `raw` are stored as raw streams. Change nothing."""
+    """Return findings about the key file that the datasets `raw`, which are stored as raw streams, need.
+
+    Change nothing.
+    """
     file = instance.settings.encryption.key_file
     trouble = None
     if file is not None and raw:
@@ -116,7 +119,7 @@ def judge_key_file(instance: Instance, raw: tuple[str, ...]) -> list[FitnessFind
 def judge_key(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
     """Return findings about whether the key file contains the key that the volumes had at the time of the backup.
 
-    The key is tried on the first chunk of each raw volume. Nothing is changed.
+    The key is tested with the first chunk of each raw volume. Nothing is changed.
 
     Raises:
         DamagedError: a chunk is damaged.
@@ -143,7 +146,7 @@ def _text(file: Path) -> bytes:
 
 
 def _is_opened(repository: Repository, manifest: Manifest, volume: VolumePart, text: bytes) -> bool:
-    """Return whether the key opens the volume. Return True for a key in an unknown format, which only ZFS can check."""
+    """Return whether this is the volume's key. Return True for a key in an unknown format, which only ZFS can check."""
     stored = repository.chunks_of(manifest, volume.role)
     first = first_bytes(
         stored,

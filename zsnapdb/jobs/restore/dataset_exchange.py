@@ -1,8 +1,8 @@
-"""The exchange of a server's datasets for restored datasets, and its reversal. Both can be repeated if interrupted.
+"""Exchanges a server's datasets for restored datasets, and reverses the exchange. Both can be repeated if interrupted.
 
 The kernel and ZFS are queried before the first change, before the exchange and before its reversal
-(`jobs/host/dataset_use_checks.py`). GUIDs and marks alone show the state of an exchange
-(`planning/restore/dataset_exchange.py`), so it need not be recorded.
+(`jobs/host/dataset_use_checks.py`). The GUIDs and marks of the datasets show the state of an exchange
+(`planning/restore/dataset_exchange.py`), so the state need not be recorded.
 """
 
 from __future__ import annotations
@@ -131,16 +131,16 @@ def swap(plan: RestorePlan, step: Promote) -> None:
 
 
 def _release_olds(step: Promote) -> None:
-    """Unmount the server's own datasets that still have their names, and prevent mounting them at boot."""
+    """Unmount the server's own datasets that still have their names, and keep them unmounted at boot."""
     for part in reversed([part for part in step.parts if part.old is not None]):
         seen = datasets.properties(part.place, ["guid", "mounted"]) if datasets.exists(part.place) else None
         if seen is None or part.old_guid not in (None, int(seen["guid"].value)):
             continue
         if not datasets.exists(part.dataset):
-            # Plans of older versions have no GUID. If no restored dataset has its own name, this dataset may be the
-            # restored one.
+            # Plans of older versions contain no GUIDs. If no restored dataset still has its own name, this dataset may
+            # be the restored one.
             continue
-        # Make this change first. It tells a later undo that zsnapdb unmounted the dataset.
+        # Make this change first, because it shows a later undo that zsnapdb unmounted the dataset.
         datasets.set_properties(part.place, {"canmount": "noauto"})
         datasets.unmount(part.place)
     dataset_use_checks.refuse_mounted_elsewhere(
@@ -178,9 +178,10 @@ def swap_back(plan: RestorePlan, step: Promote) -> None:
 
 
 def remount(step: Promote) -> None:
-    """Mount the server's own datasets as before the exchange. They are also mounted at boot again, if they were before.
+    """Mount the server's own datasets as before the exchange.
 
-    The datasets must have their original names. Mounted datasets stay mounted, so a running server is not disturbed.
+    If they were mounted at boot before, they are mounted at boot again. The datasets must have their original names.
+    Mounted datasets stay mounted, so a running server is not disturbed.
     """
     olds = {part.place: part for part in step.parts if part.old is not None}
     seen = datasets.properties_of(list(olds), ["canmount"]) if olds else {}
@@ -192,9 +193,9 @@ def remount(step: Promote) -> None:
 
 
 RELEASED = {name: f"{PROPERTY}:replaced-{name}" for name in GUARANTEES}
-"""The property of a replaced dataset that records its former reservation in bytes.
+"""For each kind of reservation, the property of a replaced dataset that records its former size in bytes.
 
-The new dataset now has that reservation.
+The new dataset has taken over the reservation.
 """
 _NOTHING = ("0", "none")
 _SWITCHES = ("readonly", *datasets.SAFE_MOUNT)
@@ -204,7 +205,7 @@ Warn = Callable[[str], None]
 
 @dataclass(frozen=True)
 class OwnSettings:
-    """The site's settings of a dataset: local and received properties, and delegated rights."""
+    """The settings that administrators made on a dataset: local and received properties, and delegated rights."""
 
     properties: Mapping[str, str]
     rights: frozenset[Right]
@@ -250,7 +251,7 @@ def _has_files(folder: Path) -> bool:
 
 
 def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnapshot]) -> list[str]:
-    """Return a note if the data at the point exceeds the limit `refquota` that the site has set."""
+    """Return a note if the restored data exceeds the `refquota` that an administrator set on the old dataset."""
     limit = seen.properties.get("refquota", "0")
     if not clones or not limit.isdecimal() or int(limit) == 0:
         return []
@@ -263,8 +264,8 @@ def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnaps
 def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
     """Return the values that the new dataset still needs to behave like the old one, before the server starts.
 
-    If `is_foreign` is set, anybody may have written the files, so set-user-id programs and device files must not work
-    in the dataset.
+    `is_foreign` says that untrusted users may have written the files. In this case set-user-id programs and device
+    files must not work in the dataset.
     """
     if part.old is None or not datasets.exists(part.old):
         return {}
@@ -277,10 +278,10 @@ def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
 
 
 def give_defaults(parts: Sequence[PromotePart]) -> None:
-    """Let the datasets inherit mount points and `canmount` if the old datasets did. Outer datasets come first.
+    """Let the datasets inherit mount points and `canmount` if the old datasets inherited them.
 
-    Call this before the datasets are mounted, because both changes make ZFS unmount a dataset. A dataset keeps its own
-    mount point if it would inherit a different one.
+    Parent datasets come first. Call this before the datasets are mounted, because both changes make ZFS unmount a
+    dataset. A dataset keeps its own mount point if it would inherit a different one.
     """
     for part in parts:
         if part.old is None or not datasets.exists(part.old):
@@ -294,10 +295,10 @@ def give_defaults(parts: Sequence[PromotePart]) -> None:
 
 
 def copy_site_settings(part: PromotePart, warn: Warn, *, is_foreign: bool) -> None:
-    """Copy exactly the site's settings from the old dataset to the new one, on which a server may be running.
+    """Copy the settings of administrators from the old dataset to the new one, on which a server may be running.
 
     A setting that cannot be set causes a warning, and the server continues. For `is_foreign` see `behaviour_of`. If the
-    old dataset no longer exists, only the mark against other snapshot programs is removed.
+    old dataset no longer exists, only the property that keeps other snapshot programs away is removed.
     """
     if part.old is None or not datasets.exists(part.old):
         datasets.inherit([part.place], list(NO_SNAPSHOTS))
@@ -315,7 +316,7 @@ def copy_site_settings(part: PromotePart, warn: Warn, *, is_foreign: bool) -> No
         if name in changed or name in gone:
             _give_room(part, name, changed.get(name, "none"), warn)
         elif name in GUARANTEES and name in wanted.properties:
-            # An interrupted run set the reservation on the new dataset.
+            # An interrupted run has already set the reservation on the new dataset.
             _release(part.old, name)
     _give_rights(part.place, wanted.rights, warn)
 
@@ -326,7 +327,7 @@ def _set_all(place: str, values: Mapping[str, str], warn: Warn) -> None:
     except CommandTimeout:
         raise
     except ZsnapdbError:
-        # At least one value cannot be set. Set the others one by one.
+        # At least one value cannot be set, so set the values one by one.
         for name, value in values.items():
             _set(place, name, value, warn)
 
@@ -350,7 +351,7 @@ def _try(what: str, change: Callable[[], None], warn: Warn) -> bool:
 def _give_room(part: PromotePart, name: str, value: str, warn: Warn) -> None:
     """Set a quota or a reservation.
 
-    The old dataset keeps its reservation until the new one has it, if the pool has space for both.
+    If the pool has space for two reservations, the old dataset keeps its reservation until the new dataset has one.
     """
     assert part.old is not None, "the caller has read it"
     if name not in GUARANTEES or value in _NOTHING:
@@ -394,7 +395,7 @@ def _give_rights(place: str, wanted: Collection[Right], warn: Warn) -> None:
 def refuse_exchange(plan: RestorePlan) -> None:
     """Raise PreflightError if ZFS would refuse a rename of the exchange, or if the exchange would end an encryption.
 
-    Nothing is changed. One command queries all datasets. If the restore exchanges no datasets, no command is run.
+    Nothing is changed. A single `zfs` command queries all datasets. If the restore exchanges no datasets, none is run.
     """
     step = plan.promotion
     if step is None:
@@ -419,7 +420,10 @@ def refuse_exchange(plan: RestorePlan) -> None:
 
 
 def judge_keys(plan: RestorePlan) -> list[FitnessFinding]:
-    """Return findings about the keys of the datasets that clones replace. Without clones, no command is run."""
+    """Return findings about the keys of the datasets that are replaced by clones.
+
+    If there are no clones, no command is run.
+    """
     step = plan.promotion
     if step is None or not plan.clones:
         return []
@@ -431,7 +435,7 @@ def judge_keys(plan: RestorePlan) -> list[FitnessFinding]:
 def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
     """Load the keys that ZFS unloaded when clones became their own encryption roots.
 
-    If a key is unavailable, only warn. If every key is loaded, nothing is changed.
+    If a key is unavailable, only warn. If all keys are loaded, change nothing.
     """
     seen = encryption.at_rest(places)
     for root in sorted({one.root for one in seen.values() if one.root is not None and not one.is_unlocked}):
@@ -447,7 +451,7 @@ def open_again(places: Iterable[str], warn: Callable[[str], None]) -> None:
 def encrypted_sibling(place: str, name: str) -> str | None:
     """Return the dataset `name` next to `place` if `place` is encrypted; else None.
 
-    A clone of `place` can be created under that name and later exchange names with `place`.
+    A clone of `place` that is created under the returned name can later exchange names with `place`.
     """
     parent = place.rpartition("/")[0]
     if not parent or not datasets.exists(place) or encryption.at_rest([place])[place].cipher is None:

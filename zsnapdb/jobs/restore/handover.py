@@ -1,4 +1,4 @@
-"""The handover of a restored server: stopped, read-only, next to the old server, in its place, or as a replica."""
+"""Hands over a restored server: stopped, read-only, next to the old server, in place of it, or as a replica."""
 
 from __future__ import annotations
 
@@ -65,17 +65,20 @@ from zsnapdb.zfs.command import number_in
 from zsnapdb.zfs.destruction import Mark
 
 _PATIENCE = 10.0
-"""The time in seconds for which a replica may fail to connect to its source. The server itself would retry for days."""
+"""The time in seconds for which a replica may fail to connect to its source.
+
+Without this limit, the server would retry for days.
+"""
 _QUIET_SECONDS = 600.0
-"""The maximum time in seconds for which a replica that has not caught up waits for its source's next event."""
+"""The maximum time in seconds for which a replica that is still behind waits for the next event of its source."""
 
 
 @dataclass(frozen=True)
 class CompletedHandover:
     """The result of a handover: the option file, and the port and process of a running server.
 
-    `option_file` is None if the server uses the site's own. `socket` is set only for a server that was started with
-    `--handover look`.
+    `option_file` is None if the server uses the option files of the host. `socket` is set only for a server that was
+    started with `--handover look`.
     """
 
     option_file: Path | None
@@ -131,7 +134,7 @@ def _check_point(work: ServerWork, session: Session) -> ServerFacts:
 
 
 def hand_over(work: ServerWork, step: HandoverStep) -> CompletedHandover:
-    """Run the handover step. After an interruption it can be repeated."""
+    """Run the handover step. If the step is interrupted, it can be repeated."""
     left = _hand_over(work, step)
     if isinstance(step, ReadOnlyStart):
         return left
@@ -139,7 +142,7 @@ def hand_over(work: ServerWork, step: HandoverStep) -> CompletedHandover:
 
 
 def _zone_notes(plan: RestorePlan, step: HandoverStep) -> tuple[str, ...]:
-    """Return the time zone line that a unit needs to start the server with the source's time zone."""
+    """Return a note with the line that a systemd unit needs to start the server with the source's time zone."""
     is_in_its_place = isinstance(step, Promote) and not plan.receives
     line = None if plan.zone is None or is_in_its_place else unit_line(plan.zone, host_zones(plan.zone))
     if line is None:
@@ -154,7 +157,7 @@ def _hand_over(work: ServerWork, step: HandoverStep) -> CompletedHandover:
         return _promote(work, step)
     be_mounted(work)
     datasets.set_on_all(work.datasets, {"canmount": "on"})
-    # From now on the restored datasets belong to the site, so other programs may create snapshots of them.
+    # From now on the restored datasets belong to the user, so other programs may create snapshots of them.
     named = sorted({work.plan.layout.top, *work.datasets})
     datasets.inherit(destruction.owned_datasets(named, work.mark), list(NO_SNAPSHOTS))
     if isinstance(step, LeaveStopped):
@@ -170,8 +173,8 @@ def _drop_step_snapshots(work: ServerWork) -> None:
 def leave_to_trial(work: ServerWork, step: LeaveStopped) -> CompletedHandover:
     """Leave an ephemeral copy stopped, with its option file. The restore still owns the copy.
 
-    So the copy is not mounted at boot, and other programs create no snapshots of it. It stays mounted after its
-    recovery.
+    Because the restore owns the copy, the copy is not mounted at boot, and other programs create no snapshots of it.
+    After the recovery of its server, it stays mounted.
     """
     copy = work.copy
     identity = copy.identity(server_id=step.server_id, port=None, access=LoginAccess.ACCOUNTS)
@@ -262,9 +265,9 @@ def _make_replica(work: ServerWork, step: MakeReplica) -> CompletedHandover:
 
 @dataclass
 class SourceWatch:
-    """A watch for a source that keeps the connection but no longer sends events. Times are monotonic, in seconds.
+    """A watch for a replication source that keeps the connection open but no longer sends events.
 
-    A replica that is still applying received events is not waiting for the source.
+    Times are monotonic, in seconds. A replica that is still applying received events is not waiting for the source.
     """
 
     received: str = ""
@@ -323,7 +326,7 @@ def _promote(work: ServerWork, step: Promote) -> CompletedHandover:
 
 
 def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
-    """Hand over to the site the datasets, which now have the old names. Finished actions are not repeated.
+    """Hand the restored datasets, which now have the old names, over to the user. Finished actions are not repeated.
 
     Raises:
         NotOursError: a dataset with these names does not belong to this restore; nothing was changed.
@@ -338,19 +341,20 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
     paths = PathMap(tuple((point, point) for point in places.values()))
     copy = replace(work.copy, paths=paths, root=root)
     if (root / PRIVATE_FOLDER).exists():
-        # The private folder is removed last. If it is missing, an earlier run got further, and a server may be running
-        # here.
+        # The private folder is removed at the end. If it no longer exists, an earlier run got past this point, and a
+        # server may be running here.
         copy.turn_lists()
         # The server takes the place of the old one and keeps its keys.
         server.remove_uuid(copy.datadir)
         safe_open.remove_tree(root / PRIVATE_FOLDER)
-    # The remaining actions take seconds on a busy pool, and do not need a stopped server.
+    # The remaining actions may take seconds on a busy pool, and the server need not be stopped for them.
     work.in_place()
-    # An earlier run may have got further. If a dataset no longer has the mark, all its snapshots belong to the site.
+    # An earlier run may have got past this point. If a dataset no longer has the restore's mark, all its snapshots
+    # belong to the user.
     ours = [part for part in step.parts if destruction.is_ours(part.place, work.mark)]
     for part in ours:
         _take_over_snapshots(work.plan, part)
-    # A limit of the outer dataset includes the data of the inner datasets.
+    # A limit on a parent dataset includes the data of its child datasets.
     for part in ours:
         dataset_exchange.copy_site_settings(part, work.events.warn, is_foreign=is_foreign)
         datasets.inherit([part.place], [RESTORED_PROPERTY, INSTANCE_PROPERTY, BACKUP_PROPERTY])
@@ -381,8 +385,8 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
 def _note_history(work: ServerWork, step: Promote) -> None:
     """Record that this restore replaced production.
 
-    From this record, later commands know that production lost the states of backups after the restore's base. If the
-    plan has no base, nothing is recorded.
+    The record shows later commands that production lost the states of the backups after the backup that was restored.
+    If the plan restores no backup, nothing is recorded.
     """
     if work.plan.base is None:
         return
@@ -401,10 +405,10 @@ def _note_history(work: ServerWork, step: Promote) -> None:
 
 
 def _give_properties(step: Promote, *, is_foreign: bool) -> None:
-    """Set the incarnation and the old datasets' mount points on the new datasets, unless an earlier run did.
+    """Set the incarnation and the old datasets' mount points on the new datasets, unless an earlier run has done so.
 
-    Also set the settings that determine the behaviour of the old datasets. ZFS remounts a dataset when its mount point
-    is set, which fails if another dataset is mounted inside (zfsprops(7)).
+    Also copy the properties that change how files in the datasets behave. ZFS remounts a dataset when its mount point
+    is set, which fails if another dataset is mounted below it (zfsprops(7)).
     """
     wanted = {
         part.place: {
@@ -428,17 +432,17 @@ def _give_properties(step: Promote, *, is_foreign: bool) -> None:
     for part in missing:
         values = dataset_exchange.behaviour_of(part, is_foreign=is_foreign) | wanted[part.place]
         if part.old_canmount_is_set is False:
-            # The default is set last, so if it is not set, a run was interrupted before this point.
+            # The default is set last. So if it is not set, a run was interrupted before this point.
             del values["canmount"]
         datasets.set_properties(part.place, values)
     dataset_exchange.give_defaults(missing)
 
 
 def _mount_in_order(step: Promote) -> None:
-    """Mount the datasets, outer datasets first. If an outer mount hides a dataset, mount that dataset again.
+    """Mount the datasets, parents first. If the mount of a parent hides a child dataset, mount the child again.
 
-    ZFS may mount a dataset when its mount point is set. After a kill between two of these settings, an inner dataset
-    may be mounted first. The outer mount then hides it.
+    ZFS may mount a dataset when its mount point is set. If a run is killed between two of these settings, a child
+    dataset may be mounted first. The later mount of its parent then hides it.
     """
     seen = datasets.properties_of([part.place for part in step.parts], ["mounted"])
     mounted = [part for part in step.parts if seen[part.place]["mounted"].value == "yes"]
@@ -446,7 +450,7 @@ def _mount_in_order(step: Promote) -> None:
     hidden = [part for part in mounted if part not in visible]
     is_wrong = bool(hidden) or any(part not in mounted for part in step.parts)
     if is_wrong and mounted:
-        # First unmount the mounts that hide others. The paths of the hidden mounts can be used only after that.
+        # First unmount the mounts that hide others. Only after that can the paths of the hidden mounts be used.
         for part in (*reversed(visible), *hidden):
             datasets.unmount(part.place)
     mounting.mount_all((part.place for part in step.parts), {part.place: part.mountpoint for part in step.parts})
@@ -455,7 +459,7 @@ def _mount_in_order(step: Promote) -> None:
 def _replaced_origin(plan: RestorePlan) -> SourceServer:
     """Return the facts about the old server at the time of the backup, from the plan alone.
 
-    The store is not read, because that would prolong the downtime of the server.
+    The store is not read for this, because reading would prolong the downtime of the server.
     """
     recovered = next(step for step in plan.steps if isinstance(step, Recover))
     return SourceServer(
@@ -470,8 +474,8 @@ def _replaced_origin(plan: RestorePlan) -> SourceServer:
         key_files=plan.key_files,
         plugins=plan.plugins,
         zone=plan.zone,
-        # The plan does not say which of the backup's GTIDs were in no binlog. Every copy has executed all of them, so
-        # all are listed as missing in binlogs.
+        # The plan does not say which of the backup's GTIDs were in no binlog. So all its GTIDs are listed as such,
+        # because every copy of the backup contains their transactions.
         unlogged=recovered.gtids if family(plan.flavour).gtids_are_sets else None,
     )
 
@@ -479,10 +483,11 @@ def _replaced_origin(plan: RestorePlan) -> SourceServer:
 def _take_over_snapshots(plan: RestorePlan, part: PromotePart) -> None:
     """Remove this restore's snapshots from the volume.
 
-    A received volume keeps no snapshot, so the next backup is full and contains only the new history. A clone of the
-    old dataset's snapshot is promoted, so that the old dataset depends on the clone and can be destroyed. The snapshots
-    up to the cloned one move to the clone, so the next backup is an increment (zfs-promote(8)). The moved snapshots are
-    never destroyed, because a clone that an interrupted run promoted is not changed again.
+    A received volume keeps no snapshot, so the next backup is a full backup and contains only the new history. A volume
+    that is a clone of an old dataset is promoted, so that the old dataset depends on the clone and can be destroyed.
+    This moves the snapshots up to the cloned one to the clone, so the next backup is an increment (zfs-promote(8)). The
+    moved snapshots are never destroyed: if an interrupted run already promoted the clone, the clone is not changed
+    again.
     """
     cloned = next((step for step in plan.clones if step.role == part.role), None)
     if cloned is None:

@@ -46,7 +46,7 @@ class SourceAddress:
 
 @dataclass(frozen=True)
 class Handover:
-    """The requested handover. If `port` or `server_id` is None, zsnapdb chooses it."""
+    """The requested handover. If `port` or `server_id` is None, zsnapdb chooses a value."""
 
     kind: HandoverKind = "stopped"
     port: int | None = None
@@ -57,11 +57,11 @@ class Handover:
 def handover_step(
     settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan, handover: Handover
 ) -> HandoverStep:
-    """Return the handover step. Without a server_id in the request, a started server gets a random one.
+    """Return the handover step. If the request names no server_id, a server that is started gets a random server_id.
 
     Raises:
-        PreflightError: the handover is impossible, because the pool differs, no port is free, or a server that replaces
-            the old one would reuse GTIDs.
+        PreflightError: the handover is impossible, because the target is in another pool, no port is free, or a server
+            that replaces the old server would reuse GTIDs.
         UsageError: a replica has no source.
     """
     if handover.kind == "stopped":
@@ -104,7 +104,7 @@ def _refuse_old_server_id(planned: RestorePlan, server_id: int) -> None:
 def _promoted_server_id(
     instance: Instance, repository: Repository, planned: RestorePlan, requested: int | None
 ) -> int | None:
-    """Return the requested server_id for a server that replaces the old one, if any.
+    """Return the server_id requested for the server that replaces the old server; None if none was requested.
 
     Raises:
         PreflightError: the server would reuse GTIDs with the requested server_id or, if none is requested, with the old
@@ -175,9 +175,10 @@ def _planned_promote(planned: RestorePlan, server_id: int | None) -> Promote:
 
 
 def _places_here(layout: RestoreLayout) -> Mapping[str, tuple[str, str]]:
-    """Return dataset and mount point of the old server by role, in the pool of the target.
+    """Return, by role, the dataset and mount point of the old server's volumes, in the target's pool.
 
-    If no dataset of the old server exists, the server never ran on this host. Its pool may have had another name.
+    If no dataset of the old server exists on this host, the server has never run here, and its pool may have had
+    another name.
 
     Raises:
         PreflightError: the old server is in another pool of this host, or its dataset is the root of a pool.

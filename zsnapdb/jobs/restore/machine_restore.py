@@ -1,4 +1,4 @@
-"""The restore of a virtual machine: its zvols are received and checked, and its domain is defined.
+"""Restores a virtual machine: receives and checks its zvols, and defines its domain.
 
 The machine is not started, because it has the same identity as the original.
 """
@@ -66,7 +66,7 @@ class MachineRestoreRequest:
 
     The target is `top`, or `name` below zsnapdb's own datasets. The new domain is named `domain`. If `domain` is None,
     the new domain has the last part of the target's name. With `accepts_older`, the newest usable backup is restored if
-    the newest backup cannot be used. With `makes_parent`, the execution also creates the parent dataset of the target.
+    the newest backup cannot be used. With `makes_parent`, the restore also creates the parent dataset of the target.
     `memory` is in bytes. If `memory` is None, the new domain has as much memory as the original.
     """
 
@@ -86,7 +86,7 @@ def make(
     request: MachineRestoreRequest,
     connect: Connect = connected,
 ) -> MachineRestorePlan:
-    """Return the plan; change nothing.
+    """Return the plan of a machine's restore; change nothing.
 
     Raises:
         ZsnapdbError: the machine has no such backup, the chain is broken, or the target dataset or the domain already
@@ -139,7 +139,7 @@ def make(
 def _newest_wanted(
     instance: Instance, repository: Repository, request: MachineRestoreRequest
 ) -> tuple[RestoreFacts, Manifest]:
-    """Return the facts for the restore, and its backup: the requested one, else the newest that may be chosen."""
+    """Return the facts for the restore, and its backup: the requested backup, else the newest that may be chosen."""
     target = parse_target(request.to)
     if not isinstance(target, Latest | AtBackup):
         raise UsageError(
@@ -309,7 +309,7 @@ def abandon(
 ) -> MachineRestorePlan:
     """Abandon an interrupted restore.
 
-    Remove its domain, its datasets (after a proof that they belong to the restore), and its journal.
+    Its domain, its datasets and its journal are removed. Before that, each dataset is checked to belong to the restore.
     """
     journals = MachineJournals(settings.restore.journal)
     with exclusive_journal(instance, journals, top) as journal:
@@ -325,7 +325,7 @@ def _check(work: MachineWork, step: CheckVolumes) -> None:
         DamagedError: a zvol has another GUID or size.
         ConsistencyError: a device does not belong to its zvol.
     """
-    # Leave the memory to the machine that may start next.
+    # Free memory, because the machine may start next.
     work.memory.clear()
     destruction.prove([part.dataset for part in step.parts], work.mark)
     seen = zvols.describe([part.dataset for part in step.parts])
@@ -360,7 +360,7 @@ def _define(work: MachineWork, step: DefineDomain) -> None:
 
 HANDLERS: Handlers = {
     MachinePreflight: lambda work, step: refuse_unfit(_judge(work, step), work.events),
-    # The zvols inherit this property. It prevents this host from scanning them for partitions (zfsprops(7)).
+    # The zvols inherit this property, so that this host does not scan them for partitions (zfsprops(7)).
     MakeTop: partial(make_top, more={"volmode": "dev"}),
     Receive: receive,
     CheckVolumes: _check,
@@ -393,7 +393,7 @@ def _defined(hypervisor: Hypervisor, planned: MachineRestorePlan) -> KnownDomain
 
 
 def remove_all(settings: Settings, planned: MachineRestorePlan, connect: Connect = connected) -> None:
-    """Remove the domain and the datasets of this restore, with their snapshots. Nothing else is removed.
+    """Remove the domain of this restore, and its datasets with their snapshots. Nothing else is removed.
 
     Raises:
         PreflightError: the machine was started; nothing was removed.

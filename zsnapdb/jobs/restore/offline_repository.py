@@ -1,7 +1,7 @@
-"""A restore while the store is unreachable. It uses the sets on this host and the binlogs that the server still has.
+"""Makes restores possible while the store is unreachable, from sets on this host and the server's own binlogs.
 
-A stand-in without backups replaces the repository. Its binlog archive describes the server's own binlogs. Their bytes
-are copied and compared with these descriptions (`jobs/host/binlog_spans.py`).
+An object without backups, the stand-in, replaces the repository. Its binlog archive describes the server's own binlogs.
+The bytes of these binlogs are copied and compared with the descriptions (`jobs/host/binlog_spans.py`).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _PIECE = 1 << 20
 
 
 def open_for_restore(instance: Instance, origin: RestoreOrigin) -> Repository:
-    """Open the repository. If the store is unreachable, return the stand-in if a set on this host can be the base.
+    """Open the repository. If the store is unreachable and a set on this host can be restored, return the stand-in.
 
     Raises:
-        UnreachableError: the store is unreachable, and either there is no such set or the user requested the
-            repository.
+        UnreachableError: the store is unreachable, and either no set on this host can be restored, or the user
+            requested the repository.
     """
     try:
         return instance.open_repository()
@@ -65,18 +65,18 @@ def reopen(instance: Instance, planned: RestorePlan) -> Repository:
 
 
 def is_stand_in(repository: Repository) -> bool:
-    """Return whether this is the stand-in for an unreachable store."""
+    """Return whether this repository is the stand-in for an unreachable store."""
     return repository.id == IN_NO_REPOSITORY
 
 
 def archive_of(
     instance: Instance, repository: Repository, target: Target | None = None, only: Mapping[str, int] | None = None
 ) -> BinlogArchive:
-    """Return the binlog archive of the instance; for a stand-in, the server's binlogs on this host.
+    """Return the binlog archive of the instance.
 
-    A stand-in describes the binlogs that a restore to the target needs. If `only` is given, it describes these binlogs,
-    each up to the given end in bytes. All bytes before the end are read. Without an end, the last complete transaction
-    is searched for.
+    For a stand-in, return the server's binlogs on this host as an archive. A stand-in describes the binlogs that a
+    restore to the target needs. If `only` is given, the stand-in describes only the binlogs in it, each up to the given
+    end in bytes. If a binlog has no given end, its description ends after its last complete transaction.
     """
     if not is_stand_in(repository):
         return instance.archive(repository)
@@ -85,19 +85,19 @@ def archive_of(
 
 
 def known_archive_of(instance: Instance, repository: Repository, target: Target | None = None) -> Archive:
-    """Return the contents of `archive_of` that this host knows.
+    """Return the part of the result of `archive_of` that this host knows.
 
     A replay executes the statements of the binlogs, so a foreign binlog is used only after its adoption. A host that
     cannot distinguish its own binlogs gets the whole archive.
     """
-    # Import late: a plan without an archive does not need this module.
+    # Import late, because a plan without an archive does not need this module.
     from zsnapdb.jobs.record import own_archived_binlogs
 
     return own_archived_binlogs.known_part(instance, repository, archive_of(instance, repository, target).load())[0]
 
 
 def offline_repository(instance: Instance) -> Repository | None:
-    """Return the stand-in without reading the store; None if no set on this host can be the base."""
+    """Return the stand-in without reading the store; None if no set on this host can be restored."""
     return _stand_in(instance) if local_snapshot.load(instance) else None
 
 
@@ -105,11 +105,11 @@ T = TypeVar("T")
 
 
 def stored_or_here(instance: Instance, make: Callable[[Repository], T], *, is_in_history: bool = False) -> T:
-    """Return a plan based on the repository.
+    """Return the plan that `make` makes from the repository.
 
-    If the repository does not contain the point, return a plan based on this host alone. The latest commits may be only
-    in the server's own binlogs, and not yet in the archive. If `is_in_history` is set, the point is in a named history,
-    which only the archive knows. Raises the errors of the plan with the repository.
+    If the repository does not contain the point, return the plan that `make` makes from this host alone. The latest
+    transactions may be only in the server's own binlogs, and not yet in the archive. If `is_in_history` is set, the
+    point is in a named history, which only the archive knows. Raises the errors of the plan with the repository.
     """
     repository = open_for_restore(instance, RestoreOrigin.AUTO)
     try:
@@ -136,7 +136,10 @@ def _stand_in(instance: Instance) -> Repository:
 
 @dataclass(frozen=True)
 class _HostArchive(BinlogArchive):
-    """The server's binlogs on this host, described like an archive. `sets` are the sets on this host, oldest first."""
+    """The server's binlogs on this host, described like an archive.
+
+    `sets` contains the sets on this host, oldest first.
+    """
 
     sets: tuple[Manifest, ...]
     target: Target | None = None
@@ -173,7 +176,7 @@ class _HostArchive(BinlogArchive):
         return Archive((history,), tuple(files))
 
     def _first_number(self) -> int:
-        """Return the number of the oldest needed binlog; 0 if that binlog is unknown."""
+        """Return the number of the oldest binlog that a local set needs; 0 if it is unknown."""
         known = []
         for manifest in self.sets:
             position = server_source(manifest).position

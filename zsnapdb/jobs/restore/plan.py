@@ -1,4 +1,4 @@
-"""The plan of a restore, based on the repository, the archive and the host. Planning changes nothing."""
+"""Plans a restore, from the repository, the binlog archive and the host. Planning changes nothing."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _outermost_first(manifest: Manifest, layout: RestoreLayout) -> list[VolumePa
 def receiving(
     instance: Instance, chain: Sequence[Manifest], layout: RestoreLayout, binlogs: int, origin: OriginChoice
 ) -> list[Step]:
-    """Return the steps that receive the chain's last backup, up to its unmounted volumes.
+    """Return the first steps of a restore, which receive the volumes of the chain's last backup without mounting them.
 
     The first step changes nothing. `binlogs` is the size in bytes of the binlogs to replay, which also need space.
     """
@@ -105,7 +105,7 @@ def receiving(
 def recovering(manifest: Manifest, layout: RestoreLayout, unknown: Collection[str] = ()) -> list[Step]:
     """Return the steps that mount the volumes and let the server recover to the position of the backup.
 
-    `unknown` are properties of the backup that this host's OpenZFS does not know.
+    `unknown` contains the properties of the backup that this host's OpenZFS does not know.
     """
     parts = [
         MountPart(
@@ -128,9 +128,9 @@ class RestoreRequest:
 
     The target is `top`, or `name` below zsnapdb's own datasets. `makes_parent` says that the caller creates the parent
     dataset of `top` before the restore begins. With `accepts_older`, the newest reachable state is restored if the
-    latest state cannot be reached. `history` is the id of the binlog history that contains the point, if there are
-    several. `origin` is the source of the volumes. The default is the repository, because a drill has to test the
-    stored backups.
+    latest state cannot be reached. `history` is the id of the binlog history that contains the point. It is needed if
+    several histories contain the point. `origin` is the source of the volumes. The default is the repository, because a
+    drill has to test the stored backups.
     """
 
     to: str = "latest"
@@ -158,7 +158,7 @@ def origin_of(word: str) -> RestoreOrigin:
 class _Decided:
     """The backup and binlogs with which a restore reaches its point.
 
-    `newer` contains the plan's notes on newer states.
+    `newer` contains the plan's notes about newer states that the restore does not use.
     """
 
     chosen: SelectedPoint
@@ -194,7 +194,7 @@ def _decide(instance: Instance, repository: Repository, request: RestoreRequest)
 
 
 def make(settings: Settings, instance: Instance, repository: Repository, request: RestoreRequest) -> RestorePlan:
-    """Return the plan; change nothing.
+    """Return the plan of a restore; change nothing.
 
     Raises:
         ZsnapdbError: the point is unreachable, the target exists, the chain is broken, or the server program is
@@ -218,7 +218,8 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     server.account(instance.settings.server.user)
     point = replace(chosen.point, notes=_notes(instance, request, decided, origin))
     planned = _without_steps(instance, repository, request, manifest, point, layout)
-    # If a path cannot be translated, raise the error now, not after the download.
+    # If a path of the server cannot be translated to the restored datasets, raise the error now, not after the
+    # download.
     copy = copy_of(instance, planned)
     copy.render(copy.identity(server_id=1, port=None, access=LoginAccess.PRIVATE_SOCKET))
     objection = mode_objection(chosen.choice.files if chosen.boundary else (), facts.variables.get("gtid_mode"))
@@ -229,12 +230,12 @@ def make(settings: Settings, instance: Instance, repository: Repository, request
     batches = chosen.replays(settings.restore.batch_size)
     replays = replay_steps(settings, instance, repository, planned, batches, decided.archive, decided.local)
     if replays:
-        # A replay may need plugins of the backups after the restored one. The backups are listed oldest first.
+        # A replay may need plugins that backups after the restored backup record. The backups are listed oldest first.
         after = _from(decided.candidates, manifest)[1:]
         later = with_later(planned.plugins, (server_source(one).server.plugins for one in after))
         planned = replace(planned, plugins=later)
     last = handover_step(settings, instance, repository, planned, request.handover)
-    # If the handover starts a server, it checks the server itself.
+    # If the handover starts the server, the handover itself checks the server.
     checks = (CheckServer(chosen.point.gtids),) if replays and last.kind in ("stopped", "promote") else ()
     made = receiving(instance, decided.chain, layout, sum(step.size for step in replays), origin)
     unknown = unknown_here([volume.filesystem.properties for volume in manifest.volumes], pool_of(top))
@@ -268,9 +269,9 @@ def _notes(instance: Instance, request: RestoreRequest, decided: _Decided, origi
 
 
 def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
-    """Return the commands that set the site's settings of the source's datasets, unless the restore itself sets them.
+    """Return the commands that set the administrators' settings of the source's datasets, unless the restore sets them.
 
-    A restore that replaces existing datasets copies the settings of these datasets, so they need no commands.
+    If a restore replaces existing datasets, it copies their settings itself, so no commands are needed.
     """
     places: dict[str, str] = {}
     if planned.promotion is not None:
@@ -294,7 +295,7 @@ def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) 
 
 
 def _from(candidates: Sequence[Backup], manifest: Manifest) -> Sequence[Backup]:
-    """Return the candidates from this backup on."""
+    """Return this backup and the candidates after it."""
     return candidates[[one.backup_id for one in candidates].index(manifest.backup_id) :]
 
 
@@ -373,9 +374,9 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
 
 
 def _default_top(manifest: Manifest, request: RestoreRequest) -> str:
-    """Return a dataset of zsnapdb in the backup's own pool, or in the only pool of this host.
+    """Return the default target: a dataset of zsnapdb in the backup's own pool, or in the only pool of this host.
 
-    To replace an encrypted server, the dataset may have to be next to that server's datasets.
+    If the restore replaces an encrypted server, the target may have to be next to that server's datasets.
     """
     name = request.name or manifest.instance
     if request.handover.kind == "promote":

@@ -26,7 +26,7 @@ from zsnapdb.zfs import datasets, encryption, version
 def examine(
     settings: Settings, instance: Instance, repository: Repository, planned: RestorePlan
 ) -> list[FitnessFinding]:
-    """Return the findings of a plan's preflight; change nothing."""
+    """Return the findings of the first step of a plan; change nothing."""
     work = ServerWork(settings, instance, repository, planned)
     return [finding for step in planned.steps if isinstance(step, Preflight) for finding in preflight(work, step)]
 
@@ -69,7 +69,7 @@ def _mib(count: int) -> str:
 
 
 def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --target") -> list[FitnessFinding]:
-    """Return findings about the space, features and release of the receiving pool.
+    """Return findings about the space and features of the receiving pool, and about its OpenZFS release.
 
     `elsewhere` is the hint about how to choose another pool.
     """

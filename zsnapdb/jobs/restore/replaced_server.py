@@ -1,4 +1,4 @@
-"""The server that a rewind replaces: its stop, and its restart if the exchange does not complete.
+"""Stops the server that a rewind replaces, and starts it again if the exchange is not completed.
 
 Each change to the server is first recorded in the journal. With this record, `zsnapdb rewind --resume`, `zsnapdb
 restore --abandon`, or the run itself after an error can revert the change.
@@ -43,8 +43,9 @@ def serving_process(planned: RestorePlan) -> ServingProcess | None:
 def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
     """Return a finding if the server that the restore replaces would not stop cleanly.
 
-    With O_DIRECT, OpenZFS since 2.3 returns EINVAL for writes of compressed pages. MariaDB 11.8 retries forever, but
-    stops immediately after direct=disabled. MySQL 9.7 aborts at the first write. This was observed on OpenZFS 2.3.9.
+    With O_DIRECT, OpenZFS 2.3 and later return EINVAL for writes of compressed pages. MariaDB 11.8 retries such a write
+    forever, but stops immediately if the property direct=disabled is set. MySQL 9.7 aborts at the first such write.
+    This was observed on OpenZFS 2.3.9.
     """
     if serving_process(planned) is None or version.kernel_release() < _HONOURS_DIRECT:
         return []
@@ -53,7 +54,7 @@ def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
             method = global_variables(session, ("innodb_flush_method",)).get("innodb_flush_method", "")
             compressed = special_tables(session).page_compressed if method.startswith("O_DIRECT") else 0
     except ServerError:
-        # A server that does not answer cannot be queried, but a rewind must still be possible.
+        # If the server does not answer, skip this check, because a rewind must still be possible.
         return []
     places = [place for place, _ in planned.layout.places.values()]
     direct = [place for place in places if datasets.properties(place, ["direct"])["direct"].value != "disabled"]
@@ -81,7 +82,7 @@ def wait_for_session(instance: Instance, timeout: float) -> Session:
 
 @dataclass(frozen=True)
 class OldServerControl:
-    """The control of the old server in a rewind: it stops the server, and can start the server again."""
+    """Control of the server that a rewind replaces: stops the server, and can start it again."""
 
     instance: Instance
     journals: Journals
@@ -116,7 +117,7 @@ class OldServerControl:
             ) from error
 
     def stop(self) -> None:
-        """Stop the server, after the time of the stop was recorded in the journal.
+        """Record the time of the stop in the journal, then stop the server.
 
         Raises:
             ServerError: the server, or another process that serves its files, is still running after the timeout.
@@ -135,19 +136,19 @@ class OldServerControl:
             time.sleep(_POLL_SECONDS)
 
     def is_up(self) -> None:
-        """Record in the journal that users have a server again."""
+        """Record in the journal that users can reach a server again."""
         record = self.record
         if record.stopped is not None:
             self._note(record.up_at(self.instance.host.now()))
 
     def was_started(self) -> None:
-        """If a run of zsnapdb stopped the old server, and the server is running again, record that it was started."""
+        """If zsnapdb stopped the old server, and the server is running now, record that it was started again."""
         record, process = self.record, serving_process(self.plan)
         if record.stopped is not None and process is not None and self._is_the_old_one(process):
             self._note(record.up_at(max(record.stopped, process.since)))
 
     def refuse_busy(self) -> None:
-        """Raise PreflightError if other processes would prevent unmounting the datasets after the server's stop."""
+        """Raise PreflightError if other processes would prevent unmounting the datasets after the server is stopped."""
         process = serving_process(self.plan)
         places = [part.place for part in self.step.parts if part.old is not None]
         dataset_use_checks.refuse_busy(places, process.pid if process is not None else None)
@@ -156,7 +157,8 @@ class OldServerControl:
         """Raise PreflightError if a server whose files are on none of the datasets is running in the data directory.
 
         While the datasets are not mounted, a service may create an empty server in the folder of the mount point
-        (mysqld_pre_systemd does so at boot). A mount would then hide the files of a running server.
+        (mysqld_pre_systemd does so at boot). If the datasets were mounted then, they would hide the files of that
+        running server.
         """
         process = serving_process(self.plan)
         names = names_in(self.step)
@@ -171,8 +173,8 @@ class OldServerControl:
     def bring_back(self) -> str:
         """Bring the old server back to its state before the rewind, and return the resulting state as text.
 
-        Afterwards the datasets have their names and are mounted, and the option file has its former content. If a run
-        of zsnapdb had stopped the server, the server is running again. An error says which action failed.
+        Afterwards the old datasets have their names again and are mounted, and the option file has its former content.
+        If a run of zsnapdb had stopped the server, the server is running again. An error says which action failed.
 
         Raises:
             PreflightError: the restored datasets are all in place, so the old server cannot be restored. Nothing was
@@ -209,7 +211,10 @@ class OldServerControl:
         return dataset_of(Path(f"/proc/{process.pid}/cwd")) in own
 
     def left_as(self) -> str:
-        """Call `bring_back` if the exchange is not complete. Return the server's state as text. Raise no error."""
+        """If the exchange is not complete, call `bring_back`. Return the state of the server as text.
+
+        Raises no errors.
+        """
         again = f"`zsnapdb rewind {self.instance.name} --resume` continues it"
         try:
             if dataset_exchange.look(self.plan, self.step).state is ExchangeState.IN_PLACE:
@@ -232,7 +237,7 @@ class OldServerControl:
 
 
 def control_of(instance: Instance, journals: Journals, journal: RestoreJournal) -> OldServerControl | None:
-    """Return the control of the old server if this restore changed the server; else None."""
+    """Return the control of the old server if this restore has changed that server; else None."""
     step = journal.plan.promotion
     if step is None or journal.old_server is None:
         return None

@@ -1,4 +1,4 @@
-"""The replay steps of a restore.
+"""Executes the replay steps of a restore.
 
 The restored server applies the archived binlogs as relay logs, or a client applies them in one session. During the
 replay no other client can connect to the server.
@@ -55,10 +55,13 @@ from zsnapdb.repository.binlog_archive import BinlogArchive
 _LONGEST_REPLAY = 30 * 86_400.0
 """The time limit in seconds for a replay by a client.
 
-No session can block the client, so a client that takes longer is stuck.
+No other session can block the client. So a client that takes longer than this is stuck.
 """
 _SCRATCH = Path("/var/tmp")  # noqa: S108 - a new folder is made in it
-"""The folder on disk in which a replay creates its folder for files of LOAD DATA. Only root may enter that folder."""
+"""The parent folder, on disk, of the folder that a replay creates for files of LOAD DATA.
+
+Only root may enter the created folder.
+"""
 
 
 _Records = Mapping[tuple[int, int], RecordedTable]
@@ -68,8 +71,8 @@ _Records = Mapping[tuple[int, int], RecordedTable]
 def replay(work: ServerWork, step: Replay) -> None:
     """Fetch the step's binlogs, apply them, and snapshot the volumes.
 
-    The datasets are first rolled back to the snapshot of the previous step. If an interrupted run finished the step but
-    did not record it, nothing is done.
+    The datasets are first rolled back to the snapshot of the previous step. If an interrupted run finished this step
+    without recording it, nothing is done.
     """
     be_mounted(work)
     work.copy.process().kill_all()
@@ -96,8 +99,8 @@ def replay(work: ServerWork, step: Replay) -> None:
 def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int, CreatedTable], ...]:
     """Return the tables that were created without ENGINE, each with the number of its relay log.
 
-    Afterwards `events` contains the states of the scheduled events after these statements. Call this before the replay,
-    because the applier removes the relay logs.
+    Also add to `events` the states that scheduled events have after these binlogs. Call this before the replay, because
+    the applier removes the relay logs.
     """
     made = CreatedTables(partial(follow, events))
     for number, part in enumerate(step.logs, 1):
@@ -110,12 +113,13 @@ def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int
 def _engine_stops(
     work: ServerWork, made: Iterable[tuple[int, CreatedTable]], records: _Records, start: Defaults, *, by: Replayer
 ) -> tuple[EngineStop, ...]:
-    """Return the places at which the replay must change the default engine. It starts with the engine `start`.
+    """Return the places at which the replay must change the default engine. The replay starts with the engine `start`.
 
-    Warn about uncertain tables.
+    Warn about tables whose engine is uncertain.
 
     Raises:
-        ConsistencyError: a table had another engine or character set, which is not recorded
+        ConsistencyError: a table had another engine or character set than the replay would give it, and the right one
+            is not recorded
     """
     planned = plan_engines(made, records, start)
     refused = contradiction(planned, start, by)
@@ -156,7 +160,7 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
 
 
 def _give_events_back(work: ServerWork, session: Session, before: EventStates, after: EventStates) -> None:
-    """Restore the states that the replayed scheduled events had on the source.
+    """Set the replayed scheduled events to the states that they had on the source.
 
     The applier disables the events that it creates or alters. Warn about events whose state no statement contains.
     """
@@ -175,11 +179,11 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
     for part, file in zip(step.logs, files, strict=True):
         refuse_ambiguous_text(file, part.file)
     password, options = fresh_password(), replaying.CLIENT_OPTIONS
-    # The server writes its server_id into each new event. An applier would skip statements with that id, but no applier
-    # is used here.
+    # The server writes its server_id into each new event. An applier would skip events with that id, but no applier is
+    # used here.
     with served(work, port=None, server_id=work.plan.server_id, last=options, password=password) as session:
         events = scheduled_events.scheduled_events(session)
-        # A client cannot set the collation of a table that a statement creates.
+        # With a client, there is no way to set the collation of a table that a replayed statement creates.
         records = {place: replace(record, collation=None) for place, record in records.items()}
         stops = _engine_stops(work, _read(step, logs, {}), records, replaying.defaults(session), by=step.by)
         here = only_on_server(global_variables(session, IDENTITY))
@@ -255,10 +259,11 @@ def served(
 ) -> Iterator[Session]:
     """Start the restored server for the block, with a temporary account of zsnapdb.
 
-    The statements for this account are not written to a binlog. Access control is active, because a server without
-    access control would load no plugins. If `stays` is set, the server keeps running after the block. If `connects` is
-    set, it may connect to other servers. `reads` are additional host files that it may see. `finally_do` runs in the
-    last session, after the account is dropped. `password` is the account's password (None for a new one).
+    The statements that create the account are not written to a binlog. Access control is active, because a server
+    without access control would load no plugins. If `stays` is set, the server keeps running after the block. If
+    `connects` is set, the server may connect to other servers. `reads` contains additional files of the host that the
+    server may see. `finally_do` is called with the last session, after the account is dropped. `password` is the
+    account's password; None for a new password.
     """
     copy = work.copy
     password = password or fresh_password()

@@ -1,6 +1,6 @@
-"""The facts that a restore needs from the repository, archive and host, and the decision which state is the newest.
+"""Reads the facts that a restore needs from the repository, archive and host, and decides which state is the newest.
 
-The facts are read once. If the newest stored state cannot be used, no older state replaces it as the newest.
+The facts are read once. If the newest stored state cannot be used, an older state is never treated as the newest.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ B = TypeVar("B", bound=Backup)
 def catalogue_of(instance: Instance, repository: Repository, archive: Archive | None) -> tuple[Summaries, StoredCheck]:
     """Return all backups, oldest first, and their comparison with this host's record. Warn about differences.
 
-    While the store is unreachable, no backup is reported as missing.
+    If the store is unreachable, no backup is reported as missing.
     """
     if is_stand_in(repository):
         return Summaries((), {}), StoredCheck()
@@ -63,7 +63,7 @@ def catalogue_of(instance: Instance, repository: Repository, archive: Archive | 
 
 
 class _LastArchived(Enum):
-    """Relation between the last archived binlog and the newest backup if the archive lacks the backup's binlog."""
+    """The relation of the last archived binlog to the newest backup, if the archive lacks the backup's binlog."""
 
     BEFORE_BACKUP = auto()
     ABANDONED = auto()
@@ -75,8 +75,8 @@ class RestoreFacts:
     """The facts from repository, archive and host for a restore to a target.
 
     `requested` is the text of the target as the user wrote it. `archive` is None if the target does not need it.
-    `history` is the id of the binlog history that contains the target, if there are several. With `accepts_older`, the
-    newest usable state is restored if the newest state cannot be used.
+    `history` is the id of the binlog history that contains the target. It is needed if several histories contain the
+    target. With `accepts_older`, the newest usable state is restored if the newest state cannot be used.
     """
 
     instance: Instance
@@ -98,7 +98,7 @@ class RestoreFacts:
     def unusable(self) -> tuple[UnusableBackup, ...]:
         """Return the stored backups that cannot be used.
 
-        Their manifests are unreadable, missing or replaced, or have a future time.
+        The manifest of such a backup is unreadable, missing or replaced, or has a future time.
         """
         foreign = self.checked.provenance.unread
         unreadable = {name: error for name, error in self.catalogue.unreadable.items() if name not in foreign}
@@ -133,7 +133,7 @@ class RestoreFacts:
         return tuple(manifest for manifest in self.catalogue.backups if manifest.backup_id not in but)
 
     def refuse_without_any(self) -> None:
-        """Raise DamagedError if backups were stored but none can be used."""
+        """Raise DamagedError if backups were stored but none of them can be used."""
         backups = self.unusable()
         if backups and not self.choosable() and newest_state_check.asks_for_newest(self.target):
             listed = [f"backup {item.backup_id}: {item.why}" for item in backups]
@@ -185,7 +185,7 @@ class RestoreFacts:
 
         If the repository or the newest backup was requested, local sets are left out. Local sets must belong to the
         server of the newest stored backup. They must be in the pool of the target `top`, because a clone stays in its
-        pool. If `top` is None, any pool is right.
+        pool. If `top` is None, they may be in any pool.
         """
         if origin is RestoreOrigin.REPOSITORY or self.target == AtBackup(None):
             return list(stored)
@@ -208,14 +208,15 @@ class RestoreFacts:
     def present_archive(self, candidates: Sequence[Backup]) -> Archive | None:
         """Return the archive if its newest history is production's present history; else None.
 
-        This matters only for `latest`. The newest archived history may have been abandoned by a restore that replaced
-        production, or by `zfs rollback`. The history is present if a later backup can be rolled forward into it, or if
-        production has its binlogs. It is abandoned if production has the newest backup's binlog instead. If production
-        shows that all archived binlogs ended before the newest backup, the archive is returned without them.
+        The distinction matters only for `latest`. A restore that replaced production, or `zfs rollback`, may have
+        abandoned the newest archived history. The history is present if a later backup can be rolled forward into it,
+        or if production has its binlogs. It is abandoned if production has the newest backup's binlog instead. If
+        production shows that all archived binlogs ended before the newest backup, an archive without these binlogs is
+        returned.
 
         Raises:
-            HistoryError: the archived history is not the present one, there is no later backup, and the target accepts
-                no older state.
+            HistoryError: the archived history is not production's present history, there is no later backup, and the
+                target accepts no older state.
         """
         put_back = production_restores.read_production_restores(self.instance)
         archive, target = self.archive, self.target
@@ -229,7 +230,8 @@ class RestoreFacts:
             if place is _LastArchived.ABANDONED:
                 return None
             if place is _LastArchived.BEFORE_BACKUP:
-                # No archived binlog is newer than the backup, even if the times in the binlogs are later.
+                # Leave out all archived binlogs: none is newer than the backup, even if the times in the binlogs are
+                # later.
                 return replace(archive, files=())
         if not is_left:
             return archive
@@ -251,9 +253,10 @@ class RestoreFacts:
     def _place_of_last(self, archive: Archive, last: ArchivedFile, newest_backup: Backup) -> _LastArchived:
         """Return whether the last archived binlog ended before the newest backup or was abandoned; else UNKNOWN.
 
-        Nothing is known unless the archive lacks the newest backup's binlog and production has its head. Then the last
-        archived binlog ended before the backup if its number is lower, unless production has another binlog with its
-        name. In that case, or if production lacks it and its number is not lower, production abandoned its history.
+        The result is UNKNOWN unless the archive lacks the newest backup's binlog and production has a binlog with the
+        same head. Then there are two cases. The last archived binlog ended before the backup if its number is lower,
+        unless production has another binlog with its name. If production has such another binlog, or if production
+        lacks the archived binlog and its number is not lower, production abandoned its history.
         """
         point = point_of(newest_backup)
         if last.server != point.server or point.coordinates is None or point.fingerprint is None:
@@ -304,10 +307,10 @@ class RestoreFacts:
         return self._whole[backup.backup_id]
 
     def chain_of(self, backup: Backup) -> tuple[Manifest, ...]:
-        """Return the chain of backups to receive for this backup, the full backup first.
+        """Return the chain of backups that must be received to restore this backup, the full backup first.
 
         Raises:
-            DamagedError: a link is missing; the message names it.
+            DamagedError: a backup of the chain is missing; the message names it.
         """
         if backup.is_full:
             return (self.whole(backup),)
@@ -316,7 +319,7 @@ class RestoreFacts:
         return tuple(self.whole(link) for link in restore_chain(stored, backup, damaged))
 
     def notes_beside(self, chosen: str) -> tuple[str, ...]:
-        """Return notes on backups newer than the chosen one: foreign backups, and backups whose state was discarded.
+        """Return notes on backups newer than the chosen one that are foreign, or whose state production discarded.
 
         If the target is a time or a GTID, the only possible note is that production lost the chosen backup's state.
         """
@@ -340,7 +343,7 @@ class RestoreFacts:
     ) -> tuple[str, ...]:
         """Return notes on states that are newer than the chosen backup and `choice`, but cannot be used.
 
-        `local` are the local sets among the candidates.
+        `local` contains the local sets among the candidates.
 
         Raises:
             DamagedError: there are such states, and an older state is not accepted.
@@ -391,7 +394,7 @@ def read_known(
 
 
 def _leads_into(last: ArchivedFile, backups: Sequence[Backup], archive: Archive) -> bool:
-    """Return whether one of these backups can be rolled forward into the history of an archived binlog."""
+    """Return whether one of these backups can be rolled forward into the history of the archived binlog `last`."""
     if not backups:
         return False
     points_here = [point_of(manifest) for manifest in backups]
@@ -421,10 +424,10 @@ def is_local_set(manifest: Backup) -> bool:
 
 
 def find_set_standing(instance: Instance, backup_id: str) -> SetStanding:
-    """Return whether a set is stored, according to this host's records. No store is read.
+    """Return whether the backup of a set is stored, according to this host's records. No store is read.
 
-    The set's manifest on this host proves nothing, because stored backups also have such a manifest, for use while the
-    store is unreachable.
+    The manifest of the set on this host does not show this, because this host also keeps manifests of stored backups,
+    for use while the store is unreachable.
     """
     folder = instance.host.records / instance.name
     try:

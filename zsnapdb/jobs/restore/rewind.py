@@ -1,7 +1,7 @@
 """`zsnapdb rewind`: returns an instance's server to a point, in place, from data on this host.
 
-The restore is prepared and checked next to the running server. The server is stopped only after these checks. The
-restored datasets replace the server's own, and the server is started again. The replaced datasets are kept.
+The restore is prepared and checked next to the running server, which is stopped only after these checks. Then the
+restored datasets replace the server's own datasets, and the server is started again. The replaced datasets are kept.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RewindRequest:
 
 @dataclass(frozen=True)
 class RewindPlan:
-    """The plan of the restore, and how to stop and start the server."""
+    """The plan of a rewind: the plan of its restore, and how to stop and start the server."""
 
     restore: RestorePlan
     service: ServerService
@@ -84,7 +84,7 @@ def handover_in(plan: RestorePlan) -> Promote:
 def plan(settings: Settings, instance: Instance, request: RewindRequest) -> RewindPlan:
     """Return the plan of a rewind; change nothing.
 
-    The errors of a restore's plan are raised too.
+    Also raises the errors of a restore's plan.
 
     Raises:
         PreflightError: zsnapdb does not know how to stop and start the server, or MariaDB cannot get a new server_id.
@@ -101,7 +101,7 @@ def plan(settings: Settings, instance: Instance, request: RewindRequest) -> Rewi
             hint="set control.server_id_file of the instance to a new file in a folder that the server's option files"
             f" include, such as {family(planned.flavour).option_folder}/zz-zsnapdb.cnf",
         )
-    # Record the unit now, because a later --resume cannot find the unit of a stopped server.
+    # Record the unit now, because a later --resume cannot find the unit of a server that is stopped.
     last = replace(handover, unit=service.unit)
     return RewindPlan(replace(planned, steps=(*planned.steps[:-1], last)), service, file)
 
@@ -119,7 +119,7 @@ def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest
         try:
             return restore_plan.make(settings, instance, here, _restore_request(instance, request, RestoreOrigin.LOCAL))
         except (UsageError, ForeignInsideError):
-            # Another origin of the volumes would not avoid this error.
+            # This error would also occur with another origin of the volumes.
             raise
         except ZsnapdbError as error:
             # The point may be older than the sets on this host, or it may need a binlog that no longer exists.
@@ -152,10 +152,10 @@ _BACKUP_PATIENCE = 30.0
 
 @dataclass(frozen=True)
 class Outage:
-    """The expected effects on the server's users.
+    """The effects that users of the server must expect.
 
-    `start_seconds` is the time that one start and stop of the prepared server took. `readers` are the clients that read
-    the server's binlogs, or None if the server does not answer.
+    `start_seconds` is the time that one start and stop of the prepared server took. `readers` contains the clients that
+    read the server's binlogs; it is None if the server does not answer.
     """
 
     plan: RestorePlan
@@ -191,7 +191,7 @@ class RewindResult:
 
 
 Ask = Callable[[Outage], bool]
-"""Function that is called before the server is stopped, when everything is prepared.
+"""Function that is called when everything is prepared, before the server is stopped.
 
 If it returns False, the rewind waits for --resume.
 """
@@ -202,9 +202,10 @@ def rewind(
 ) -> RewindResult:
     """Execute the plan. Afterwards the server is running in its old place, at the point, and answers.
 
-    After an error before the stop, the server is unchanged, and the restore waits for --resume or for `zsnapdb restore
-    --abandon`. After an error between the stop and the end of the exchange, the old server is started again in its
-    former state. If that fails, a note on the error says so. Signals are delayed until a server is running again.
+    If an error occurs before the server is stopped, the server is unchanged, and the restore waits for --resume or
+    `zsnapdb restore --abandon`. If an error occurs later, but before the exchange is complete, the old server is
+    started again in its former state. If it cannot be started, a note on the error says so. From the stop on, signals
+    are delayed until a server is running again.
     """
     with lock_instance(instance, "rewind", "rewinding"):
         began = time.monotonic()
@@ -257,7 +258,7 @@ def _finished(journals: Journals, instance: Instance) -> RewindResult:
 
 
 def _again(instance: Instance, planned: RestorePlan) -> RewindPlan:
-    """Return the plan of a rewind that an earlier run began."""
+    """Return the plan of a rewind that an earlier run started."""
     service = service_now_or_before(instance, serving_process(planned), handover_in(planned).unit)
     file = instance.settings.control.server_id_file
     return RewindPlan(planned, service, file)
@@ -281,7 +282,7 @@ class _Rewinding:
     def finish(self, ask: Ask, *, backs_up: bool) -> RewindResult:
         """Ask the user for confirmation, and replace the server.
 
-        If an earlier run stopped the server, do not ask again.
+        If an earlier run has already stopped the server, do not ask.
         """
         state = dataset_exchange.look(self.plan, self.planned.handover)
         dataset_exchange.refuse_unclear(self.plan, state)
@@ -293,7 +294,7 @@ class _Rewinding:
             self.old.refuse_busy()
             if self.old.record.stopped is None and not ask(self._expected_outage()):
                 return RewindResult(self.plan, self.prepared)
-            # The user may have answered hours later, so read the clients again.
+            # The user's answer may have taken hours, so read the clients again.
             self._readers()
         try:
             with uninterrupted(self.instance.events.warn):
@@ -343,8 +344,8 @@ class _Rewinding:
         self.old.write_option_file(file, text)
         process = serving_process(self.plan)
         if process is None:
-            # An earlier run checked this before it stopped the server. While the server is stopped, the options of the
-            # next start are unknown.
+            # If the server is stopped, an earlier run has already checked this. While the server is stopped, the
+            # options of the next start are unknown.
             return
         program = programs.choose_program(self.instance.settings.server, self.plan.flavour, self.plan.server_version)
         seen = configured_server_id(program, process)
@@ -358,7 +359,7 @@ class _Rewinding:
     def _start(self) -> None:
         """Start the server in its place, unless it is running, and check it."""
         if serving_process(self.plan) is not None and not self._has_its_server_id():
-            # After a power failure, the host started the server without the option file.
+            # After a power failure, the host may have started the server without the option file.
             self.old.stop()
         if serving_process(self.plan) is None:
             self.instance.events.tell(f"starting the server: {' '.join(self.planned.service.start_words)}")
@@ -375,7 +376,10 @@ class _Rewinding:
             return _server_id(session) == wanted
 
     def _result(self, *, backs_up: bool) -> RewindResult:
-        """Return the result. With `backs_up`, back up the new history. If that fails, the server stays in use."""
+        """Return the result. With `backs_up`, back up the new history.
+
+        If this backup fails, the server stays in use.
+        """
         own, finished = self.plan.restore_id, self.journals.history(self.instance.name)
         done = next(one for one in finished if one.plan.restore_id == own)
         outage = done.old_server.down if done.old_server is not None else 0.0
@@ -387,10 +391,10 @@ class _Rewinding:
         return replace(result, backup=made)
 
     def _check(self, session: Session) -> None:
-        """Check that the running server is the restored one, without the transactions that were left out.
+        """Check that the running server is the restored server, without the transactions that the rewind left out.
 
         Raises:
-            ConsistencyError: another server was running; it was stopped.
+            ConsistencyError: another server was running; that server was stopped.
         """
         executed = replay.executed(session, self.plan.flavour) if self.plan.point.gtids is not None else None
         wanted = self.planned.handover.server_id

@@ -1,4 +1,4 @@
-"""`zsnapdb restore --continue-to`: rolls a finished restore forward to a later point, if it was not handed over.
+"""`zsnapdb restore --continue-to`: rolls a finished restore forward to a later point, before it is in use.
 
 The restored server must be unchanged since the restore: stopped, or running only with `--handover look`. Only the
 transactions between the two points are replayed.
@@ -30,14 +30,15 @@ from zsnapdb.zfs import datasets, destruction
 _WHOLE = 1 << 62
 """A batch size in bytes that exceeds the total size of all binlogs."""
 NEXT, HERE = "next", "here"
-"""The names of two points: one transaction further, and the present point of the restore."""
+"""The names of two points: the end of the next transaction, and the present point of the restore."""
 
 
 @dataclass(frozen=True)
 class ContinueRequest:
     """The next point, the dataset of the finished restore (None if there is only one), and the new handover.
 
-    The point `next` is one transaction further. With the point `here`, the restore is handed over at its present point.
+    The point `next` is the end of the next transaction. With the point `here`, the restore is handed over at its
+    present point.
     """
 
     to: str
@@ -86,7 +87,7 @@ def roll_forward(
 ) -> RestoreResult:
     """Move the finished restore to the requested point, and hand it over again.
 
-    Raises the errors of `plan` and of a restore. After an error nothing is removed, and `zsnapdb restore --resume`
+    Raises the errors of `plan` and of a restore. If an error occurs, nothing is removed, and `zsnapdb restore --resume`
     continues.
     """
     instance = _as_before(settings, instance, request)
@@ -102,12 +103,12 @@ def _as_before(settings: Settings, instance: Instance, request: ContinueRequest)
 
 
 def plan(settings: Settings, instance: Instance, repository: Repository, request: ContinueRequest) -> RestoreJournal:
-    """Return the plan that continues the finished restore, with its finished steps.
+    """Return a journal with the plan that continues the finished restore, and with the steps that are already finished.
 
     Raises:
         NotFound: the point is not after the point of the restore.
         PreflightError: the restored server is running and was not started by `--handover look`, or its position cannot
-            be proved because transactions have no GTIDs.
+            be checked because transactions have no GTIDs.
         UsageError: the point is a backup or `latest`.
     """
     journal = finished(settings, instance, request.top)
@@ -176,10 +177,10 @@ def _with_replay(
 
 
 def next_transaction(planned: RestorePlan) -> str:
-    """Return the GTID of the first transaction that the restore left out.
+    """Return the GTID of the first transaction after the restored point.
 
     Raises:
-        NotFound: the restore left out no known transaction.
+        NotFound: no transaction after the restored point is known.
     """
     following = planned.point.following
     if following is None or following.gtid is None:

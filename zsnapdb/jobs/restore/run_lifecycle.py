@@ -1,4 +1,4 @@
-"""Runs of restores, for servers and machines: their start, locks, resumption, errors and removal.
+"""Runs restores of servers and machines: starts, locks, resumes and removes them, and handles their errors.
 
 A `RestoreKind` contains the functions that differ between restores of servers and of machines.
 """
@@ -35,7 +35,7 @@ If it returns False, the restore stops before the step, and can be resumed later
 
 
 def confirm_every_step(_step: object) -> bool:
-    """Confirm every step."""
+    """Return True, so that every step is executed."""
     return True
 
 
@@ -46,8 +46,8 @@ R = TypeVar("R")
 class RestoreKind(Generic[J, R]):
     """The types and functions that differ between restores of servers and machines.
 
-    `look` is the first step, which changes nothing. The journal is written only after it. `result` returns the result
-    of a run. `noted` returns the journal in memory, with the records that a step wrote to the journal on disk.
+    `look` is the type of the first step, which changes nothing; the journal is written only after this step. `result`
+    returns the result of a run. `noted` adds a step's records in the journal on disk to the journal in memory.
     """
 
     journals: Callable[[Path], JournalFolder[J]]
@@ -60,9 +60,9 @@ class RestoreKind(Generic[J, R]):
     def execute(
         self, work: RestoreWork[Any], confirm: Confirm = confirm_every_step, stop_after: str | None = None
     ) -> R:
-        """Execute exactly the steps of this work's plan, with a journal. Nothing is planned again.
+        """Execute exactly the steps of this work's plan, with a journal. No part of the plan is made again.
 
-        The errors of `RestoreRun.carry_out` are raised too.
+        Also raises the errors of `RestoreRun.carry_out`.
 
         Raises:
             ExistsError: the target was created after the plan was made.
@@ -77,7 +77,7 @@ class RestoreKind(Generic[J, R]):
             return self.result(run.carry_out(confirm, stop_after))
 
     def execute_once(self, work: RestoreWork[Any]) -> R:
-        """Execute the steps for an ephemeral copy. After any error, remove everything that was created.
+        """Execute the steps for an ephemeral copy. If any error occurs, remove everything that was created.
 
         Raises:
             ExistsError: the target was created after the plan was made.
@@ -98,7 +98,7 @@ class RestoreKind(Generic[J, R]):
         foreign_may_go: bool,
         judge: Callable[[J], None] = lambda _: None,
     ) -> R:
-        """Continue an interrupted restore. The interrupted step starts again.
+        """Continue an interrupted restore. The step that was interrupted is repeated.
 
         `work` creates the work object for the plan.
 
@@ -131,10 +131,10 @@ class RestoreRun(Generic[J]):
     def carry_out(self, confirm: Confirm = confirm_every_step, stop_after: str | None = None) -> Self:
         """Run the unfinished steps in order. The caller holds the locks of `lock_target`.
 
-        After an error, received volumes stay for another try, even if a volume is incomplete. After an interruption,
-        everything stays. Datasets and journal are removed only if no volume was received or mounted before the error,
-        or if the repository is damaged. If the removal fails, the journal stays, and --abandon removes the rest.
-        Without a journal, any error removes everything that was created.
+        If an error occurs, received volumes stay for another try, even if a volume is incomplete. If the run is
+        interrupted, everything stays. Datasets and journal are removed only if no volume was received or mounted before
+        the error, or if the repository is damaged. If the removal fails, the journal stays, and --abandon removes the
+        rest. If there is no journal, any error removes everything that was created.
 
         Raises:
             UsageError: there is no step `stop_after`; nothing was done.
@@ -165,7 +165,7 @@ class RestoreRun(Generic[J]):
             if not confirm(step):
                 return
             if self.journals is not None and not isinstance(step, self.body.look):
-                # From here on, steps make changes, and the journal contains the steps.
+                # From here on, steps make changes, so the journal must exist.
                 self.journals.write(self.journal)
             instance.events.tell(f"{step.name}: {step.describe()}")
             began = time.monotonic()
@@ -183,7 +183,8 @@ class RestoreRun(Generic[J]):
 
     def _after_error(self, journals: JournalFolder[J], error: BaseException) -> None:
         journal, steps = self.journal, self.work.plan.steps
-        # Clones need not be kept, because they can be created again quickly, perhaps from other snapshots.
+        # Volumes that were cloned need not be kept, because they can be cloned again quickly, perhaps from other
+        # snapshots.
         received = any(journal.is_done(step.name) and isinstance(step, Receive | MountVolumes) for step in steps)
         receives = any(isinstance(step, Receive) for step in steps)
         has_begun = journals.path(journal.top).exists()
@@ -194,7 +195,7 @@ class RestoreRun(Generic[J]):
         )
         if self._may_be_only_one():
             error.add_note("datasets of the server were exchanged: continue with --resume")
-        # If the continuation of a finished restore fails, the restore is not removed.
+        # If a finished restore was being continued, it is not removed after an error.
         elif is_kept and (self.work.is_continued or not isinstance(error, DamagedError)):
             error.add_note(
                 f"the restored volumes in {journal.top} are kept: continue with --resume, or give the restore up with"
@@ -206,7 +207,7 @@ class RestoreRun(Generic[J]):
             error.add_note(f"`zsnapdb restore {journal.plan.instance} --abandon --target {journal.top}` removes it")
 
     def _has_part(self) -> bool:
-        """Return whether ZFS kept the partial state of the volume that was being received.
+        """Return whether ZFS kept the part of a volume that was received before the error.
 
         Return False if ZFS fails.
         """
@@ -226,7 +227,7 @@ class RestoreRun(Generic[J]):
     def _removes(self, error: BaseException) -> bool:
         """Remove everything that the restore created.
 
-        Return whether that succeeded. If the removal fails, add a note to the error.
+        Return whether the removal succeeded. If the removal fails, add a note to the error.
         """
         try:
             self.work.remove()
@@ -237,7 +238,10 @@ class RestoreRun(Generic[J]):
 
 
 def refuse_unfit(findings: Sequence[FitnessFinding], events: Events) -> None:
-    """Raise an error if these findings of a restore's preflight contain an objection. Otherwise report the warnings."""
+    """Raise an error if one of these findings of a restore's first step prevents the restore.
+
+    Else report the warnings.
+    """
     error = objection(findings)
     if error is not None:
         raise error
@@ -248,7 +252,7 @@ def refuse_unfit(findings: Sequence[FitnessFinding], events: Events) -> None:
 
 @contextlib.contextmanager
 def lock_target(instance: Instance, plan: AnyRestorePlan) -> Iterator[None]:
-    """Lock this target dataset and its mount points."""
+    """Hold the locks of the plan's target dataset and of its mount points."""
     with contextlib.ExitStack() as locked:
         doing, folder = f"restoring to {plan.top}", instance.host.run
         locked.enter_context(exclusive(f"restore-{plan.top}", doing=doing, folder=folder))
@@ -314,7 +318,7 @@ def refuse_existing(top: str, mounts: Sequence[str]) -> None:
 
 
 def clear_foreign(plan: AnyRestorePlan, *, may_go: bool) -> None:
-    """Destroy the foreign snapshots on the restore's datasets, if `may_go`.
+    """Destroy the snapshots that other programs created on the restore's datasets, if `may_go` is set.
 
     This is necessary because ZFS neither receives an increment nor rolls back over a later snapshot (zfs-receive(8),
     zfs-rollback(8)).

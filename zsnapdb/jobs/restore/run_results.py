@@ -1,9 +1,9 @@
-"""The results of `restore` runs whose id the caller chose. The journal of the restore contains the id.
+"""The results of `zsnapdb restore` runs whose ids the callers chose. The journal of the restore contains the id.
 
 If the restore is finished, its result is returned. An interrupted restore next to the server continues, as with
---resume. Only a person can continue a restore that may have begun to exchange production's datasets, because somebody
-may have inspected, repaired or changed the server meanwhile. The same applies to a restore that would replace the
-server with a state that was chosen long ago.
+--resume. Only a person can continue a restore that may have begun to exchange production's datasets, because an
+administrator may have inspected, repaired or changed the server meanwhile. For the same reason, only a person can
+continue a restore that would replace the server with a state that was chosen long ago.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _CLOCKS = timedelta(seconds=TOLERANCE)
 def restored(
     settings: Settings, instance: Instance, confirm: Confirm = confirm_every_step, stop_after: str | None = None
 ) -> RestoreResult | None:
-    """Return the restore of the run with this id, or continue that restore. Return None if the run left nothing.
+    """Return the restore of the run with this id, or continue that restore. Return None if there is no such restore.
 
     Raises:
-        PreflightError: the restore was interrupted while it exchanged the server's datasets, or it would replace them
-            and its plan is too old or of unknown age.
+        PreflightError: the restore was interrupted while it exchanged the server's datasets, or it would exchange them
+            although its plan is too old or of unknown age.
     """
     journals = Journals(settings.restore.journal)
     done = _of_run(journals.finished(), instance)
@@ -45,7 +45,7 @@ def restored(
     left = _of_run(journals.readable(instance.name), instance)
     if left is None:
         return None
-    # Judge the journal under the restore's lock, because another process may just have continued the restore and been
+    # Check the journal under the restore's lock, because another process may just have continued the restore and been
     # killed.
     return server_restore.resume(
         settings, instance, left.top, confirm, stop_after, judge=partial(_refuse_exchange, removal_time(instance.host))

@@ -1,4 +1,4 @@
-"""A runbook: the current plan of `restore`, with step durations from past drills and the site's contacts."""
+"""Makes a runbook: the current plan of `restore`, with step durations from past drills and the configured contacts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def make(settings: Settings, instance: Instance, request: RestoreRequest, config
     planned = restore_plan.make(settings, instance, repository, request)
     past = drills.newest(repository, instance.name, _DRILLS)
     file = str(config) if config is not None else None
-    # Without --target, the restore also creates the parent dataset.
+    # If --target is not given, the restore also creates the parent dataset.
     where = ("--target", request.top) if request.top is not None else ("--as", request.name or instance.name)
     commands = Commands(instance.name, pinned(planned), planned.layout.top, where, _options(planned, request), file)
     check = ["zsnapdb", "config", "check", *(("--config", file) if file is not None else ())]

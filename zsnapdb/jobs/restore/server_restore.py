@@ -1,4 +1,4 @@
-"""The restore of a server. `execute` runs exactly a plan from `plan.py`; `restore` plans and executes.
+"""Restores a server. `execute` runs exactly a plan from `plan.py`; `restore` makes a plan and executes it.
 
 The steps of the plan are preflight, receive, first recovery, replay, check and handover. A journal records the finished
 steps.
@@ -84,7 +84,7 @@ class RestoreResult:
 
     @property
     def option_file(self) -> Path | None:
-        """The option file with which the server is started; None if the site starts it."""
+        """The option file with which the server is started; None if the host's own unit starts it."""
         return self.handed_over.option_file if self.handed_over is not None else None
 
     def seconds(self, *kinds: type) -> float:
@@ -140,7 +140,7 @@ def execute_continued(
 ) -> RestoreResult:
     """Execute the steps of a plan that continues a finished restore; `continued` contains the finished steps.
 
-    After an error nothing is removed, and `resume` continues from the snapshots between the steps.
+    If an error occurs, nothing is removed, and `resume` continues from the snapshots between the steps.
     """
     journals = Journals(settings.restore.journal)
     with lock_target(instance, continued.plan):
@@ -189,7 +189,7 @@ class AbandonedRun:
 def abandon(
     settings: Settings, instance: Instance, top: str | None, *, with_foreign_snapshots: bool = False
 ) -> AbandonedRun:
-    """Abandon an interrupted restore: remove its datasets, after a proof that each belongs to it, and its journal.
+    """Abandon an interrupted restore. Its datasets are checked to belong to it, and removed with its journal.
 
     If a rewind stopped a server, the server is first started again on its own datasets, with its own option file.
     Renamed datasets get their names back. If the old server does not start, the restore stays unchanged.
@@ -202,7 +202,7 @@ def abandon(
     before = journals.find(instance.name, top)
     with contextlib.ExitStack() as locked:
         if before.plan.promotion is not None:
-            # A rewind that waits for the user's answer does not hold the lock of its restore.
+            # While a rewind waits for the user's answer, it does not hold the lock of its restore.
             locked.enter_context(lock_instance(instance, "rewind", "giving a rewind up of"))
         journal = locked.enter_context(exclusive_journal(instance, journals, before.top))
         planned, left = journal.plan, ""
@@ -258,6 +258,6 @@ SERVER: RestoreKind[RestoreJournal, RestoreResult] = RestoreKind(
     HANDLERS,
     Preflight,
     lambda run: result_of(run.journal, run.outcome if isinstance(run.outcome, CompletedHandover) else None),
-    # A handover writes records about the old server only to the journal on disk.
+    # A handover records its changes to the old server only in the journal on disk.
     lambda own, on_disk: replace(own, old_server=on_disk.old_server),
 )

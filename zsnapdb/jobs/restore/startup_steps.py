@@ -1,4 +1,7 @@
-"""The first steps of a restored server: mount, first start and checks. Also the snapshots between the steps."""
+"""Executes the steps of a restored server before its handover: mount, first start and checks.
+
+Also makes the snapshots between the steps.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +38,8 @@ STEP_SNAPSHOT = "zsnapdb-restore-"
 class ServerWork(RestoreWork[RestorePlan]):
     """A restore of a server that is being executed.
 
-    `in_place` is called when the restored datasets have replaced the server's own, so that a server can be started on
-    them.
+    `in_place` is called when the restored datasets have replaced the server's own datasets, so that a server can be
+    started on the restored datasets.
     """
 
     in_place: Callable[[], None] = lambda: None
@@ -52,7 +55,7 @@ class ServerWork(RestoreWork[RestorePlan]):
         return self.plan.is_continued
 
     def is_irreversible(self) -> bool:
-        """Return whether the exchange has begun, so that a restored dataset may be the server's only one."""
+        """Return whether the exchange has begun, so that the restored datasets may be the server's only ones."""
         step = self.plan.promotion
         return step is not None and dataset_exchange.look(self.plan, step).has_begun
 
@@ -62,7 +65,7 @@ class ServerWork(RestoreWork[RestorePlan]):
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """The volumes' datasets, outermost first."""
+        """The volumes' datasets, parents first."""
         return tuple(sorted(self.plan.layout.datasets.values(), key=len))
 
     def manifest(self, backup_id: str) -> Manifest:
@@ -83,7 +86,7 @@ def _proved_guids(parts: Sequence[MountPart], *, may_be_clones: bool) -> dict[st
 
 
 def mount(work: ServerWork, step: MountVolumes) -> None:
-    """Compare GUIDs, restore properties, and mount the datasets, outermost first."""
+    """Compare the GUIDs, set the recorded properties, and mount the datasets, parents first."""
     # Free memory for the server that starts next.
     work.memory.clear()
     proved = _proved_guids(step.parts, may_be_clones=bool(work.plan.clones))
@@ -100,13 +103,13 @@ def mount(work: ServerWork, step: MountVolumes) -> None:
 
 
 def be_mounted(work: ServerWork) -> None:
-    """Mount the datasets that are not mounted, outermost first.
+    """Mount the datasets that are not mounted, parents first.
 
     Before the handover the datasets are not mounted automatically after a reboot.
 
     Raises:
-        NotOursError: a dataset with one of these names does not belong to this restore. A continued restore knows only
-            the names.
+        NotOursError: a dataset with one of these names does not belong to this restore. This can happen because a
+            continued restore knows only the names of its datasets.
     """
     destruction.prove(work.datasets, work.mark)
     mounting.mount_all(work.datasets)
@@ -139,10 +142,11 @@ def snapshot_step(work: ServerWork, step: str) -> None:
 
 
 def was_kept(work: ServerWork, step: str) -> bool:
-    """Return whether an interrupted run snapshotted the finished step, even if the journal does not record it.
+    """Return whether an interrupted run made this step's snapshots, even if the journal does not record it.
 
-    One request creates either all snapshots of a step or none. If they exist, the step is not repeated, because the
-    snapshots of the previous step may already be destroyed. Remaining snapshots of the previous step are destroyed now.
+    A single request creates either all snapshots of a step or none. If the snapshots exist, the step is not repeated,
+    because those of the previous step may already be destroyed. Remaining snapshots of the previous step are destroyed
+    now.
     """
     own = {f"{dataset}@{STEP_SNAPSHOT}{step}" for dataset in work.datasets}
     known = step_snapshots(work.datasets)
@@ -160,7 +164,7 @@ def step_snapshots(places: Sequence[str]) -> list[str]:
 
 
 def recover(work: ServerWork, step: Recover) -> None:
-    """Start the server once on the received files and binlogs, without clients. Check it and shut it down.
+    """Start the server once on the received files and binlogs, without clients. Check the server and shut it down.
 
     The server must recover to exactly the recorded GTIDs. It has the identity of the old server.
     """
@@ -182,7 +186,7 @@ def recover(work: ServerWork, step: Recover) -> None:
 def _check_binlog(copy: Copy, recorded: Position) -> None:
     """Raise ConsistencyError unless the received binlogs end at the position in the manifest.
 
-    For servers without GTIDs this is the only proof.
+    For servers without GTIDs, nothing else proves the position.
     """
     if recorded.coordinates is None:
         return
@@ -208,9 +212,9 @@ def read_position(work: ServerWork, expected: Position) -> Position:
 
 
 def take_up(work: ServerWork, step: ResumedRun) -> None:
-    """Prove that the server of the finished restore is still at its point, and snapshot its volumes.
+    """Check that the server of the finished restore is still at its point, and snapshot its volumes.
 
-    If the server was handed over with `look`, roll the volumes back to the snapshots of this state.
+    If the server was handed over with `look`, roll the volumes back to the snapshots of the point.
 
     Raises:
         ConsistencyError: the server is no longer at its point, because a client wrote to it.
@@ -230,7 +234,7 @@ def take_up(work: ServerWork, step: ResumedRun) -> None:
 
 
 def check(work: ServerWork, step: CheckServer) -> Position:
-    """Start the server once more, without clients. It must contain exactly the transactions of the step."""
+    """Start the server once more, without clients, and check that it contains exactly the transactions of the step."""
     be_mounted(work)
     work.copy.process().kill_all()
     return read_position(work, work.plan.position(step.gtids))

@@ -1,6 +1,6 @@
 """Functions that receive or clone a backup's volumes into new datasets, for every kind of source.
 
-If the partial state in ZFS and the stored stream allow it, an interrupted receive resumes.
+An interrupted receive is resumed if ZFS kept the received part and the stored stream allows it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ A = TypeVar("A", bound=AnyRestorePlan)
 
 
 class RestoreWork(ReceivingWork[A]):
-    """A restore that is being executed step by step."""
+    """A restore that is being executed step by step, for every kind of source."""
 
     @property
     def is_continued(self) -> bool:
@@ -88,14 +88,14 @@ class RestoreWork(ReceivingWork[A]):
         return False
 
     def is_irreversible(self) -> bool:
-        """Return whether the restored dataset may be the server's only one.
+        """Return whether the restored datasets may be the only datasets of the server.
 
-        In this case no dataset is removed.
+        In this case the restore removes no dataset.
         """
         return False
 
     def remove(self) -> None:
-        """Remove everything that the restore created, after a proof that each dataset is its own."""
+        """Check that each dataset belongs to the restore, then remove everything that the restore created."""
         remove_datasets(self.plan)
 
 
@@ -105,7 +105,7 @@ def restored_mark(plan: RestoreIdentity) -> Mark:
 
 
 def restored_property(plan: RestoreIdentity) -> dict[str, str]:
-    """Return the property that sets the mark."""
+    """Return the property, with its value, that sets the mark of `restored_mark`."""
     return {RESTORED_PROPERTY: plan.restore_id}
 
 
@@ -125,8 +125,9 @@ def pool_needs(
 ) -> N:
     """Return the step that checks the pool's space and features for a chain of backups received into the dataset `top`.
 
-    `binlogs` is the size in bytes of the binlogs that are replayed later. With `clones`, the volumes need no space,
-    because a clone shares every block with its snapshot. `more` contains the other fields of the step.
+    `binlogs` is the size in bytes of the binlogs that are replayed later. `clones` says that the volumes are cloned and
+    so need no space, because a clone shares every block with its snapshot. `more` contains the other fields of the
+    step.
     """
     features = 0
     for volume in (volume for manifest in chain for volume in manifest.volumes):
@@ -152,7 +153,7 @@ def receives_of(
 ) -> tuple[Receive, ...]:
     """Return the steps that receive the volumes, in order. `places` maps each role to a dataset and a mount point.
 
-    `key_location` is the location of the keys of raw streams.
+    `key_location` is the location of the keys for datasets that are received raw.
     """
     return tuple(
         Receive(
@@ -174,9 +175,9 @@ def receives_of(
 def warn_remaining(events: Events, places: Iterable[str]) -> None:
     """Warn about datasets of an abandoned restore's plan that do not have the restore's mark.
 
-    Another program created such a dataset, or the power failed while the restore created it. ZFS creates a dataset and
-    sets its properties in separate transaction groups (zfs_ioc_create, zfs_ioc_clone and zfs_ioc_recv_impl in
-    module/zfs/zfs_ioctl.c of OpenZFS).
+    Either another program created such a dataset, or the power failed while the restore created it. ZFS creates a
+    dataset and sets its properties in separate transaction groups (zfs_ioc_create, zfs_ioc_clone and zfs_ioc_recv_impl
+    in module/zfs/zfs_ioctl.c of OpenZFS).
     """
     for name in sorted(places):
         if datasets.exists(name):
@@ -202,17 +203,17 @@ def make_top(work: ReceivingWork[P], step: MakeTop, more: Mapping[str, str] | No
 
 @dataclass(frozen=True)
 class _InterruptedReceive:
-    """The resume token of an interrupted receive, and the remaining part of the stream."""
+    """The resume token of an interrupted receive, and the part of the stream that remains to be received."""
 
     token: str
     resumption: Resumption
 
 
 def receive(work: ReceivingWork[P], step: Receive) -> None:
-    """Receive the stream of one volume, unless this restore has already received it. An interrupted receive resumes.
+    """Receive the stream of one volume, unless this restore has already received it. An interrupted receive is resumed.
 
-    Each chunk is verified, and its records are checked, before any byte of the chunk is written to ZFS. After an error
-    the received data is kept, unless the pool is full.
+    Each chunk is verified, and its records are checked, before any byte of the chunk is written to ZFS. If an error
+    occurs, the received data is kept, unless the pool is full.
 
     Raises:
         NotOursError: the dataset does not belong to this restore.
@@ -247,9 +248,12 @@ def _bring(
     volume: VolumePart,
     interrupted: _InterruptedReceive | None,
 ) -> None:
-    """Download the volume's stream (after an interrupted receive, only its remaining part), and let ZFS receive it."""
+    """Download the volume's stream and let ZFS receive it.
+
+    After an interrupted receive, download only the remaining part.
+    """
     properties = {} if interrupted is not None else _properties_of(work, step, volume)
-    # A raw stream cannot be resumed, so ZFS keeps no partial state.
+    # The receive of a raw stream cannot be resumed, so ZFS need not keep the received part.
     with ReceiveStream(step.dataset, properties, keeps_part=not volume.is_raw) as stream:
         # A broken pipe means that `zfs receive` failed. `finish` raises its error.
         with (
@@ -277,7 +281,10 @@ def _bring(
 
 
 def _workers(settings: StreamSettings, volume: VolumePart) -> int:
-    """Return the number of chunks to fetch in parallel. It is smaller for chunks larger than this host's own."""
+    """Return the number of chunks to fetch in parallel.
+
+    The number is smaller if the chunks are larger than those that this host writes.
+    """
     largest = max((chunk.plain_size for chunk in volume.chunks), default=0)
     return decide_workers(settings.concurrency, largest, settings.chunk_size)
 
@@ -299,7 +306,7 @@ def _properties_of(work: ReceivingWork[P], step: Receive, volume: VolumePart) ->
 def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
     """Wait until an earlier `zfs receive` into the dataset ends, and return whether the snapshot exists.
 
-    The earlier receive keeps its partial state, or removes the dataset that it created.
+    The earlier receive either keeps the received part, or removes the dataset that it created.
 
     Raises:
         NotOursError: the dataset has snapshots and does not belong to this restore.
@@ -329,7 +336,7 @@ def _rest_of(
 ) -> _InterruptedReceive | None:
     """Return the remaining part of a volume whose receive was interrupted; None if all of it must be received again.
 
-    If the partial state in ZFS cannot be used, remove it and warn.
+    If the received part in ZFS cannot be used, remove it and warn.
 
     Raises:
         NotOursError: the dataset does not belong to this restore; nothing was changed.
@@ -376,7 +383,7 @@ def _resumption(work: ReceivingWork[P], manifest: Manifest, volume: VolumePart, 
 
 def _begin_again(work: ReceivingWork[P], step: Receive, why: str) -> None:
     work.events.warn(f"the {step.role} volume of {step.backup_id} is received again from its beginning: {why}")
-    # If ZFS refuses to resume, it may have removed the partial state.
+    # When ZFS refuses to resume, it may also have removed the received part.
     if _resume_token(step) is not None:
         destruction.drop_partial(step.dataset, work.mark)
 
@@ -385,7 +392,7 @@ def _begin_again(work: ReceivingWork[P], step: Receive, why: str) -> None:
 def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]:
     """Run the block, which receives the volume. If the pool is full, remove the received part, and warn.
 
-    A server in the same pool cannot write while the pool is full. The removed part can be received again.
+    While the pool is full, no server in this pool can write. The removed part can be received again later.
     """
     try:
         yield
@@ -450,7 +457,7 @@ def clone_snapshot(work: ReceivingWork[RestorePlan], step: CloneSnapshot) -> Non
 
 
 def _refuse_another_origin(step: CloneSnapshot) -> None:
-    """Raise PreflightError unless the snapshot for which the restore was planned is on this host."""
+    """Raise PreflightError unless this host still has the snapshot for which the restore was planned."""
     try:
         is_same = datasets.guid(step.origin) == step.guid
     except NotFound:

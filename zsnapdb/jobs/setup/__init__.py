@@ -1,1 +1,4 @@
-"""The setup of a host: find a server, configure its protection, move its files, verify the result. Also its removal."""
+"""Sets up a host: finds a server, configures its protection, moves its files and verifies the result.
+
+Also removes the configuration.
+"""

@@ -1,4 +1,4 @@
-"""The configuration file that setup writes, and the removal of an instance from this file and from the schedule."""
+"""Writes the configuration file of a setup, and removes an instance from this file and from the schedule."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class _Entry(BaseModel):
 class _Record(BaseModel):
     """The configuration tables that setup wrote, by instance.
 
-    While the configuration file is being replaced, an instance has two entries. The file's content shows which is
-    valid.
+    While the configuration file is being replaced, an instance has two entries in this record. The content of the
+    configuration file shows which entry is valid.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -74,8 +74,8 @@ def written_tables(file: Path, instance: str) -> WrittenTables | None:
 def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> None:
     """Write the configuration, unless the file already has this text.
 
-    A new file is readable only by its owner. A replaced file keeps its owner and mode. Another file in the same folder
-    then contains the old text. `tables` are the tables that setup wrote for the instance.
+    A new file is readable only by its owner. A replaced file keeps its owner and mode. The old text is kept in another
+    file in the same folder. `tables` contains the tables that setup wrote for the instance.
     """
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     before = _text(file)
@@ -85,8 +85,8 @@ def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePat
         files.replace(kept_path(file), before.encode())
     record = _record(file)
     entry = _Entry(tables=tuple(tables), digest=digest(document_of(text) or {}, tables))
-    # After an interruption, the file may have the old or the new text. The record identifies setup's tables in both
-    # texts.
+    # If this run is interrupted, the file may have the old or the new text. The record identifies setup's tables in
+    # both texts.
     _note(file, record.saying(instance, (*record.of(instance, document_of(before) or {}), entry)))
     known = file.stat() if file.is_file() else None
     files.replace(file, text.encode(), stat.S_IMODE(known.st_mode) if known is not None else 0o600)
@@ -96,9 +96,9 @@ def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePat
 
 
 def remove_tables(file: Path, rest: str, instance: str) -> None:
-    """Write the rest of the configuration, without the instance. Remove the file if nothing is left.
+    """Write the configuration without the instance (`rest`). If nothing is left, remove the file.
 
-    Another file in the same folder then contains the old text.
+    The old text is kept in another file in the same folder.
     """
     if not file.is_file() or _text(file) == rest:
         return
@@ -114,7 +114,7 @@ def remove_tables(file: Path, rest: str, instance: str) -> None:
 
 
 def kept_path(file: Path) -> Path:
-    """Return the path for a copy of the replaced configuration. Each text has its own path."""
+    """Return the path for a copy of the replaced configuration. Each different text gets its own path."""
     return file.with_name(f"{file.name}.before-{hashlib.sha256(_text(file).encode()).hexdigest()[:8]}")
 
 
@@ -127,9 +127,9 @@ def _record_file(file: Path) -> Path:
 
 
 def _record(file: Path) -> _Record:
-    """Return the record.
+    """Return the record of the tables that setup wrote.
 
-    If the record is missing or invalid, return an empty one, so that no table is treated as setup's own.
+    If the record is missing or invalid, return an empty record, so that no table is treated as setup's own.
     """
     record = _record_file(file)
     if not record.is_file():
@@ -145,7 +145,7 @@ def _note(file: Path, record: _Record) -> None:
 
 
 def find_removal(instance: str | None, configuration: Path | None) -> RemovalPlan:
-    """Return the plan of the removal; change nothing.
+    """Return the plan to remove an instance; change nothing.
 
     Raises PreflightError if the caller is not root, and UsageError if the instance is not configured.
     """

@@ -1,4 +1,4 @@
-"""The facts for a setup of this host, and its plan. `jobs/setup/steps.py` executes the plan."""
+"""Gathers the facts for a setup of this host, and makes its plan. `jobs/setup/steps.py` executes the plan."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from zsnapdb.zfs.mounts import mounted
 __all__ = ["SetupAnswers", "gather", "plan"]
 
 _PATIENCE = 5.0
-"""The time in seconds for which the query for passed drills is retried if the repository does not answer."""
+"""The time in seconds for which an unreachable repository is retried when passed drills are looked up."""
 _DRILLS = 20
 
 
@@ -63,9 +63,9 @@ def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
 
 
 def with_store(planned: SetupPlan) -> SetupPlan:
-    """Check the repository early, because otherwise only the last step uses it.
+    """Check the repository now, because otherwise only the last step of the setup would find a fault in it.
 
-    If the repository cannot be read, return a plan with a refusal.
+    If the repository cannot be read, return the plan with a reason why it cannot be executed.
     """
     if planned.refusals and not planned.lacks_move:
         return planned
@@ -85,7 +85,7 @@ def with_store(planned: SetupPlan) -> SetupPlan:
 
 
 def before_keys(planned: SetupPlan) -> Settings:
-    """Return the settings of the plan. Keys that do not exist yet are left out.
+    """Return the settings of the plan. Key files that do not exist yet are left out.
 
     Raises ConfigError if the settings are invalid.
     """
@@ -93,7 +93,10 @@ def before_keys(planned: SetupPlan) -> Settings:
 
 
 def _interrupted_move() -> StartedMove | None:
-    """Return the interrupted move and its possible next step. If the server was just started, wait until it runs."""
+    """Return the interrupted move and its possible next step.
+
+    If the move has just started the server, wait until the server is running.
+    """
     record = move_state.recorded()
     if record is None:
         return None
@@ -140,7 +143,7 @@ def _missing_folder(url: str) -> str | None:
 
 
 def _passed_drill(configuration: Path, instance: str) -> str | None:
-    """Return the newest passed drill; None if no drill passed, or if the configuration or the repository is missing."""
+    """Return the newest passed drill; None if no drill passed, or if there is no configuration or no repository."""
     try:
         repository = Instance.of(load(configuration), instance).impatient(_PATIENCE).open_repository()
         passed = [
@@ -172,7 +175,7 @@ def _signer(key: Path) -> str | None:
 
 
 def _agent_reads() -> str | None:
-    """Return the configuration that this host's agent reads; None without a unit, or if the file has no settings."""
+    """Return the path of the configuration that this host's agent reads; None if it has no unit or no settings."""
     unit = next(
         (file for file in (Path(UNIT_FILE), *(Path(folder, UNIT) for folder in PACKAGED_UNITS)) if file.exists()), None
     )
@@ -184,7 +187,7 @@ def _agent_reads() -> str | None:
 
 
 def _missing_unit(configuration: Path) -> str | None:
-    """Return the unit to create for this host's agent; None if the existing unit reads this configuration."""
+    """Return the systemd unit to create for this host's agent; None if the existing unit reads this configuration."""
     is_packaged = configuration == DEFAULT_PATH and any(Path(folder, UNIT).exists() for folder in PACKAGED_UNITS)
     own = files.read_text(Path(UNIT_FILE), "the unit", "run setup as root") if Path(UNIT_FILE).exists() else None
     if is_packaged if own is None else configuration_in(own) == str(configuration):
@@ -193,7 +196,7 @@ def _missing_unit(configuration: Path) -> str | None:
 
 
 def own_command() -> tuple[str, ...]:
-    """Return the arguments that start this program from any folder: its command, or Python with the module."""
+    """Return the command line that starts this program from any folder: its command, or Python with the module."""
     program = shutil.which(sys.argv[0])
     if program is not None and os.path.basename(program) == "zsnapdb":
         return (os.path.abspath(program),)
@@ -239,7 +242,7 @@ def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem], *, is_a
 
 
 def _binary(process: DiscoveredProcess, flavour: Flavour) -> str:
-    """Return the running server program, if it must be configured; "" if zsnapdb finds it without a configuration."""
+    """Return the path of the running server program, if it must be configured; "" if zsnapdb finds it by itself."""
     try:
         usual = os.path.realpath(find_binary(None, flavour))
     except PreflightError:

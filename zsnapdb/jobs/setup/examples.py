@@ -1,6 +1,6 @@
 """The example files that come with zsnapdb: configurations, units, policies, grants, hooks.
 
-In a wheel, the files are in the package's folder `shipped`. In a source tree they are outside the package.
+In a wheel, the example files are in the package's folder `shipped`. In a source tree they are outside the package.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _name(path: Path) -> str:
 
 
 def find(name: str) -> Example:
-    """Return the example with that name, or whose name ends with a slash and that name.
+    """Return the example with that name, or the example whose name ends with a slash and that name.
 
     Raises UsageError, which lists all names, if there is no such example.
     """
@@ -87,7 +87,10 @@ def grants(flavour: Flavour, user: str = DEFAULT_USER) -> str:
 
 _MOST = 500
 _PATIENCE = 3.0
-"""The time limit in seconds for each answer of the server. It is short, because a person waits for the shell."""
+"""The time limit in seconds for each answer of the server.
+
+The limit is short, because a person is waiting at the shell.
+"""
 
 
 def table_names(instance: Instance, beginning: str) -> list[str]:

@@ -1,4 +1,7 @@
-"""The move of a server's files to ZFS: check, create, stop, copy, compare, switch and start. The old files are kept."""
+"""Moves a server's files to ZFS. The steps are: check, create, stop, copy, compare, switch and start.
+
+The old files are kept.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +90,7 @@ def option_folder(flavour: Flavour) -> str:
 
 
 def server_id_file(flavour: Flavour) -> str:
-    """Return the path of the option file for a new server_id after a rewind; "" if it is not needed or has no folder.
+    """Return the path of the option file for a new server_id after a rewind; "" if it is not needed or not possible.
 
     All servers of a host may read the folder, so the file is used only if the host has a single server.
     """
@@ -98,7 +101,10 @@ def server_id_file(flavour: Flavour) -> str:
 
 
 def size_of_files(folder: Path) -> int:
-    """Return the size of the files below a folder in bytes. Files that are removed meanwhile are skipped."""
+    """Return the size of the files below a folder in bytes.
+
+    Files that are removed while the size is computed are skipped.
+    """
     total = 0
     for parent, _, names in os.walk(folder, onerror=None, followlinks=False):
         for name in names:
@@ -115,8 +121,8 @@ _TRIES = 5
 def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
     """Copy every file, and compare every copy.
 
-    Other files, which the caller has checked, are removed from the datasets. Raises ConsistencyError if a copy differs
-    from its original.
+    All other files are removed from the datasets; the caller has checked that this is safe. Raises ConsistencyError if
+    a copy differs from its original.
     """
     source, logs = Path(move.server.datadir), Path(move.places.staging)
     data = logs / "data"
@@ -152,11 +158,11 @@ def snapshot(move: ServerMove) -> tuple[int, ...]:
 
 
 def snapshot_of_copies(record: MoveRecord) -> tuple[int, ...]:
-    """Create the snapshots that later prove whether the copies changed. Return their GUIDs.
+    """Create snapshots of the copies that later show whether the copies changed. Return the GUIDs of these snapshots.
 
-    After a sync, ZFS itself may write to a dataset (observed after `sync -f`), which looks like a change. So the
-    snapshots are repeated until no change follows. If every try is followed by a change, the copies are later treated
-    as changed.
+    After a sync, ZFS itself may write to a dataset (observed after `sync -f`), which looks like a change of the copies.
+    So new snapshots are created until no such write follows. If every try is followed by a change, the copies are later
+    treated as changed.
     """
     for _ in range(_TRIES):
         kept = snapshot(record.move)
@@ -170,7 +176,7 @@ def _binlogs(move: ServerMove) -> list[str]:
 
 
 def _finish(move: ServerMove, source: Path, logs: Path, data: Path) -> None:
-    """Give the folders to the server's account, and write the binlog index with the new paths."""
+    """Change the owner of the folders to the server's account, and write the binlog index with the new paths."""
     status = os.lstat(source)
     owner = Owner(status.st_uid, status.st_gid)
     if move.index:
@@ -197,8 +203,8 @@ _ENDED = ("failed", "inactive")
 def execute(move: ServerMove, step: MoveStep = MoveStep.COPY, tell: Tell = lambda _: None) -> None:
     """Execute the planned step. Afterwards the server is running on ZFS, and its old files are in `move.places.old`.
 
-    After errors other than PreflightError, the server is running on its old files, unless the error says otherwise, and
-    the same setup can continue. Raises PreflightError, before any change, if another step is now the next one.
+    Raises PreflightError, before any change, if another step must be executed first. After any other error, the server
+    is running on its old files, unless the error says otherwise, and the same setup command can continue.
     """
     make_private(move_state.journal().parent)
     before = move_state.recorded()
@@ -217,7 +223,7 @@ def execute(move: ServerMove, step: MoveStep = MoveStep.COPY, tell: Tell = lambd
 
 
 def _always(tell: Tell) -> Tell:
-    """Return a `tell` that never fails, because a closed terminal must not leave the server stopped."""
+    """Return a function like `tell` that never fails, because a closed terminal must not leave the server stopped."""
 
     def safe(text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -227,7 +233,7 @@ def _always(tell: Tell) -> Tell:
 
 
 class _Moving:
-    """A move in progress, and its last written record."""
+    """A move in progress, and the last record that was written about it."""
 
     def __init__(self, record: MoveRecord, tell: Tell) -> None:
         self.record = record
@@ -261,9 +267,9 @@ class _Moving:
         self.record = move_state.write(replace(self.record, phase=phase))
 
     def _prepare(self, facts: MoveFacts) -> None:
-        """Create the datasets and check the conditions of the copy, while the server is still running.
+        """While the server is still running, create the datasets, and check whether the files can be copied.
 
-        Existing copies are kept in a snapshot.
+        Copies from an earlier run are kept in a snapshot.
         """
         move = self.move
         process = serving(Path(move.server.datadir))
@@ -278,7 +284,7 @@ class _Moving:
         destruction.prove([new.name for new in move.datasets], Mark(MOVE_PROPERTY, move.server.datadir))
         for path, new in zip((move.places.staging, f"{move.places.staging}/data"), move.datasets, strict=True):
             if not is_mounted(path, new.name):
-                # If the dataset were not mounted, the copy would fill another disk.
+                # Check that the dataset is mounted, because otherwise the copy would fill another disk.
                 raise PreflightError(
                     f"{new.name} is not mounted at {path}",
                     hint=f"`zfs mount {new.name}`; to give the move up: {move.given_up(is_switched=False)}",
@@ -318,7 +324,7 @@ class _Moving:
     def _copy(self) -> None:
         """Copy the files, and compare the copies.
 
-        Afterwards snapshots keep the copies, and the record contains the snapshots' GUIDs.
+        Afterwards snapshots preserve the copies, and the record contains the GUIDs of these snapshots.
         """
         source = Path(self.move.server.datadir)
         before = tree_copy.fingerprint(source)
@@ -329,7 +335,7 @@ class _Moving:
         self.record = move_state.write(replace(self.record, phase=MovePhase.COPIED, copied=kept, source=before))
 
     def _switch(self) -> None:
-        """Replace the old files with the copies. From here on the server must start on the copies."""
+        """Replace the old files with the copies. After this step, the server must start on the copies."""
         move = self.move
         self._check_stopped()
         self.tell("Put the copies in the place of the old files")
@@ -337,13 +343,13 @@ class _Moving:
         if not move.is_renaming:
             self._write_option_file()
         else:
-            # Write the option file after the rename. So after a reboot in between, neither the option file nor the data
-            # directory exists. With only the option file, the server could start in a schema named `data`, with the
-            # redo logs of the old files.
+            # Write the option file after the rename. If the host reboots in between, neither the option file nor the
+            # data directory exists, so the server cannot start. If only the option file existed, the server could start
+            # in a schema named `data`, with the redo logs of the old files.
             if os.path.lexists(move.places.old):
                 raise ExistsError(f"{move.places.old} already exists", hint="give it another name")
             try:
-                # If the folder cannot be renamed, `mv` would copy and remove the old files instead.
+                # Do not use `mv`: if the folder cannot be renamed, `mv` would copy and remove the old files instead.
                 os.rename(move.server.datadir, move.places.old)
             except OSError as error:
                 raise PreflightError(
@@ -371,7 +377,10 @@ class _Moving:
             error.add_note(f"the server is stopped, and did not start on its old files: {why}")
 
     def _start(self) -> None:
-        """Start the server on the copies. If that fails and nothing has changed, start it on its old files again."""
+        """Start the server on the copies.
+
+        If it does not start and the copies have not changed, start it on its old files again.
+        """
         move = self.move
         self.tell("Start the server, and ask the kernel where its files are")
         try:
@@ -379,8 +388,8 @@ class _Moving:
             if move.is_renaming and not is_mounted(move.places.mount, move.datasets[0].name):
                 command.run_when_free(move.mount_at(move.places.mount))
             if not is_mounted(move.datadir, move.datasets[1].name):
-                # After a power failure during the switch, the property may already be set, and setting it again mounts
-                # nothing.
+                # After a power failure during the switch, the property may already be set. Setting it again would not
+                # mount the dataset.
                 mounting.mount_all(new.name for new in move.datasets)
             self._check_options()
             _systemctl(move.start)
@@ -411,7 +420,7 @@ class _Moving:
     def _go_back(self, error: ZsnapdbError | OSError) -> NoReturn:
         """If the copies never changed, start the server on its old files again.
 
-        Raise an error with the resulting state.
+        Always raise an error that describes the resulting state.
         """
         move, why = self.move, error.message if isinstance(error, ZsnapdbError) else str(error)
         hint = error.hint if isinstance(error, ServerError) else ""
@@ -420,7 +429,8 @@ class _Moving:
         try:
             facts = move_state.observe(self.record)
             if may_go_back(facts):
-                # Stop the server, because systemd may restart it repeatedly, and it could then change the copies.
+                # Stop the server, because systemd may restart it repeatedly, and a restarted server could change the
+                # copies.
                 _systemctl(move.stop)
                 facts = move_state.observe(self.record)
                 if may_go_back(facts) and facts.runs is ServedPlace.NOWHERE:
@@ -501,7 +511,7 @@ class _Moving:
 def wait_until_it_runs(move: ServerMove) -> None:
     """Wait until the server has recovered on the copies and accepts connections.
 
-    Raises ServerError if it does not accept connections.
+    Raises ServerError if the server does not accept connections in time.
     """
     deadline = time.monotonic() + _ANSWER_SECONDS
     while True:

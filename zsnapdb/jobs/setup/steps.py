@@ -1,4 +1,4 @@
-"""Execution of a setup plan. Every step can be repeated, so the same setup continues after an interruption."""
+"""Executes a setup plan. Every step can be repeated, so if a setup is interrupted, the same command continues it."""
 
 from __future__ import annotations
 
@@ -63,15 +63,15 @@ def execute(
     tell: Callable[[str], None] = lambda _: None,
     hears: Callable[[Settings, str], bool] = lambda _settings, _target: True,
 ) -> SetupResult:
-    """Execute each step of the plan that setup itself performs, up to the proof.
+    """Execute each step of the plan that setup itself performs, except the final verification.
 
-    `tell` receives the title of each step. `hears` returns whether a test message reached the target with that name.
-    After an error that is not listed below, the earlier steps are finished, and the same setup can continue.
+    `tell` receives the title of each step. `hears` returns whether a test message reached the target with that name. If
+    an error occurs that is not listed below, the earlier steps are finished, and the same setup command can continue.
 
     Raises:
         CommandError: the test message did not arrive. No step was executed.
-        PreflightError: the plan has refusals. Nothing was changed, except that a move was completed if its server was
-            already running on ZFS.
+        PreflightError: the plan contains reasons against its execution. Nothing was changed, except that a move was
+            completed if its server was already running on ZFS.
     """
     if plan.move is not None and plan.move_step is MoveStep.FINISH:
         with exclusive("setup", doing="setting up this host"):
@@ -117,10 +117,11 @@ def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:
 
 
 def _turn_binlogs_on(socket: Path, step: SetupStep) -> None:
-    """Write the option file, restart the server, and check that it writes binlogs. Raises ServerError if it does not.
+    """Write the option file, restart the server, and check that it writes binlogs.
 
-    If the server does not start with the option file, the file is removed and the server is started again. If the
-    server starts but does not answer yet, nothing is changed, because it may be recovering.
+    Raises ServerError if the server writes no binlogs. If the server does not start with the option file, the file is
+    removed and the server is started again. If the server starts but does not answer yet, nothing is changed, because
+    it may be recovering.
     """
     file, (line,) = Path(step.path), step.lines
     _write(file, step.text, 0o644)
@@ -191,7 +192,10 @@ def _write(file: Path, text: str, mode: int) -> None:
 
 
 def _make_account(socket: Path, account: AccountPlan) -> None:
-    """Create the account, and log in with it. If an interrupted setup left a password file, use its password."""
+    """Create the account, and log in with it.
+
+    If an interrupted setup left a password file, use the password in this file.
+    """
     password = SecretStr("")
     if account.password_file is not None:
         file = Path(account.password_file)
@@ -231,7 +235,7 @@ class AnswersDocument(BaseModel):
 
 
 def read(file: Path) -> SetupAnswers:
-    """Return the answers in a TOML file. Raises ConfigError, which lists all wrong keys, if a key is wrong."""
+    """Return the answers in a TOML file. If a key is wrong, raises ConfigError with a list of all wrong keys."""
     hint = "`zsnapdb example setup-answers.toml` prints one"
     text = files.read_text(file, "the answers", hint)
     raw = read_toml(text, str(file))
@@ -251,7 +255,7 @@ AGAIN = "all steps before this one are done; when the cause is mended, run the s
 
 @dataclass(frozen=True)
 class SetupCheck:
-    """The result of `doctor`."""
+    """The result of `doctor` during a setup."""
 
     diagnosis: Diagnosis
 
@@ -260,7 +264,7 @@ ProofResult = SetupCheck | run.BackupResult | DrillResult
 
 
 def prove(plan: SetupPlan, events: Events) -> Iterator[ProofResult]:
-    """Execute the verification steps of the plan, and yield the result of each step, even if the result is bad.
+    """Execute the verification steps of the plan, and yield the result of each step, whether it is good or bad.
 
     A note on an error says how to continue the setup. Raises PreflightError if the instance is not fit for backups,
     ConsistencyError or DamagedError if the drill did not pass.

@@ -1,1 +1,1 @@
-"""Steps with a journal: the journal, its executor, and the state of unfinished moves and restores."""
+"""Executes steps with a journal, and reads the state of unfinished moves and restores."""

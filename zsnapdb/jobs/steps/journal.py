@@ -1,4 +1,6 @@
-"""Journals of plans. A journal is a file with the plan and its finished steps, written durably after every step.
+"""Journals of plans. A journal is a file with a plan and its finished steps.
+
+After every step, the file is written and synced to disk.
 
 - `<folder>/<target dataset, with % for />.json`: an unfinished plan
 - `<folder>/done/<restore id>.json`: a finished plan, with the duration of each step in seconds
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompletedStep:
-    """A finished step: its end (UTC) and its duration in seconds."""
+    """A finished step: the time at which it ended (UTC), and its duration in seconds."""
 
     step: str
     finished: datetime
@@ -63,7 +65,7 @@ class StepJournal(Generic[P_co]):
 
 
 def tops(folder: Path) -> list[str]:
-    """Return the datasets for which the folder contains a journal of an unfinished plan."""
+    """Return the target datasets of all unfinished plans with a journal in the folder."""
     paths = sorted(folder.glob("*.json")) if folder.is_dir() else []
     return [path.stem.replace("%", "/") for path in paths]
 
@@ -73,7 +75,7 @@ J = TypeVar("J", bound=StepJournal[Any])
 
 @dataclass(frozen=True)
 class JournalFolder(Generic[J]):
-    """The journals of one kind in a folder."""
+    """The folder with the journals of one kind of plan."""
 
     folder: Path
     form: Callable[[], TypeAdapter[J]]
@@ -87,7 +89,10 @@ class JournalFolder(Generic[J]):
         return self.folder / f"{top.replace('/', '%')}.json"
 
     def write(self, journal: J) -> None:
-        """Write the journal durably. After a power failure, the file has either the old or the new content."""
+        """Write the journal and sync it to disk.
+
+        After a power failure, the file has either the old or the new content.
+        """
         self._write(self.path(journal.top), journal)
 
     def read(self, top: str) -> J | None:
@@ -109,7 +114,7 @@ class JournalFolder(Generic[J]):
             ) from error
 
     def tops(self) -> list[str]:
-        """Return the datasets with a journal of an unfinished plan."""
+        """Return the target datasets of all unfinished plans."""
         return tops(self.folder)
 
     def all_under_way(self) -> list[J]:
@@ -190,7 +195,10 @@ class JournalFolder(Generic[J]):
 
 
 Handlers = Mapping[type, Callable[[Any, Any], object]]
-"""The function that executes a step, by type of step. Its arguments are the work in progress and the step."""
+"""For each type of step, the function that executes it.
+
+The arguments of the function are the work in progress and the step.
+"""
 
 
 def run_steps(work: Any, steps: Any, handlers: Handlers) -> None:

@@ -1,6 +1,6 @@
-"""The state of a move of files: the record on this host, and observations of the kernel and ZFS.
+"""The state of a move of a server's files: the record on this host, and facts from the kernel and ZFS.
 
-The record contains the phases that were certainly reached. It is written to disk before the next step begins.
+The record contains the last phase that was certainly reached. It is synced to disk before the next step begins.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _SHOW_SECONDS = 30.0
 class MoveRecord:
     """A move that has begun. Each field is empty until its value is known.
 
-    `created` are the GUIDs of the datasets that this move created. `copied` are the GUIDs of the snapshots with the
-    compared copies. Both lists have the order of the datasets. `source` is the fingerprint of the old files at the
-    comparison. `words` is the command line of the server on its old files.
+    `created` contains the GUIDs of the datasets that this move created. `copied` contains the GUIDs of the snapshots
+    with the compared copies. Both lists have the order of the datasets. `source` is the fingerprint of the old files at
+    the time of the comparison. `words` is the command line with which the server ran on its old files.
     """
 
     move: ServerMove
@@ -64,7 +64,7 @@ def journal() -> Path:
 def recorded() -> MoveRecord | None:
     """Return the record of an interrupted move; None if there is none.
 
-    A record of a release without phases has the phase UNKNOWN, and proves nothing.
+    A record from a release without phases gets the phase UNKNOWN, which proves nothing.
 
     Raises:
         DamagedError: the file is not a record.
@@ -83,7 +83,7 @@ def recorded() -> MoveRecord | None:
 
 
 def write(record: MoveRecord) -> MoveRecord:
-    """Write the record, and return it when it is on the disk."""
+    """Write the record, sync it to disk, and return it."""
     files.replace(journal(), _form().dump_json(record))
     return record
 
@@ -96,7 +96,7 @@ def remove() -> None:
 
 @dataclass(frozen=True)
 class MovedServer:
-    """The place in which a move's server is running. If `listens` is set, it accepts connections, so it has recovered.
+    """Where the server of a move is running. If `listens` is set, the server accepts connections, so it has recovered.
 
     If `pid` is 0, there is no process. `state` is the systemd state of the unit.
     """
@@ -126,7 +126,7 @@ def is_moved(socket: Path | None) -> bool:
 
 
 def running_server(move: ServerMove) -> MovedServer:
-    """Return the place in which the server is running, according to the working directory of its process.
+    """Return where the server is running, according to the working directory of its process.
 
     A process on the copies or on the old files is found even if it belongs to another unit.
     """
@@ -142,7 +142,7 @@ def running_server(move: ServerMove) -> MovedServer:
         if discovery.service_of(process.pid) == move.files.service:
             return _running(process, place, state)
     if main.isdecimal() and main != "0":
-        # Ignore the error: the process is about to become a server, or sees other mounts than this process.
+        # Ignore the error, because the process is about to become a server, or sees other mounts than this process.
         with contextlib.suppress(OSError):
             place = _place(int(main), move)
             return MovedServer(place, int(main), os.readlink(f"/proc/{main}/cwd"), state=state)
@@ -167,7 +167,7 @@ def _works_in(pid: int, folder: str) -> bool:
 
 
 def observe(record: MoveRecord) -> MoveFacts:
-    """Return the observed state of the move; change nothing. Earlier writes are first synced to the disks."""
+    """Return the observed state of the move; change nothing. Pending writes are first synced to the disks."""
     move, server = record.move, running_server(record.move)
     is_there = [datasets.exists(new.name) for new in move.datasets]
     switched = _is_switched(move, has_dataset=is_there[0])
@@ -185,7 +185,7 @@ def observe(record: MoveRecord) -> MoveFacts:
 def _is_switched(move: ServerMove, *, has_dataset: bool) -> bool:
     """Return whether the server would start on the copies.
 
-    The switch ends with the rename, or with writing the option file.
+    The last action of the switch is to rename the folder or to write the option file.
     """
     if not move.is_renaming:
         return os.path.lexists(move.fragment)
@@ -196,7 +196,7 @@ def _is_switched(move: ServerMove, *, has_dataset: bool) -> bool:
 
 
 def _in_the_way(move: ServerMove) -> str:
-    """Return the mount point of the copies if it contains foreign files; else ""."""
+    """Return the mount point of the copies if it contains files that do not belong to this move; else ""."""
     place = move.places.mount
     if is_mounted(place, move.datasets[0].name) or not os.path.lexists(place):
         return ""
@@ -204,13 +204,13 @@ def _in_the_way(move: ServerMove) -> str:
 
 
 def is_mounted(path: str, dataset: str) -> bool:
-    """Return whether the last mount at the path is this dataset."""
+    """Return whether the topmost mount at the path is this dataset."""
     last = {entry.path: entry for entry in mounted()}
     return path in last and last[path].fstype == "zfs" and last[path].source == dataset
 
 
 def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
-    """Return the state of the datasets' contents.
+    """Return whether the datasets contain copies, and whether these have changed.
 
     `is_there` says which datasets exist, because a move may be killed after it has created only one dataset.
     """
@@ -263,12 +263,12 @@ def _old(record: MoveRecord, *, is_switched: bool) -> OldState:
     if not os.path.isdir(place):
         return OldState.GONE
     if not record.source or not is_switched:
-        # A server may be running on these files and may change them at any moment, so nothing is proved.
+        # A server that is running on these files may change them at any moment, so the comparison proves nothing.
         return OldState.UNPROVED
     return OldState.SAME if tree_copy.fingerprint(Path(place)) == record.source else OldState.CHANGED
 
 
 def with_created(record: MoveRecord) -> MoveRecord:
-    """Record the datasets that this move created. Copies from before are no longer used."""
+    """Record the datasets that this move has created. Copies in earlier datasets are no longer used."""
     guids = tuple(datasets.guid(new.name) for new in record.move.datasets)
     return write(replace(record, phase=MovePhase.PLANNED, created=guids, copied=(), source=""))

@@ -24,8 +24,8 @@ class OldServer:
     """The changes that a rewind makes to the server that it replaces. If the rewind is abandoned, they are reverted.
 
     `option_file` is the file with the new server_id, and `option_text` is its former content, or None if it did not
-    exist. `stopped` is the time (UTC) since which the server has been down. `stopped` is None if the server was not
-    stopped, or if a server is running again. `down` is the earlier downtime in seconds.
+    exist. `stopped` is the time (UTC) since which the server has been down. It is None if the server was not stopped,
+    or if a server is running again. `down` is the downtime in seconds before that.
     """
 
     option_file: str | None = None
@@ -38,7 +38,7 @@ class OldServer:
         return self if self.stopped is not None else replace(self, stopped=moment)
 
     def up_at(self, moment: datetime) -> OldServer:
-        """Return the record for a server that is running again since `moment`."""
+        """Return the record for a server that has been running again since `moment`."""
         return replace(self, stopped=None, down=self.seconds_down(moment))
 
     def seconds_down(self, moment: datetime) -> float:
@@ -49,9 +49,9 @@ class OldServer:
 
 @dataclass(frozen=True)
 class RestoreJournal(StepJournal[RestorePlan]):
-    """The journal of a server's restore. `old_server` are the changes that a rewind made to the old server."""
+    """The journal of a server's restore. `old_server` contains the changes that a rewind made to the old server."""
 
-    # The field is declared again, because pydantic does not read the argument of a generic dataclass.
+    # This field is declared again, because pydantic does not read the type argument of a generic dataclass.
     plan: RestorePlan
     old_server: OldServer | None = None
 
@@ -80,7 +80,7 @@ class Journals(JournalFolder[RestoreJournal]):
         return [journal for journal in self.finished() if journal.plan.instance == instance]
 
     def note(self, top: str, old_server: OldServer) -> None:
-        """Record the changes to the old server durably.
+        """Record the changes to the old server, and sync the record to disk.
 
         Raises:
             UnknownNameError: there is no unfinished restore to this dataset.
@@ -127,12 +127,12 @@ def under_way(instance: Instance) -> tuple[ExchangeFact, ...]:
 def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
     plan, old = journal.plan, journal.old_server
     step = plan.promotion
-    # Only a rewind knows how to stop and start the server. With --handover promote, the user does that.
+    # Only a rewind knows how to stop and start the server. With --handover promote, the user stops and starts it.
     is_rewind = old is not None or (step is not None and step.unit is not None)
     onward = f"zsnapdb rewind {plan.instance} --resume" if is_rewind else f"zsnapdb restore {plan.instance} --resume"
     back = f"zsnapdb restore {plan.instance} --abandon --target {plan.layout.top}"
     was_stopped = old.stopped if old is not None else None
-    # If users stop the server by hand, they do so before the last step. A rewind records its own stop.
+    # Users who stop the server by hand do so before the last step. A rewind records when it stops the server.
     is_last = not is_rewind and all(journal.is_done(one.name) for one in plan.steps[:-1])
     if not (was_stopped is not None or is_last) or _is_served(Path(plan.variables["datadir"])):
         return ExchangeFact(plan.created, None, (onward, back), ExchangedServer.RUNS)

@@ -1,1 +1,1 @@
-"""Ephemeral copies, which are removed after their use: drills and rescues."""
+"""Drills, rescues and consolidations: jobs on ephemeral copies, which are removed after their use."""

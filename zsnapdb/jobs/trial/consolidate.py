@@ -1,4 +1,4 @@
-"""The consolidation of a chain into a full backup: receive it into scratch datasets, send the last snapshots in full.
+"""Consolidates a chain into a full backup: receives it into scratch datasets, and sends the last snapshots in full.
 
 The source is not used. The received snapshots have the GUIDs of the originals, so the source's next increment can be
 based on the new full backup.
@@ -42,14 +42,14 @@ from zsnapdb.repository.writer_lease import WriterLease, lease
 from zsnapdb.zfs import datasets, version
 
 _COMMIT_PATIENCE = 3600.0
-"""The time in seconds for which a run waits, before its commit, for a running backup or prune."""
+"""The time in seconds for which a run waits for a running backup or prune before it writes its manifest."""
 
 
 @dataclass(frozen=True)
 class ConsolidatePlan:
     """The plan of a consolidation: the chain to receive (full backup first), and the id of the new backup.
 
-    `findings` are about the pool and the stored chain. `reasons` say why this chain was chosen.
+    `findings` contains the findings about the pool and the stored chain. `reasons` says why this chain was chosen.
     """
 
     instance: str
@@ -62,7 +62,7 @@ class ConsolidatePlan:
 
     @property
     def original(self) -> Manifest:
-        """The backup whose snapshots the new backup contains too."""
+        """The backup whose snapshots the new full backup also contains."""
         return self.chain[-1]
 
     @property
@@ -93,7 +93,7 @@ class _Work(ReceivingWork[ConsolidatePlan]):
 
 
 def plan(instance: Instance, repository: Repository, requested: str) -> ConsolidatePlan:
-    """Return the plan; change nothing.
+    """Return the plan of a consolidation; change nothing.
 
     `requested` is the id of a backup, or `latest`. Also raises the errors of `consolidation.choose`.
 
@@ -137,7 +137,7 @@ def execute(
 ) -> ConsolidateResult:
     """Execute exactly this plan. Afterwards the new full backup is in the repository, and no scratch dataset remains.
 
-    After an error no backup was added or changed.
+    If an error occurs, no backup was added or changed.
 
     Raises:
         PreflightError: the pool is not suitable; nothing was created.
@@ -146,7 +146,7 @@ def execute(
     error = objection(planned.findings)
     if error is not None:
         raise error
-    # Take the lock for consolidations of the instance, which applies to all hosts.
+    # Take the instance's lock for consolidations. This lock excludes consolidations on all hosts.
     only = lease(
         repository,
         f"{instance.name}/consolidate",
@@ -168,7 +168,7 @@ def execute(
 
 
 def _receive(work: _Work) -> None:
-    """Receive the chain.
+    """Receive all backups of the chain.
 
     Afterwards each scratch dataset has the last snapshot of its volume, with the GUID of the original.
     """
@@ -194,7 +194,7 @@ def _receive(work: _Work) -> None:
 
 
 def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, alone: WriterLease) -> Manifest:
-    """Store full streams of the received snapshots. Return the manifest of the new backup, which is not written yet."""
+    """Store full streams of the received snapshots. Return the manifest of the new backup, without writing it."""
     key = repository.keyring.new_key("1") if repository.keyring.is_encrypting else None
     volumes = tuple(
         _send_volume(instance, repository, planned, volume, alone, key) for volume in planned.original.volumes
@@ -221,9 +221,12 @@ def _send_volume(
     alone: WriterLease,
     key: DataKey | None,
 ) -> VolumePart:
-    """Store the full stream of one volume with the flags and codec of the chain. Return its part of the manifest."""
+    """Store the full stream of one volume with the flags and codec of the chain.
+
+    Return the volume's part of the manifest.
+    """
     chunks = repository.chunks(planned.instance, planned.backup_id, original.role)
-    # The new full streams are about as large as the full streams at the start of the chain.
+    # Estimate the size: the new full streams are about as large as the full streams at the start of the chain.
     sizes = [planned.chain[0].plain_size]
     settings = settings_for(instance, decide_chunk_size(instance.upload_settings().chunk_size, sizes))
     first = decide_first_chunk(settings.size_of(1), settings.chunk_size, sizes)
@@ -244,7 +247,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
     """Write the manifest as the only writer of the instance, after every chunk is confirmed.
 
     Raises:
-        NotFound: the original backup was removed meanwhile, so the new backup is not needed.
+        NotFound: the original backup was removed meanwhile, so the new backup must not be added.
     """
     patient = instance.waiting(max(instance.wait, _COMMIT_PATIENCE))
     doing = "storing a consolidated backup of"
@@ -272,7 +275,10 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
 
 
 def _forget(repository: Repository, planned: ConsolidatePlan) -> None:
-    """Remove the chunks of a failed consolidation, unless its manifest was written. `prune` sweeps the rest."""
+    """Remove the chunks of a failed consolidation, unless its manifest was written.
+
+    If chunks remain, `prune` removes them later.
+    """
     with contextlib.suppress(RepositoryError):
         if not repository.exists(layout.manifest(planned.instance, planned.backup_id)):
             sizes = repository.sizes(layout.chunks_of_backup(planned.instance, planned.backup_id))

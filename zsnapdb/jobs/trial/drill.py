@@ -64,8 +64,8 @@ class DrillResult:
 class DrillRequest:
     """The requested drill: a point as for `restore`, or `random`.
 
-    The seed determines the random choices. Without a seed, a new one is chosen. With `whole`, every page and table is
-    checked, not only a sample. For `accepts_older` and `history` see `restore`.
+    The seed determines the random choices; if none is given, a new seed is chosen. With `whole`, all pages and tables
+    are checked, not only a sample. For `accepts_older` and `history` see `restore`.
     """
 
     to: str = "latest"
@@ -79,7 +79,7 @@ class DrillRequest:
 class DrillDraw:
     """A drill whose restore is not planned yet: its id, its scratch datasets, and the seed of its random choices.
 
-    About `budget` bytes of the copy are checked, or all if it is None.
+    About `budget` bytes of the copy are checked. If `budget` is None, all bytes are checked.
     """
 
     drill_id: str
@@ -124,7 +124,7 @@ class DrillLog:
     notes: list[str] = field(default_factory=list)
     has_read_all_pages: bool = False
     damaged: dict[str, str] = field(default_factory=dict)
-    """The backups with damaged objects in the repository, and the findings about the damage."""
+    """The ids of backups with damaged objects in the repository, each with the finding about the damage."""
 
     @contextlib.contextmanager
     def step(self, kind: str, what: str, size: int = 0) -> Iterator[None]:
@@ -145,7 +145,7 @@ class DrillLog:
         If the backup cannot be restored, record the reason and return None.
 
         Raises:
-            NotFound: the backup was removed from the repository after the plan was made, which is not damage.
+            NotFound: the backup was removed from the repository after the plan was made; this is not damage.
         """
         try:
             with scratch_datasets.naming_removed(instance, repository, backup_id):
@@ -178,7 +178,7 @@ class DrillLog:
             self.damaged[error.backup_id] = error.message
 
     def store(self, instance: Instance, repository: Repository, drill: DrillDraw, backup_id: str) -> DrillResult:
-        """Store the drill's evidence, and record the backups that it found damaged, as `verify` does."""
+        """Store the drill's evidence, and record the damaged backups that it found, like `verify`."""
         known = [key.sequence for key in drills.keys(repository, instance.name)]
         evidence = Evidence(
             drill_id=drill.drill_id,
@@ -211,7 +211,7 @@ class DrillLog:
 
 
 def _digest(instance: Instance, repository: Repository, backup_id: str) -> str | None:
-    """Return the digest of the backup's manifest; None if it cannot be read or the drill used a local set."""
+    """Return the digest of the backup's manifest; None if it is unreadable, or if the drill used a local set."""
     try:
         return repository.digested_manifest(instance.name, backup_id)[1]
     except (DamagedError, NotFound):
@@ -248,7 +248,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
 
 
 def refuse_unfit(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> None:
-    """Raise the error that this drill would raise now, according to the restore's preflight; change nothing.
+    """Raise the error that this drill would raise now, according to the first step of the restore; change nothing.
 
     Warnings are reported to the instance's events.
     """
@@ -256,7 +256,7 @@ def refuse_unfit(settings: Settings, instance: Instance, repository: Repository,
 
 
 def innochecksum_for(instance: Instance, flavour: Flavour, binary: Path) -> Path | None:
-    """Return innochecksum of the server's family; None if it is missing and `drill.pages` does not require it.
+    """Return the path of the flavour's innochecksum; None if it is missing and `drill.pages` does not require it.
 
     Raises:
         PreflightError: innochecksum is required but missing.
@@ -277,10 +277,10 @@ def drill(settings: Settings, instance: Instance, request: DrillRequest) -> Dril
 
 
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> DrillResult:
-    """Execute exactly this plan and store the evidence. Afterwards nothing of the copy remains, even after an error.
+    """Execute exactly this plan and store the evidence. Afterwards the copy is removed, even if an error occurs.
 
     The evidence contains every result about the restored server, good or bad. An error is raised only if something
-    other than the backup is wrong: no repository, no space, no server program.
+    other than the backup is wrong, such as a missing repository, too little space, or a missing server program.
     """
     log = DrillLog(instance.host.now(), server_version=planned.restore.server_version)
     with scratch_datasets.ephemeral(instance, planned.place, settings.restore.mount_root):
@@ -361,7 +361,10 @@ def find(instance: Instance, drill_id: str) -> Evidence:
 
 
 LOOKED_AT = 100
-"""The number of newest trusted drills in which the run is searched for. Each drill is a separate object."""
+"""The number of newest trusted drills among which the drill of a run is searched for.
+
+Each drill is a separate object.
+"""
 
 
 def drill_of_run(instance: Instance) -> DrillResult | None:

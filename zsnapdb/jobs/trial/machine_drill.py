@@ -1,7 +1,7 @@
-"""A drill of a virtual machine: restores it to scratch zvols, boots it without a network, queries it, removes it.
+"""Runs a drill of a virtual machine: restores it to scratch zvols, boots it without a network, queries and removes it.
 
-The guest runs untrusted programs. The guest cannot reach any other system, because its links are down and its network
-is isolated. Its answers are parsed strictly.
+The guest runs untrusted programs. The guest cannot reach any other system, because its network links are down and its
+network is isolated. The answers of the guest are parsed strictly.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _LONGEST_POSITION = 1 << 16
 class InsideClient:
     """The client of a server in a guest: the command line, and the time limit of an answer in seconds.
 
-    It reads statements from stdin. If it needs a password, it reads the password from a file in the guest.
+    The client reads statements from stdin. If it needs a password, it reads the password from a file in the guest.
     """
 
     hypervisor: Agent
@@ -80,7 +80,7 @@ class InsideClient:
     sleep: Sleep = time.sleep
 
     def query(self, sql: str) -> Rows:
-        """Return the rows of the answer.
+        """Run a statement with the client, and return the rows of the answer.
 
         Raises:
             ServerError: the client ends with an error.
@@ -91,7 +91,7 @@ class InsideClient:
         return self._ask(sql, time.monotonic() + self.timeout)
 
     def query_once_up(self, sql: str, patience: float) -> Rows:
-        """Return the rows of the answer as soon as the server answers.
+        """Run a statement as soon as the server answers, and return the rows of the answer.
 
         Raises:
             ServerError: there is no answer within `patience` seconds.
@@ -145,7 +145,7 @@ def ask(client: InsideClient, patience: float, part: ServerInsidePart | None) ->
 
 
 def _bound_position(flavour: Flavour, bound: BoundPart) -> Position:
-    """Return the parsed form of a position in a manifest.
+    """Return a position in a manifest in parsed form.
 
     Raises:
         DamagedError: the GTIDs of the position cannot be read.
@@ -174,7 +174,7 @@ def _tables(client: InsideClient) -> Iterator[CatalogueTable]:
 
 
 def check_tables(client: InsideClient, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
-    """Let the server check about `budget` bytes of tables, or all tables if it is None.
+    """Let the server check about `budget` bytes of tables. If `budget` is None, all tables are checked.
 
     Sequences are left out, because they cannot be checked.
     """
@@ -199,7 +199,7 @@ class DrilledMachine:
 
 
 def copies(settings: Settings) -> Iterator[DrilledMachine]:
-    """Yield the copies of all instances that are machines, whether or not a drill is using them."""
+    """Yield the scratch copies of all instances that are machines, whether or not a drill is using them."""
     for name, instance in settings.instance.items():
         if instance.vm is None:
             continue
@@ -217,7 +217,7 @@ def lock_name(copy: DrilledMachine) -> str:
 
 
 def ending(settings: Settings, connect: Connect = connected) -> scratch_datasets.EndUsers:
-    """Return the function that powers off and undefines the domains of a copy.
+    """Return a function that powers off and undefines the domains of a scratch copy.
 
     The function is called before the datasets of the copy are destroyed. A domain belongs to the copy if its metadata
     contains the domain's own UUID and the restore id from the mark of the copy's datasets. No other domain is changed.
@@ -256,8 +256,8 @@ class MachineDrillPlan(DrillDraw):
     """The plan of a machine's drill: the restore, and the time limit of the boot in seconds.
 
     `client` is the command line that queries the server in the machine, or None if no server is known. `server`
-    contains the positions that the server published before and after the snapshot, or None if the server was not
-    locked, because they are unknown in that case.
+    contains the positions that the server published before and after the snapshot. It is None if the server was not
+    locked, because these positions are unknown in that case.
     """
 
     restore: MachineRestorePlan
@@ -321,7 +321,8 @@ def client_of(configured: tuple[str, ...] | None, server: ServerInsidePart | Non
     """Return the command line of the client in the guest; None if no server is known.
 
     If no client is configured, the standard client of the server's family is used. The agent runs the client as root.
-    MariaDB accepts root on its socket. MySQL accepts root only if its root account uses auth_socket.
+    MariaDB accepts the operating system's root on its socket. MySQL accepts it only if the MySQL account root uses
+    auth_socket.
     """
     if configured is not None or server is None:
         return configured
@@ -337,10 +338,10 @@ def drill(settings: Settings, instance: Instance, request: DrillRequest, connect
 
 
 def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Sleep = time.sleep) -> DrillResult:
-    """Execute exactly this plan and store the evidence. Afterwards nothing of the machine remains.
+    """Execute exactly this plan and store the evidence. Afterwards the machine and its zvols are removed.
 
     The evidence contains findings about the backup. An error is raised only if something other than the backup is
-    wrong: no repository, no space, a libvirt that does not start machines.
+    wrong, such as a missing repository, too little space, or a libvirt that does not start machines.
     """
     instance, settings = work.instance, work.settings
     log = DrillLog(instance.host.now())
@@ -370,7 +371,7 @@ def _boot(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, 
     """Start the machine and wait for its agent. If the agent does not answer, record the reason and return False.
 
     Raises:
-        CommandError: libvirt does not start the machine, which says nothing about the backup.
+        CommandError: libvirt does not start the machine; this says nothing about the backup.
     """
     name = planned.define.domain
     work.events.tell(f"starting {name} without a network")
@@ -388,7 +389,7 @@ def _boot(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, 
 
 
 def _ask(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, log: DrillLog, sleep: Sleep) -> None:
-    """Query the server in the machine, and record for each fact whether it is proved."""
+    """Query the server in the machine, and record the result of each check of its answers."""
     if planned.client is None:
         log.notes.append("pages and tables in the machine were not checked")
         log.notes.append(
@@ -437,11 +438,11 @@ def _note_position(planned: MachineDrillPlan, answer: GuestServerAnswer, log: Dr
 
 
 def _wait_for_agent(hypervisor: Hypervisor, planned: MachineDrillPlan, sleep: Sleep) -> None:
-    """Wait for the agent.
+    """Wait until the guest agent answers.
 
     Raises:
-        ConsistencyError: the machine is powered off meanwhile.
-        CommandTimeout: the agent does not answer.
+        ConsistencyError: the machine powers off while it is being waited for.
+        CommandTimeout: the agent does not answer in time.
     """
     deadline = time.monotonic() + planned.patience
     while not hypervisor.agent_answers(planned.define.uuid):

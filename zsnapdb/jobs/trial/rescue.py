@@ -1,4 +1,4 @@
-"""A rescue: a table or schema at a past point, delivered to a dump file, or to a live server under a new name.
+"""Rescues a table or schema from a past point: delivers it to a dump file, or to a live server under a new name.
 
 An ephemeral server on a copy of the backup delivers the table or schema.
 """
@@ -48,7 +48,7 @@ _NEEDED = ("version", "version_comment", "innodb_page_size", "log_bin", "datadir
 
 @dataclass(frozen=True)
 class Destination:
-    """The destination of the table: a new file, or a live server and the password of the account on it."""
+    """The destination of the table: a new file, or a live server with the password of the account there."""
 
     where: DumpFile | LiveServer
     password: SecretStr
@@ -57,7 +57,7 @@ class Destination:
 
 @dataclass(frozen=True)
 class RescueRequest:
-    """The requested rescue: the original table or schema, the point, the destination.
+    """The requested rescue: the original table or schema, the point and the destination.
 
     If `chosen_name` or `transport` is None, zsnapdb chooses a value. `timeout` is the time limit in seconds of each
     long command. For `accepts_older` and `history` see `RestoreRequest`.
@@ -148,8 +148,8 @@ def destination(
 ) -> Destination:
     """Return the destination: a file, an address, or the server of a configured instance.
 
-    `user` is the account on the server of an instance. None means root, because the instance's account may only read.
-    `tls` are the TLS settings for an address. A configured instance has its own TLS settings.
+    `user` is the account on the server of an instance. If `user` is None, root is used, because the configured account
+    may only read. `tls` contains the TLS settings for an address. A configured instance has its own TLS settings.
 
     Raises:
         UsageError: several destinations are given, or none.
@@ -171,7 +171,7 @@ def destination(
 
 
 def _read_password(path: Path | None) -> SecretStr:
-    """Return the content of the file, which is the password; an empty password if no file is given."""
+    """Return the password in the file; an empty password if no file is given."""
     if path is None:
         return SecretStr("")
     return password_in(path, "the password file")
@@ -207,7 +207,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
         makes_parent=True,
         accepts_older=request.accepts_older,
         history=request.history,
-        # A rescue need not prove that the repository is intact, so it uses the nearest origin.
+        # A rescue, unlike a drill, need not test the repository. So it uses the nearest origin.
         origin=RestoreOrigin.AUTO,
     )
     planned = restore_plan.make(settings, instance, repository, wanted)
@@ -283,7 +283,10 @@ def _target(request: RescueRequest, session: Session) -> Target:
 
 
 def plan_near(settings: Settings, instance: Instance, request: RescueRequest) -> RescuePlan:
-    """Return the plan of a rescue; change nothing. If the point is not in the archive, use this host alone."""
+    """Return the plan of a rescue; change nothing.
+
+    If the repository does not contain the point, use only sets and binlogs on this host.
+    """
     return stored_or_here(
         instance,
         lambda repository: plan(settings, instance, repository, request),
@@ -300,7 +303,8 @@ def rescue(settings: Settings, instance: Instance, request: RescueRequest) -> Re
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: RescuePlan) -> RescueResult:
     """Deliver the table by exactly this plan.
 
-    Afterwards the destination contains the complete table or nothing of it. The ephemeral server is always removed.
+    Afterwards the destination contains either the complete table or no part of it. The ephemeral server is always
+    removed.
     """
     request = planned.request
     with scratch_datasets.ephemeral(instance, planned.place, settings.restore.mount_root):
@@ -325,7 +329,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
 
 
 def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
-    """Clone the snapshot of every volume, outermost first. The command that creates a clone also marks the clone."""
+    """Clone the snapshot of every volume, parents first. Each clone is created and marked with one command."""
     mark = {scratch_datasets.SCRATCH_PROPERTY: planned.place.scratch_id}
     layout = planned.restore.layout
     if layout.top not in layout.datasets.values():
@@ -349,7 +353,7 @@ def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
 
 
 def _start_cloned(isolated: IsolatedServer, planned: RescuePlan) -> None:
-    """Start the server on the clone. It must recover to exactly the backup's position."""
+    """Start the server on the clone, and check that it recovers to exactly the backup's position."""
     give_files(planned.copy, planned.restore.owner)
     planned.copy.make_private()
     isolated.start()
@@ -367,7 +371,7 @@ def _deliver(planned: RescuePlan, isolated: IsolatedServer) -> Delivered:
         )
     with _session(request, where) as session:
         target = _target(request, session)
-        # The restore may have taken hours, so the name is checked again.
+        # The restore may have taken hours, so check again that the name is free.
         table_delivery.check_free(target, planned.name)
         if request.original.table is None:
             return table_delivery.schema_to_server(isolated, planned.tools, request.original, planned.name, target)

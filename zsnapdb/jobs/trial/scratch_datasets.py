@@ -1,4 +1,7 @@
-"""Scratch datasets, created and marked below a dataset of zsnapdb, removed after use, and swept after a crash."""
+"""Creates and marks scratch datasets below a dataset of zsnapdb.
+
+Removes them after use, and sweeps them after a crash.
+"""
 
 from __future__ import annotations
 
@@ -32,16 +35,16 @@ from zsnapdb.zfs.destruction import Mark
 SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
 
 EndUsers = Callable[[str], None]
-"""Function that ends the processes and domains that use a container's datasets, except servers on mounted folders."""
+"""Function that ends the processes and domains that use the scratch datasets, except servers on mounted folders."""
 
 
 def end_no_process(_container: str) -> None:
-    """Do nothing, because the copy is used only by servers on mounted folders, which are ended anyway."""
+    """Do nothing, because only servers on mounted folders use the copy, and these are ended anyway."""
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """A place for one copy: a dataset of zsnapdb that contains only the copy `top`."""
+    """The place for one scratch copy: a container dataset that contains only the copy `top`."""
 
     scratch_id: str
     container: str
@@ -56,8 +59,8 @@ class Scratch:
 def home(instance: Instance, volumes: tuple[str, ...]) -> str:
     """Return the parent dataset of the instance's scratch copies.
 
-    It is below the configured dataset. If none is configured, it is in the volumes' pool, else in the only pool of this
-    host.
+    The parent is below the configured dataset. If none is configured, the parent is in the pool of the volumes, else in
+    the only pool of this host.
 
     Raises:
         PreflightError: the host has several pools and the instance uses none of them.
@@ -76,7 +79,7 @@ def home(instance: Instance, volumes: tuple[str, ...]) -> str:
 
 
 def place(home_dataset: str, scratch_id: str, what: str) -> Scratch:
-    """Return the place for a copy; create nothing.
+    """Return the place for a scratch copy; create nothing.
 
     Each purpose `what` has its own dataset, so that a long drill does not block a rescue.
     """
@@ -89,8 +92,8 @@ def ephemeral(
 ) -> Iterator[None]:
     """Create the place. After the block, even after an error, remove the place and everything in it.
 
-    Copies of killed runs are removed first. A lock allows only one block for each instance, purpose and host. So every
-    other marked dataset next to the place is a leftover.
+    Copies of killed runs are removed first. A lock allows only one such block at a time for each instance and purpose
+    on this host. So every other marked dataset next to the place is a leftover.
     """
     home_dataset = place.container.rpartition("/")[0]
     with lock_instance(instance, place.what, f"at a {place.what} of"):
@@ -119,7 +122,7 @@ def containers_in(home_dataset: str) -> list[str]:
 def sweep(home_dataset: str, mount_root: Path, end_users: EndUsers = end_no_process) -> list[str]:
     """Remove every scratch copy below the home dataset, and return their names.
 
-    The caller has the lock, so no copy is in use.
+    The caller holds the lock of these copies, so none of them is in use.
     """
     containers = containers_in(home_dataset)
     for container in containers:
@@ -128,12 +131,13 @@ def sweep(home_dataset: str, mount_root: Path, end_users: EndUsers = end_no_proc
 
 
 def remove(container: str, mount_root: Path, end_users: EndUsers = end_no_process) -> None:
-    """End the servers on a scratch copy and destroy its datasets. A missing copy is not an error.
+    """End the servers on a scratch copy and destroy its datasets. If the copy does not exist, do nothing.
 
     Raises:
         NotOursError: a dataset lacks zsnapdb's mark; nothing was destroyed.
     """
-    # The copy has the mark of its restore. All other datasets have the mark of this place.
+    # The datasets of the copy have the mark of its restore. All other datasets below the container have the container's
+    # mark.
     marks = (Mark(SCRATCH_PROPERTY, container.rpartition("/")[2]), Mark(RESTORED_PROPERTY))
     members = destruction.members_with(container, ["mountpoint"], *marks)
     end_users(container)
@@ -179,7 +183,7 @@ def execute(
     """Execute exactly this plan. Afterwards the copy is at the plan's point, or an error says what failed.
 
     Raises:
-        NotFound: the planned backup was removed from the repository meanwhile, which is not damage.
+        NotFound: the planned backup was removed from the repository meanwhile; this is not damage.
     """
     with naming_removed(instance, repository, None if planned.clones else planned.backup_id):
         return restoring.execute_without_journal(settings, instance, repository, planned)
@@ -202,7 +206,7 @@ def naming_removed(instance: Instance, repository: Repository, backup_id: str | 
 
 
 def evidence_of(restored: restoring.RestoreResult | MachineRestoreResult) -> tuple[StepPart, ...]:
-    """Return the finished steps of a restore in the form of a drill's evidence."""
+    """Return the finished steps of a restore in the form that a drill's evidence contains."""
     steps = ((restored.plan.step(part.step), part.seconds) for part in restored.done)
     return tuple(
         StepPart(kind=step.kind, what=step.describe(), seconds=seconds, size=size_of(step))

@@ -1,4 +1,4 @@
-"""The checks of a restored copy: the page checksums of its files, its tables, and the site's probes."""
+"""Checks a restored copy: the page checksums of its files, its tables, and the configured probes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from zsnapdb.repository.drills import ALL_PAGES, Outcome
 
 _UNDO = ("undo_*", "undo[0-9]*", "*.ibu")
 CHECKED = (RowPlace.FILES, RowPlace.OTHER_TABLES)
-"""The row locations that CHECK TABLE may read. A drill must not access rows on other hosts."""
+"""The tables that CHECK TABLE may read, by the location of their rows. A drill must not access rows on other hosts."""
 _SMALLEST_TABLE = 16384
 
 
@@ -72,7 +72,7 @@ def _system_file(copy: Copy) -> Path:
 def check_pages(
     copy: Copy, innochecksum: Path, budget: int | None, seed: int, timeout: float
 ) -> Iterator[tuple[CheckOutcome, int]]:
-    """Check the page checksums in about `budget` bytes, or in all pages if it is None.
+    """Check the page checksums in about `budget` bytes of files. If `budget` is None, check all pages.
 
     Yield each result, and the number of bytes checked. The copy's server must be stopped. A doublewrite buffer is left
     out, because its pages are not data.
@@ -145,7 +145,7 @@ class IsolatedServer:
         )
 
     def query_as_user(self, sql: str) -> Sequence[Sequence[object]]:
-        """Return the rows of a statement that the site wrote.
+        """Run a statement from the configuration, and return its rows.
 
         Raises:
             ServerError: the statement fails.
@@ -158,7 +158,7 @@ class IsolatedServer:
         return self.copy.process().pid() is not None
 
     def check(self, facts: ServerFacts) -> CheckOutcome:
-        """Check that the server is isolated, according to its own answers."""
+        """Check, by the server's own answers, that the server is isolated."""
         check_inside(facts, self.copy.root)
         wrong = []
         if facts.variables.get("skip_networking", "").upper() not in ("ON", "1"):
@@ -195,12 +195,12 @@ def _engine_libraries(session: Session) -> tuple[str, ...]:
     try:
         return engine_libraries(session)
     except ServerError:
-        # The table of plugins is damaged or missing. The check of the tables reports this.
+        # The table of plugins is damaged or missing, which the later check of the tables reports.
         return ()
 
 
 def sized(table: CatalogueTable) -> Sized:
-    """Return the table with its quoted name and its approximate size in bytes.
+    """Return the table as an item to choose from: its quoted name, and its approximate size in bytes.
 
     If a table cannot be opened, the server lists it without an engine (MariaDB: a damaged table). In this case the
     returned size is 0, so that the table is always checked.
@@ -209,9 +209,12 @@ def sized(table: CatalogueTable) -> Sized:
 
 
 def check_tables(isolated: IsolatedServer, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
-    """Let the server check about `budget` bytes of tables, or all if it is None. If it ends, the checks end too."""
+    """Let the server check about `budget` bytes of tables; all tables if `budget` is None.
+
+    If the server ends, the checks end.
+    """
     with isolated.session() as session:
-        # Check tables of every type whose rows are in the server's own files.
+        # Choose all types of tables whose rows are in the server's own files.
         tables = {table.quoted: table for table in stored_tables(session) if table.row_place in CHECKED}
         for chosen in sample_whole([sized(table) for table in tables.values()], budget, seed):
             try:
@@ -223,7 +226,7 @@ def check_tables(isolated: IsolatedServer, budget: int | None, seed: int) -> Ite
 
 
 def _objected(name: str, wrong: str) -> CheckOutcome:
-    """Return the outcome for a table that CHECK TABLE reports.
+    """Return the outcome for a table about which CHECK TABLE reports a problem.
 
     If the server merely cannot open the table, the table is not treated as damaged.
     """
@@ -239,10 +242,10 @@ def check_probes(
     failures: tuple[type[ZsnapdbError], ...] = (ServerError,),
     longest: int | None = None,
 ) -> Iterator[CheckOutcome]:
-    """Run the configured probes and judge the answers. A probe that cannot be run has failed.
+    """Run the configured probes, and compare the answers with the expected results.
 
-    `query` returns the rows of an answer, or raises one of the `failures`. `longest` is the maximum length of a finding
-    in characters.
+    A probe that cannot be run counts as failed. `query` runs a statement and returns its rows, or raises one of the
+    `failures`. `longest` is the maximum length of a finding in characters.
     """
     for number, item in enumerate(probes, 1):
         what = item.name or f"probe {number}: {item.sql}"

@@ -1,4 +1,4 @@
-"""The delivery of a table or schema from an ephemeral server, to a dump file or to a live server under a new name."""
+"""Delivers a table or schema from an ephemeral server to a dump file, or to a live server under a new name."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from zsnapdb.planning.trial.rescue import (
 
 _UNTIMED = "net_write_timeout = 3600 /*M!100500 , SESSION max_statement_time = 0*/"
 _LOADING = ("sql_safe_updates = 0", "completion_type = 0", "autocommit = 1", "net_read_timeout = 3600", _UNTIMED)
-"""Settings that a dump does not set, for the session that loads the dump.
+"""Settings for the session that loads a dump, because the dump itself does not set them.
 
 With completion_type = RELEASE, the dump's COMMIT would end the session.
 """
@@ -58,7 +58,7 @@ class DumpPrograms:
     client: Path
 
     def objection_to_history(self, target_version: str | None) -> str | None:
-        """Return why old row versions cannot be dumped for this server version; None if they can.
+        """Return why old row versions cannot be dumped for this server version; None if they can be dumped.
 
         The version is None if the target is a file.
         """
@@ -68,7 +68,7 @@ class DumpPrograms:
 
 @dataclass(frozen=True)
 class DumpLogin:
-    """The login of the client program on a live server. `identity` are the variables that identify the server."""
+    """The login of the client program on a live server. `identity` contains the variables that identify the server."""
 
     address: Address
     password: SecretStr
@@ -79,7 +79,7 @@ def _login(isolated: IsolatedServer) -> contextlib.AbstractContextManager[Path]:
     """Yield the option file of the dump program for the block.
 
     The ephemeral server accepts every account, because it runs without access control (`Access.PRIVATE_SOCKET`). Any
-    other server refuses the account in the option file, because its name and password are random.
+    other server refuses the account in the option file, because the name and password of this account are random.
 
     Raises:
         ConsistencyError: another server answers on the socket.
@@ -133,9 +133,9 @@ def write_file(isolated: IsolatedServer, tools: DumpPrograms, dump: DumpRuns, pa
 def load(
     isolated: IsolatedServer, tools: DumpPrograms, dump: DumpRuns, login: DumpLogin, schema: str, timeout: float
 ) -> None:
-    """Dump from the ephemeral server to the schema of the live server.
+    """Dump from the ephemeral server, and load the dump into the schema of the live server.
 
-    `timeout` is the time limit of each run in seconds.
+    `timeout` is the time limit of each program in seconds.
     """
     with (
         client_file(login.address, login.password, only_on_server(login.identity, *_LOADING)) as target,
@@ -203,7 +203,7 @@ def check_there(session: Session, original: TableName) -> None:
 def to_file(
     isolated: IsolatedServer, tools: DumpPrograms, original: TableName, path: Path, timeout: float
 ) -> Delivered:
-    """Dump a complete schema, or a table without its triggers, into a new file, as `write_file` does."""
+    """Dump a complete schema, or a table without its triggers, into a new file, like `write_file`."""
     notes: tuple[str, ...] = ()
     charset, events = None, tuple[str, ...]()
     with isolated.session() as session:
@@ -239,7 +239,7 @@ def _is_by_transaction(session: Session, table: CatalogueTable) -> bool:
 
 
 def _no_history(chosen: Iterable[CatalogueTable], tools: DumpPrograms, target: Target | None) -> str | None:
-    """Return why old row versions cannot be dumped; None if they can, or if no table has old row versions."""
+    """Return why old row versions cannot be dumped; None if they can be dumped, or if no table has old row versions."""
     if not any(table.is_versioned for table in chosen):
         return None
     return tools.objection_to_history(None if target is None else target.kind.version)
@@ -309,9 +309,10 @@ def table_to_server(
     requested: Transport | None,
     here: ServerKind,
 ) -> Delivered:
-    """Copy the table to the live server under its new name, which was unused. After an error, no part remains.
+    """Copy the table to the live server under its new name, which must be unused.
 
-    Foreign keys and triggers are left out, because they would connect the table with other tables of the live server.
+    If an error occurs, no part remains there. Foreign keys and triggers are left out, because they would connect the
+    table with other tables of the live server.
     """
     assert name.table is not None
     with isolated.session() as session:
@@ -324,7 +325,7 @@ def table_to_server(
         definition = table_transfer.definition(session, moved)
         file = target.datadir / name.schema / f"{name.table}.ibd"
         if requested is Transport.TABLESPACE:
-            # Do not write this to the binlog, because replicas would not have the table's file.
+            # Do not write this statement to the binlog, because replicas do not have the file of the table.
             stop_logging(target.session)
             left_out.append(
                 "the binlog: replicas of the server, and a recovery from its binlogs, will not have the table"
@@ -389,7 +390,7 @@ def _import(
                 _copy_new(here, there, owner.st_uid, owner.st_gid)
         table_transfer.import_tablespace(target.session, name)
     except BaseException:
-        # If the file of a discarded tablespace exists again, not every server can drop the table.
+        # Remove the file first: some servers cannot drop a table if the file of its discarded tablespace exists.
         safe_open.remove(file)
         raise
     finally:
@@ -422,9 +423,10 @@ def _row_counts(name: TableName, rows: int | None) -> tuple[tuple[str, int], ...
 def _compare(
     source: Session, table: CatalogueTable, target: Target, here: TableName, with_history: frozenset[str] = frozenset()
 ) -> int | None:
-    """Return the row count of the table; 1 for a sequence; None for a table whose rows are on other hosts.
+    """Compare a table on both servers, and return its row count.
 
-    For the tables `with_history`, old row versions are counted too.
+    Return 1 for a sequence, and None for a table whose rows are on other hosts. For the tables `with_history`, old row
+    versions are counted too.
 
     Raises:
         ConsistencyError: the servers have different row counts, or a sequence has different next values.
@@ -456,10 +458,10 @@ def _compare(
 def schema_to_server(
     isolated: IsolatedServer, tools: DumpPrograms, original: TableName, name: TableName, target: Target
 ) -> Delivered:
-    """Copy the schema's tables and sequences to the live server under the new name, which was unused.
+    """Copy the schema's tables and sequences to the live server, into a schema with the new name, which must be unused.
 
-    After an error nothing of the schema remains. Old row versions are included if both servers support it. Views,
-    triggers, routines and events are left out, because they contain the name of the old schema.
+    If an error occurs, no part of the schema remains there. Old row versions are included if both servers support this.
+    Views, triggers, routines and events are left out, because they contain the name of the old schema.
     """
     with isolated.session() as session:
         schema = schema_catalogue.content(session, original.schema)
@@ -482,7 +484,10 @@ def schema_to_server(
 
 
 def _code(schema: SchemaContent) -> Iterator[str]:
-    """Yield the views, routines, events and triggers. They are left out because they contain the old schema's name."""
+    """Yield the views, routines, events and triggers.
+
+    They are not delivered, because they contain the old schema's name.
+    """
     yield from (f"view {view}" for view in schema.views)
     yield from schema.routines
     yield from (f"event {event}" for event in (*schema.events, *schema.hidden_events))

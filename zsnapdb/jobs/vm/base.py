@@ -1,4 +1,4 @@
-"""Bases: machines that never run, from which other machines are cloned.
+"""Creates and removes bases. A base is a machine that never runs, and from which other machines are cloned.
 
 A base is created from an image, or from a domain that is shut off.
 """
@@ -38,8 +38,8 @@ _MIB = 1 << 20
 class BaseRequest:
     """The request for a base with this name, from an image or from a domain.
 
-    For an image, `domain_file` contains the XML of the machine. Without it, the machine has a default XML with `memory`
-    bytes and `cpus`.
+    For an image, `domain_file` contains the XML of the machine. If it is None, the machine gets a default XML with
+    `memory` bytes and `cpus` processors.
     """
 
     name: str
@@ -78,7 +78,7 @@ class MachineBasePlan:
 
 
 def plan(settings: Settings, wanted: BaseRequest) -> MachineBasePlan:
-    """Return the plan of `create`; change nothing. An error says why the image or domain cannot be a base."""
+    """Return the plan of `create`; change nothing. If the image or domain cannot be a base, an error says why."""
     request.checked_name(wanted.name)
     if (wanted.image is None) == (wanted.from_domain is None):
         raise UsageError("give either --image or --from-domain", hint="see `zsnapdb vm base create --help`")
@@ -140,7 +140,7 @@ def _of_domain(settings: Settings, hypervisor: Hypervisor, name: str, domain_nam
 
 
 def create(settings: Settings, host: Host, wanted: BaseRequest) -> MachineBasePlan:
-    """Create the base as planned, and return the plan. After an error nothing of the base remains."""
+    """Create the base as planned, and return the plan. If an error occurs, no part of the base remains."""
     with catalogue.on_base(wanted.name):
         planned = plan(settings, wanted)
         top = planned.anchor.rpartition("/")[0]
@@ -206,7 +206,7 @@ def plan_destroy(settings: Settings, name: str) -> MachineBase | None:
 
 
 def destroy(settings: Settings, name: str) -> MachineBase | None:
-    """Remove the base, and return it; None if there was none. Raises PreflightError if machines depend on it."""
+    """Remove the base, and return it; None if there was none. Raises PreflightError if machines depend on the base."""
     with catalogue.on_base(name):
         base = plan_destroy(settings, name)
         if base is not None:

@@ -45,7 +45,7 @@ BASE_SNAPSHOT = "zsnapdb-base"
 START_SNAPSHOT = "zsnapdb-start"
 """The short name of the snapshots of a machine's volumes before its first start.
 
-A reset rolls the volumes back to these snapshots.
+`reset` rolls the volumes back to these snapshots.
 """
 _PROPERTY_BYTES = 8000
 """The maximum number of bytes in a user property (zfsprops(7))."""
@@ -73,7 +73,10 @@ def encode_domain(xml: str) -> str:
 
 
 def decode_domain(text: str, where: str) -> str:
-    """Return the XML in the property. If it cannot be read, raise DamagedError with `where` in the message."""
+    """Return the XML that the text of a property contains.
+
+    If it cannot be decoded, raise DamagedError, which names `where`.
+    """
     try:
         unpacked = zlib.decompressobj()
         return unpacked.decompress(base64.b64decode(text, validate=True), 1 << 20).decode()
@@ -100,7 +103,7 @@ class BaseRecord:
 
     @property
     def domain_xml(self) -> str:
-        """The XML of the base's domain. Raises DamagedError if the property was altered."""
+        """The XML of the base's domain. Raises DamagedError if the property cannot be decoded."""
         return decode_domain(self.encoded, self.anchor)
 
 
@@ -116,8 +119,9 @@ class MachineBase(BaseRecord):
 class MachineRecord:
     """The record on the anchor of a cloned machine.
 
-    `base` is the base, or INSTANCE@BACKUP. `grade` is the consistency grade of the backup, or None if the origin was a
-    base. `uuid` is the UUID of the machine's domain. `identity` is the source of the guest's own identity.
+    `base` is the base, or INSTANCE@BACKUP. `grade` is the consistency level of the backup; it is None if the machine
+    was cloned from a base. `uuid` is the UUID of the machine's domain. `identity` says from where the guest gets its
+    own identity.
     """
 
     name: str
@@ -161,7 +165,7 @@ def homes(settings: Settings) -> list[str]:
 
 
 def home(settings: Settings, pool: str | None) -> str:
-    """Return the dataset for new bases in the pool, or in the only pool if `pool` is None.
+    """Return the parent dataset for new bases in the pool. If `pool` is None, use the only pool of this host.
 
     Raises PreflightError if `pool` is None and there are several pools.
     """
@@ -184,7 +188,7 @@ output of the first serial line.
 
 
 def machine_file(settings: Settings, name: str, what: str) -> Path:
-    """Return the path of a file of the machine. `what` is one of `MACHINE_FILES`."""
+    """Return the path of one of the machine's files. `what` is a name from `MACHINE_FILES`."""
     return settings.vms.folder / "machines" / f"{name}.{what}"
 
 
@@ -222,7 +226,7 @@ def machines(settings: Settings) -> list[Machine]:
 
 
 def _read(kind: type[M], found: CopyDatasets) -> M:
-    """Return the base or machine. Also raises ValueError if its name is invalid."""
+    """Return the base or machine that these datasets contain. Raises ValueError also if its name is invalid."""
     if not NAME.fullmatch(found.name):
         raise ValueError(f"{found.name!r} is not the name of a machine")
     types = {dataset: values["type"].value for dataset, values in found.members.items()}
@@ -234,8 +238,8 @@ def _read(kind: type[M], found: CopyDatasets) -> M:
 def ready_machine(settings: Settings, name: str) -> Machine:
     """Return the machine with that name. Raises PreflightError while it is being created or destroyed.
 
-    Raises UnknownNameError, which lists the existing machines, if there is none with that name, and DamagedError if the
-    machine cannot be read.
+    Raises UnknownNameError, which lists the existing machines, if no machine has that name. Raises DamagedError if the
+    properties of the machine cannot be read.
     """
     known = known_machines(settings)
     return copies.complete(known.what, copies.find(known, name))
@@ -244,8 +248,7 @@ def ready_machine(settings: Settings, name: str) -> Machine:
 def own_domain(hypervisor: Hypervisor, machine: Machine) -> KnownDomain | None:
     """Return the machine's domain; None if libvirt has no domain with its UUID.
 
-    Raises PreflightError if the domain with this UUID lacks the machine's mark, because zsnapdb did not define such a
-    domain.
+    Raises PreflightError if the domain with this UUID lacks the machine's mark. In that case zsnapdb did not define it.
     """
     known = hypervisor.find(machine.uuid) if machine.uuid != datasets.UNSET else None
     if known is not None and not known.domain.is_marked(machine.name, machine.uuid, machine.anchor):
@@ -281,7 +284,7 @@ PATIENCE = 60.0
 
 
 def names() -> contextlib.AbstractContextManager[None]:
-    """Take the lock for reserving names of bases and machines. Do nothing slow under this lock."""
+    """Take the lock for reserving names of bases and machines. Callers do only fast work under this lock."""
     return exclusive("vm-names", doing="naming virtual machines", patience=PATIENCE)
 
 

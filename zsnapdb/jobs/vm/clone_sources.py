@@ -1,8 +1,8 @@
-"""Origins of cloned machines: a base, or a backup of a machine that is an instance.
+"""Finds the origin of cloned machines: a base, or a backup of a machine that is an instance.
 
-`NAME` is the base with that name. If there is none, it is the newest backup of the instance NAME on this host.
-`NAME@latest` and `NAME@ID` are always backups of the instance. The backup's snapshots must be on this host, because
-they are not fetched.
+`NAME` means the base with that name. If there is no such base, it means the newest backup of the instance NAME on this
+host. `NAME@latest` and `NAME@ID` are always backups of the instance. The backup's snapshots must be on this host,
+because backups are not fetched from the repository here.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from zsnapdb.zfs import datasets, zvols
 class MachineOrigin:
     """The origin of cloned machines.
 
-    `name` is the base, or INSTANCE@BACKUP. `home` is the parent dataset of the clones. `snapshots` contains the origin
-    snapshot of each disk, by target, and `guids` contains its GUID. Each clone gets a copy of the NVRAM file `nvram`.
-    `grade` is the consistency grade of the backup, or None for a base, whose disks were not in use.
+    `name` is the base, or INSTANCE@BACKUP. `home` is the parent dataset of the clones. `snapshots` contains the
+    snapshot of each disk by target, and `guids` the GUIDs of these snapshots. Each clone gets a copy of the NVRAM file
+    `nvram`. `grade` is the consistency level of the backup; it is None for a base, because its disks were not in use.
     """
 
     name: str
@@ -59,7 +59,7 @@ class MachineOrigin:
 def locked(text: str) -> contextlib.AbstractContextManager[None]:
     """Prevent the removal of the base during the block.
 
-    A backup needs no lock, because a cloned snapshot cannot be destroyed.
+    For a backup there is no such lock, because ZFS does not destroy a snapshot that has clones.
     """
     named = request.origin_name(text)
     return catalogue.on_base(named.name) if named.backup is None else contextlib.nullcontext()
@@ -156,20 +156,26 @@ def _choose_set(named: MachineOriginName, there: Sequence[SnapshotSet]) -> Snaps
 
 
 def _grade(names: Sequence[str]) -> Grade:
-    """Return the lowest grade of the snapshots. A snapshot without a readable grade is treated as CRASH."""
+    """Return the lowest consistency level among the snapshots.
+
+    If a snapshot has no readable level, it counts as CRASH.
+    """
     grades_of_disks = [datasets.properties(name, [GRADE_PROPERTY])[GRADE_PROPERTY].value for name in names]
     grades = [Grade(value) if value in set(Grade) else Grade.CRASH for value in grades_of_disks]
     return min(grades, key=lambda item: item.rank)
 
 
 def _spaces_then(volumes: Mapping[str, str], snapshots: Mapping[str, str]) -> tuple[ZvolSpace, ...]:
-    """Return the space of each volume, with its size at the snapshot, because the volume may have grown since."""
+    """Return the space of each volume. Its size is that in the snapshot, because the volume may have grown since."""
     sizes = {target: int(datasets.properties(name, ["volsize"])["volsize"].value) for target, name in snapshots.items()}
     return tuple(replace(space, size=sizes[space.target]) for space in catalogue.spaces(volumes))
 
 
 def zvols_of(domain: Domain) -> dict[str, str]:
-    """Return the dataset of each disk of the domain, from its device. Raises PreflightError if a disk is not a zvol."""
+    """Return the dataset of each disk of the domain, found by the disk's device.
+
+    Raises PreflightError if a disk is not a zvol.
+    """
     by_target = {}
     for disk in domain.volumes:
         dataset = zvols.dataset_behind(Path(disk.source)) if disk.kind == "block" and disk.source else None

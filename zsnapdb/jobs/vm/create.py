@@ -1,4 +1,4 @@
-"""The cloning of machines from a base or a backup. All requested machines are created, or none.
+"""Clones machines from a base or a backup. Either all requested machines are created, or none.
 
 After that, zsnapdb waits until each machine is ready.
 """
@@ -44,9 +44,10 @@ _TAIL_LINES = 5
 _SERVER_PORT = 3306
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _GREETING_SECONDS = 5.0
-"""The time in seconds to wait for a server's greeting at one address. A server sends it immediately.
+"""The time in seconds to wait for a server's greeting at one address.
 
-MySQL's connect_timeout does not apply, because it is for clients.
+A server sends the greeting immediately after the connection. MySQL's connect_timeout does not apply here, because it
+limits only clients.
 """
 
 
@@ -73,7 +74,7 @@ class ReadyMarker:
 
     @property
     def words(self) -> str:
-        """The marker as written on the command line."""
+        """The marker, as users write it on the command line."""
         details = {ReadyKind.SERIAL: f":{self.text}", ReadyKind.SERVER: f":{self.port}"}
         return f"{self.kind}{details.get(self.kind, '')}"
 
@@ -107,8 +108,8 @@ def wait_until_ready(
 ) -> None:
     """Wait until the machine is ready.
 
-    Raises ConsistencyError if the machine is powered off meanwhile, and CommandTimeout after `patience` seconds. Both
-    errors contain the last lines of the machine's serial log.
+    Raises ConsistencyError if the machine powers off first, and CommandTimeout after `patience` seconds. Both errors
+    contain the last lines of the machine's serial log.
     """
     deadline = time.monotonic() + patience
     while not _is_ready(hypervisor, uuid, shows, log, deadline):
@@ -171,7 +172,7 @@ class MachinesRequest:
     """The request for `count` clones of a source: a base, INSTANCE or INSTANCE@BACKUP (`clone_sources.py`).
 
     If `ttl` (seconds), `memory` (bytes), `cpus` or `network` is None, the value from the configuration or from the base
-    is used. `marker` shows when a started machine is ready. `identity` is the source of the guest's own identity.
+    is used. `marker` shows when a started machine is ready. `identity` says from where the guest gets its own identity.
     """
 
     source: str
@@ -233,7 +234,7 @@ class _Phases:
 
 
 def plan(settings: Settings, host: Host, wanted: MachinesRequest) -> MachinesPlan:
-    """Return the plan of `create`; change nothing. An error names the obstacle."""
+    """Return the plan of `create`; change nothing. If the machines cannot be created, an error says why."""
     _refuse_wrong_usage(settings, wanted)
     with connected(settings.vms.uri) as hypervisor:
         return _plan(settings, host, hypervisor, wanted)
@@ -246,7 +247,7 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
     origin = clone_sources.find(settings, hypervisor, wanted.source)
     known = catalogue.known_machines(settings)
     domains = hypervisor.domains()
-    # The name and the dataset of a machine are also in use if its properties cannot be read.
+    # Machines with unreadable properties count too: their names and datasets are in use.
     taken = [*(machine.name for machine in known.copies), *(item.name for item in known.unreadable)]
     request.refuse_taken(names, taken, [d.domain.name for d in domains])
     request.admit_requests(
@@ -326,7 +327,8 @@ def _machine(settings: Settings, origin: MachineOrigin, name: str, wanted: Machi
 def create(settings: Settings, host: Host, wanted: MachinesRequest, events: Events) -> CreatedMachines:
     """Create all requested machines, and start them if requested.
 
-    After an error no created machine remains. If a part cannot be removed, `doctor` reports it and `reap` removes it.
+    If an error occurs, all created machines are removed. If a part cannot be removed, `doctor` reports it, and `reap`
+    removes it later.
     """
     _refuse_wrong_usage(settings, wanted)
     phases = _Phases()
@@ -402,7 +404,7 @@ def _execute(
 def _clone_all(planned: MachinesPlan) -> None:
     """Clone the volumes of all machines in parallel, because each request waits for a transaction group.
 
-    After an error, no clone of another machine is started, and no request is still running.
+    If an error occurs, no further machine is cloned. When this returns, no request is still running.
     """
     pool = ThreadPoolExecutor(_CLONED_AT_ONCE, thread_name_prefix="clone")
     try:
@@ -468,9 +470,9 @@ def prepare_log(settings: Settings, name: str) -> Path:
 
 
 def _remove_all(settings: Settings, hypervisor: Hypervisor, planned: MachinesPlan) -> None:
-    """Remove all parts of each machine that were created.
+    """Remove all created parts of each machine.
 
-    If one machine cannot be removed, the others still are.
+    If one machine cannot be removed, the other machines are removed nevertheless.
     """
     failures: list[str] = []
     made = {machine.name: machine for machine in catalogue.machines(settings)}

@@ -119,10 +119,11 @@ def stop(settings: Settings, name: str) -> MachineVerb[MachineStep, SeenMachine]
 
 
 def reset(settings: Settings, name: str, shows: ReadyMarker) -> MachineVerb[MachineStep, SeenMachine]:
-    """Return the disks of the machine to their state before its first start. Name, addresses and lease stay the same.
+    """Return the disks of the machine to their state before its first start.
 
-    If the machine was running, it is started again. If a reset is interrupted, the next reset completes it. Raises
-    PreflightError if the machine's volumes have foreign snapshots, or if the marker `shows` can never appear.
+    The name, addresses and lease stay the same. If the machine was running, it is started again. If a reset is
+    interrupted, the next reset completes it. Raises PreflightError if the machine's volumes have foreign snapshots, or
+    if the marker `shows` cannot appear on this machine.
     """
 
     def decide(opened: _Opened) -> tuple[MachineStep, Callable[[], SeenMachine]]:
@@ -176,7 +177,7 @@ def _lease(settings: Settings, host: Host, name: str, change: Callable[[CloneLea
 
 @dataclass(frozen=True)
 class MachineDestroyPlan:
-    """The plan of `destroy`: the machine, and foreign snapshots of its volumes."""
+    """The plan of `destroy`: the machine, and the snapshots that other programs created of its volumes."""
 
     seen: SeenMachine
     others: ForeignSnapshots
@@ -187,7 +188,7 @@ def destroy(
 ) -> Verb[Machine | None, MachineDestroyPlan | None, MachineDestroyPlan | None]:
     """Remove the machine, its domain and exactly its datasets.
 
-    If there is no such machine, the result is None, so the command can be repeated. Raises PreflightError if foreign
+    If there is no such machine, the result is None. So the command can be repeated. Raises PreflightError if foreign
     datasets depend on the machine.
     """
 

@@ -1,4 +1,4 @@
-"""Removes bases and machines: first the domain, then exactly their own datasets and files."""
+"""Removes bases and machines: first the domain, then only their own datasets and files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from zsnapdb.zfs.destruction import Mark
 
 @dataclass(frozen=True)
 class ForeignSnapshots:
-    """Foreign objects on the volumes: snapshots, clones of any snapshot, and bookmarks."""
+    """Objects of other programs on the volumes: snapshots, clones of any snapshot, and bookmarks."""
 
     snapshots: tuple[str, ...]
     clones: tuple[str, ...]
@@ -33,7 +33,7 @@ class ForeignSnapshots:
 
 
 def others(anchor: str, mark: Mark) -> ForeignSnapshots:
-    """Return the foreign objects below the anchor: snapshots without the mark, clones and bookmarks."""
+    """Return the objects of other programs below the anchor: snapshots without the mark, clones and bookmarks."""
     foreign, clones = list[str](), list[str]()
     for snapshot, values in snapshots.below(anchor, (mark.name, "clones")).items():
         if not mark.is_on(values):
@@ -52,7 +52,7 @@ def refuse_bookmarks(what: str, foreign: ForeignSnapshots) -> None:
 
 
 def refuse_others(what: str, foreign: ForeignSnapshots, *, snapshots_may_go: bool) -> None:
-    """Raise PreflightError if a foreign object prevents removing or resetting `what`."""
+    """Raise PreflightError if an object of another program prevents that `what` is removed or reset."""
     if foreign.clones:
         raise PreflightError(
             f"{what} has clones: {', '.join(foreign.clones)}", hint="destroy the clones first (`zsnapdb vm list`)"
@@ -155,7 +155,10 @@ def _machines(
 
 
 def _bases(settings: Settings, also: Collection[ExtraRemoval] = ()) -> CopyKind[MachineBase]:
-    """Return the incomplete bases. A complete base stays until a user destroys it."""
+    """Return the kind of copies that a sweep of bases handles.
+
+    It removes only incomplete bases: a complete base stays until a user destroys it.
+    """
     may_go = ExtraRemoval.FOREIGN_SNAPSHOTS in also
     return CopyKind[MachineBase](
         what="vm base",

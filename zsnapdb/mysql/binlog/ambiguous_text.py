@@ -1,6 +1,6 @@
-"""Check for texts in a binlog that a client would read differently from the server that wrote them.
+"""A check for texts in a binlog that a client would read differently from the server that wrote them.
 
-A replay by a client sends the text that mysqlbinlog prints. The program ends each statement with its own delimiter, and
+A replay by a client sends the text that mysqlbinlog prints. mysqlbinlog ends each statement with its own delimiter, and
 prints names in comments that end with the line. Source: the print functions in sql/log_event.cc of both families. A
 delimiter inside a statement, or a line end inside a name, makes the client read the rest as a separate statement.
 """
@@ -46,9 +46,9 @@ class AmbiguousText:
 
 
 def ambiguous_text(file: BinaryIO, name: str) -> AmbiguousText | None:
-    """Return the first event of an open binlog whose text a client would split; None if there is none.
+    """Return the first event of an open binlog whose text a client would split; None if no event has such a text.
 
-    Raise DamagedError with the offset if an event is damaged, PreflightError if the file is encrypted.
+    Raises DamagedError with the offset if an event is damaged, and PreflightError if the file is encrypted.
     """
     place, has_checksum = None, False
     try:
@@ -68,8 +68,8 @@ def ambiguous_text(file: BinaryIO, name: str) -> AmbiguousText | None:
 def refuse_ambiguous_text(file: Path, name: str) -> None:
     """Raise PreflightError if a client would read a part of a statement or name as a separate statement.
 
-    That statement would run with all privileges, and any user of the source can write to its binlog. Otherwise raise
-    the same errors as `ambiguous_text`.
+    The separate statement would run with all privileges, and any user of the source server can write to its binlog.
+    This function also raises the errors of `ambiguous_text`.
     """
     with safe_open.open_to_read(file) as opened:
         ambiguous = ambiguous_text(opened, name)

@@ -26,8 +26,8 @@ _SYSTEM_KEY = file_key(1)
 def open_binlog(path: Path, keys: BinlogKeys = NO_KEYS) -> BinaryIO:
     """Return the open binlog. If it is encrypted, reads decrypt it.
 
-    Only the requested bytes are read, except in binlogs that MariaDB encrypted. Raise PreflightError if the key is
-    missing, UnsafeFileError in the same cases as `safe_open.open_to_read`.
+    Only the requested bytes are read, except in binlogs that MariaDB encrypted. Raises PreflightError if the key is
+    missing, and UnsafeFileError in the same cases as `safe_open.open_to_read`.
     """
     file = cast(io.BufferedReader, safe_open.open_to_read(path))
     raw = file.raw
@@ -49,8 +49,8 @@ def open_binlog(path: Path, keys: BinlogKeys = NO_KEYS) -> BinaryIO:
 def _exact(raw: io.RawIOBase) -> BinaryIO:
     """Return a file without read-ahead.
 
-    ZFS blocks writers on the byte range that is being read (zfs_rangelock.c). This range can extend beyond the end of
-    the file, and a server that appends to the file would wait for the reader.
+    ZFS blocks writers on the byte range that is being read (zfs_rangelock.c). A range that is read ahead can extend
+    beyond the end of the file. A server that appends to the file would then wait for the reader.
     """
     return cast(BinaryIO, io.BufferedReader(raw, 1))
 
@@ -60,7 +60,7 @@ def _decrypted_events(file: BinaryIO, path: Path, keys: BinlogKeys, start: Start
 
     key = keys.key(_SYSTEM_KEY)
     for algorithm in Algorithm if key is not None and len(key) in (16, 24, 32) else ():
-        # The file does not record its algorithm, so both are tried.
+        # The file does not record its encryption algorithm, so both algorithms are tried.
         reader = DecryptedEvents(file, _SYSTEM_KEY, key or b"", algorithm, start)
         if reader.is_fitting():
             reader.seek(0)
@@ -70,14 +70,14 @@ def _decrypted_events(file: BinaryIO, path: Path, keys: BinlogKeys, start: Start
 
 
 def key_of(file: BinaryIO) -> str | None:
-    """Return the name of the key that encrypts the open binlog; None if it is not encrypted."""
+    """Return the name of the key that encrypts the open binlog; None if the binlog is not encrypted."""
     name: str | None = getattr(getattr(file, "raw", None), "key_name", None)
     return name
 
 
 @dataclass(frozen=True)
 class BinlogReader:
-    """A connection that sends binlogs to a replica: the account and host of the replica, and the connection's state."""
+    """A connection that sends binlogs to a replica: the replica's account and host, and the connection's state."""
 
     user: str
     host: str
@@ -95,7 +95,10 @@ def total_size(session: Session) -> int:
 
 
 def purge_before(session: Session, name: str) -> None:
-    """Remove the binlogs before the one called `name`. Raise ServerError if the server refuses this."""
+    """Remove all binlogs that are older than the binlog `name`.
+
+    Raises ServerError if the server refuses the removal.
+    """
     session.query("PURGE BINARY LOGS TO %s", (name,))
 
 

@@ -65,7 +65,7 @@ class _KeyringFile(BaseModel):
 
 @dataclass(frozen=True)
 class BinlogKeys:
-    """Keys of a server's encrypted binlogs: the files of its keyring, and keys read earlier from these files.
+    """Keys of a server's encrypted binlogs: the files of its keyring, and keys that were read from these files earlier.
 
     A rotation of the master key removes the old key from the keyring, but binlogs in a snapshot may need the old key.
     """
@@ -74,18 +74,18 @@ class BinlogKeys:
     known: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     def remembered(self) -> BinlogKeys:
-        """Return these keys and all keys that are in the keyring now."""
+        """Return a copy that also remembers all keys that are in the keyring now."""
         return BinlogKeys(self.files, {**self.known, **dict(self._stored())})
 
     def key(self, name: str) -> bytes | None:
-        """Return the key with this name; None if neither the keyring nor `known` contains such a key."""
+        """Return the key with this name; None if neither the keyring nor `known` contains the key."""
         return next((key for known, key in self._stored() if known == name), self.known.get(name))
 
     def _stored(self) -> Iterator[tuple[str, bytes]]:
         contents = [content for file in self.files if (content := _content(file)) is not None]
         for content in contents:
             if is_encrypted(content):
-                # Another of the files has the passphrase.
+                # Another file of the keyring contains the passphrase.
                 for other in contents:
                     yield from _in_lines(decrypted(content, other.rstrip(b"\r\n")))
             else:
@@ -102,7 +102,7 @@ def _content(file: Path) -> bytes | None:
 
 
 def _in_component(text: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the keys in a file of component_keyring_file. A file in another format yields none."""
+    """Yield the keys in a file of component_keyring_file. A file in another format has no keys."""
     with contextlib.suppress(ValidationError, ValueError):
         keyring = _KeyringFile.model_validate_json(text.encode(errors="replace"))
         yield from ((stored.data_id, bytes.fromhex(stored.data)) for stored in keyring.elements)

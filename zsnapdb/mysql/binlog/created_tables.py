@@ -1,10 +1,11 @@
-"""Tables of a binlog whose engine or row format no event records: CREATE without ENGINE or ROW_FORMAT.
+"""Tables of a binlog whose engine or row format is in no event, because CREATE had no ENGINE or ROW_FORMAT.
 
-So other evidence is used, which was tested with MySQL 5.7, 8.0 and 9.7, and MariaDB 10.5 and 11.8. From MySQL 8.0 on,
-the CREATE statement of a table has an XID only if the engine supports atomic DDL. On all servers, a transaction with
-rows of a transactional table ends with an XID event. A transaction with rows of other tables only ends with COMMIT.
-Transactions of a sequence prove nothing: the sequence's row is written immediately and survives a ROLLBACK in any
-engine. Transactions that were rolled back prove nothing either, because they contain rows of both kinds of tables.
+Other evidence therefore shows whether such tables are transactional. It was tested with MySQL 5.7, 8.0 and 9.7, and
+MariaDB 10.5 and 11.8. From MySQL 8.0 on, the CREATE statement of a table has an XID only if the engine supports atomic
+DDL. On all servers, a transaction with rows of a transactional table ends with an XID event. If a transaction has only
+rows of other tables, it ends with COMMIT. Transactions of a sequence prove nothing, because the sequence's row is
+written immediately and survives a ROLLBACK in any engine. Transactions that were rolled back prove nothing either,
+because they contain rows of both kinds of tables.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.server_family import family, flavour_in
 
 _LONGEST = 15 << 16
-"""Maximum number of bytes read of a statement. Even a compressed event body that was cut at the window contains so
-many.
+"""Maximum number of bytes of a statement that are read. Even a compressed event body that was cut at the window
+contains at least this many.
 """
 _MOST_TABLES = 1 << 16
 _QUOTED = re.compile(
@@ -56,7 +57,7 @@ _DROPS = re.compile(r"\bDROP\s+(?:TABLE|SEQUENCE)\b", re.IGNORECASE)
 _DROPS_SCHEMA = re.compile(r"\bDROP\s+(?:DATABASE|SCHEMA)\b", re.IGNORECASE)
 _MAY_EXIST = re.compile(r"\bIF\s+NOT\s+EXISTS\b", re.IGNORECASE)
 _ALTERS_ENGINE = frozenset({"engine", "rename", "exchange", "import", "remove"})
-"""Words of an ALTER TABLE that may change the engine or name of a table."""
+"""Words in an ALTER TABLE statement that may change the engine or name of a table."""
 _ALTERS_CHARSET = frozenset({"convert", "charset", "character", "collate"})
 _WORDS = re.compile(_NAME)
 _COMMENT = re.compile(r"/\*(?!M?!).*?\*/", re.DOTALL)
@@ -84,7 +85,7 @@ def _top_level(text: str) -> str:
 
 
 def _bare(statement: str) -> str:
-    """Return a statement without comments, in which `x` replaces each quoted name and text."""
+    """Return the statement without comments, and with `x` instead of each quoted name and text."""
     return _QUOTED.sub(lambda match: " x " if match.group()[0] in "'\"`" else " ", statement)
 
 
@@ -128,7 +129,7 @@ def _unquoted(name: str) -> str:
 
 
 def _status(variables: bytes) -> dict[int, int]:
-    """Return the known status variables of fixed length in a query event, with their values."""
+    """Return the values of those status variables in a query event that have a known fixed length."""
     found: dict[int, int] = {}
     at = 0
     while at < len(variables):
@@ -156,8 +157,8 @@ def _status(variables: bytes) -> dict[int, int]:
 class CreatedTables:
     """Collector of tables from statements without ENGINE or ROW_FORMAT, while binlogs are read in order.
 
-    `numbers` contains the number of each table's file, as counted by the caller. `on_statement` receives the default
-    schema and the text of each statement that creates, alters, drops or renames something.
+    `numbers` contains the number of each table's binlog file, which the caller counts. `on_statement` receives the
+    default schema and the text of each statement that creates, alters, drops or renames something.
     """
 
     def __init__(self, on_statement: Callable[[str, str], None] = lambda _schema, _text: None) -> None:
@@ -235,10 +236,10 @@ class CreatedTables:
         self.numbers.append(number)
 
     def _touch(self, statement: str, schema: str) -> None:
-        """Mark the tables that the statement may change: those whose name is one of its words.
+        """Mark the tables that the statement may change, because their name is one of its words.
 
-        No more evidence is collected for these tables, except after an ALTER without ENGINE. Such a statement keeps the
-        table's engine, but may change the row format to the current default.
+        No more evidence is collected for these tables, except after an ALTER without ENGINE. An ALTER without ENGINE
+        keeps the table's engine, but may change the row format to the current default.
         """
         kind, bare = first_word(statement), _bare(statement)
         if not self._named or (kind == "CREATE" and _MAKES.search(bare) is None):
@@ -265,7 +266,8 @@ class CreatedTables:
     def _close(self, event: Event) -> None:
         """Process the end of a transaction, which shows whether its tables are transactional.
 
-        An XID shows this only if a single table changed. A COMMIT shows it for all changed tables.
+        An XID shows only that a single changed table is transactional. A COMMIT shows that all changed tables are not
+        transactional.
         """
         changed, self._changed = self._changed, set()
         for place in self._group:
@@ -286,7 +288,7 @@ class CreatedTables:
     def read(self, file: BinaryIO, name: str, start: int, number: int = 1) -> None:
         """Read an open binlog from `start`, which must be the end of a transaction or of the head.
 
-        Raise DamagedError with the offset if an event is damaged, PreflightError if the file is encrypted.
+        Raises DamagedError with the offset if an event is damaged, and PreflightError if the file is encrypted.
         """
         walk, place = TransactionTracker(), None
         try:

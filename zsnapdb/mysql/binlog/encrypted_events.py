@@ -33,12 +33,13 @@ _LENGTH_AT = 9
 _BLOCK = 16
 _CHECKPOINT = 1 << 16
 _KEPT_BYTES = 1 << 20
-"""Length of the longest event that is decrypted completely and cached, because the next read continues in that event.
+"""Maximum length of an event that is decrypted completely and cached. The next read usually continues in the same
+event.
 """
 
 
 class Algorithm(StrEnum):
-    """Encryption of events, as in file_key_management_encryption_algorithm."""
+    """The algorithm that encrypts events, as in file_key_management_encryption_algorithm."""
 
     CBC = "aes_cbc"
     CTR = "aes_ctr"
@@ -46,9 +47,9 @@ class Algorithm(StrEnum):
 
 @dataclass(frozen=True)
 class _Place:
-    """Start of an event, and the number of its bytes that the file contains.
+    """The start of an event, and how many of its bytes the file contains.
 
-    `is_whole` False: the file ends inside the event.
+    `is_whole` is False if the file ends inside the event.
     """
 
     begin: int
@@ -118,9 +119,12 @@ class DecryptedEvents(_PlainBytes):
         return done
 
     def is_fitting(self) -> bool:
-        """Return whether the key is right: then the decrypted first event contains the correct end position.
+        """Return whether the key is right.
 
-        A binlog without events fits every key. It is treated as if it ended before the first event.
+        With the right key, the decrypted first event contains the correct end position.
+
+        If the binlog has no events, every key is right, because the binlog is treated as if it ended before the first
+        event.
         """
         if self._size() < self._start.end + 4 + _BLOCK:
             self._limit = self._start.end
@@ -161,7 +165,7 @@ class DecryptedEvents(_PlainBytes):
         return bytes(event)
 
     def _found(self, size: int) -> _Place:
-        """Return the event at the current offset; after the last event, an empty one."""
+        """Return the event at the current offset; an empty event after the last event."""
         event, near = self._event, self._known[bisect_right(self._known, self._at) - 1]
         if not near <= event.begin <= self._at:
             event = self._place(near, size)
@@ -202,7 +206,7 @@ class DecryptedEvents(_PlainBytes):
     def _opened(self, event: _Place, head: bytes, block: int, last: int) -> bytes:
         """Decrypt the event's encrypted part from `block` (a multiple of 16) to at least `last`.
 
-        The result contains at least one block; bytes that cannot be decrypted yet are zero.
+        The result contains at least one block. Bytes that cannot be decrypted yet are zero.
         """
         until = min(event.there - 4, max(-(-last // _BLOCK) * _BLOCK, _BLOCK))
         before = max(0, block - _BLOCK)
@@ -235,11 +239,11 @@ _KEY_NAME, _PASSWORD, _PASSWORD_IV = 1, 2, 3
 _FIXED = {_PASSWORD: 32, _PASSWORD_IV: 16}
 
 _ATTEMPTS = 3
-"""A rotation of the master key rewrites the header, so a reader may have to read the header again."""
+"""Number of attempts to read a header. A rotation of the master key rewrites the header while it is read."""
 
 
 def decrypted_file(file: BinaryIO, path: Path, keys: BinlogKeys) -> DecryptedFile:
-    """Return the plain bytes of an open binlog that MySQL encrypted. A file with an incomplete header is empty.
+    """Return the plain bytes of an open binlog that MySQL encrypted; no bytes if the file's header is incomplete.
 
     Raise PreflightError if the key is missing.
     """
@@ -285,7 +289,7 @@ def _fields(header: bytes, path: Path) -> dict[int, bytes]:
 
 
 def _stream(key: bytes, nonce: bytes, at: int) -> CipherContext:
-    """Return the cipher for the offset `at`, counted after the file's header."""
+    """Return the cipher for the offset `at`, which is counted from the end of the file's header."""
     block, inside = divmod(at, _BLOCK)
     stream = Cipher(algorithms.AES(key), modes.CTR(nonce + block.to_bytes(_BLOCK - len(nonce), "big"))).decryptor()
     stream.update(bytes(inside))
@@ -295,7 +299,7 @@ def _stream(key: bytes, nonce: bytes, at: int) -> CipherContext:
 class DecryptedFile(_PlainBytes):
     """Plain bytes of an encrypted binlog. The file may grow while it is read.
 
-    `key_name` None: the header is incomplete, so there are no bytes yet.
+    `key_name` is None if the header is incomplete and the file has no plain bytes yet.
     """
 
     def __init__(self, file: BinaryIO, key_name: str | None, key: bytes, nonce: bytes) -> None:

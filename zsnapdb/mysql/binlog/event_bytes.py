@@ -1,4 +1,6 @@
-"""Forward reader for the body of a binlog event, in pieces: memory use does not depend on the event's length.
+"""A forward reader for the body of a binlog event.
+
+It reads in pieces, so its memory use does not depend on the event's length.
 
 All functions raise ValueError if the bytes end too early or are malformed.
 """
@@ -88,7 +90,7 @@ class EventBytes:
         return int.from_bytes(self.take(count), "little")
 
     def packed(self) -> int:
-        """Return an integer of variable length: net_field_length() of MySQL and MariaDB."""
+        """Return an integer of variable length, in the format of net_field_length() in MySQL and MariaDB."""
         first = self.take(1)[0]
         if first < 251:
             return first
@@ -99,7 +101,10 @@ class EventBytes:
 
 
 def in_file(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
-    """Yield the bytes of a file from `start` to `end` in pieces. Callers may seek the file between pieces."""
+    """Yield the bytes of a file from `start` to `end` in pieces.
+
+    Between pieces, callers may change the file's offset.
+    """
     while start < end:
         file.seek(start)
         piece = file.read(min(_PIECE, end - start))

@@ -1,4 +1,4 @@
-"""Walk through a binlog file by its event headers, in constant memory, with a check of every event.
+"""Functions that read a binlog file event by event, in constant memory, and check every event.
 
 Format: MySQL internals "Binary Log Event" and libs/mysql/binlog/event of MySQL 9.x; MariaDB manual "Binlog Event
 Header". A header has 19 bytes: time (u32, seconds), type (u8), server id (u32), event size (u32), next position (u32,
@@ -25,7 +25,7 @@ QUERY, FORMAT, XID, TABLE_MAP = 2, 15, 16, 19
 INCIDENT, GTID, ANONYMOUS_GTID, PREVIOUS_GTIDS, XA_PREPARE, PAYLOAD, TAGGED_GTID = 26, 33, 34, 35, 38, 40, 42
 MARIADB_GTID, MARIADB_GTID_LIST, MARIADB_ENCRYPTION = 162, 163, 164
 START_ENCRYPTION = struct.Struct("<BI12s")
-"""Scheme, key version, nonce (MariaDB, sql/log_event.h, Start_encryption_log_event)."""
+"""Scheme, key version and nonce in the body of the event (MariaDB, sql/log_event.h, Start_encryption_log_event)."""
 IGNORABLE = 0x80
 """The flag of an event that readers skip (log_event.h, LOG_EVENT_IGNORABLE_F)."""
 MARIADB_QUERY_COMPRESSED = 165
@@ -33,9 +33,9 @@ _IN_USE = 1
 _CRC_BYTES = 4
 _WINDOW = 1 << 20
 _FIRST_WINDOW = 1 << 14
-"""Bytes per read of the head of a file. A head is rarely as long as _WINDOW."""
+"""Number of bytes per read of a file's head. A head is rarely as long as _WINDOW."""
 _RESIDUE = 0x2144DF1C
-"""The CRC-32 of any data followed by its little-endian CRC-32."""
+"""The result of CRC-32 for any data that is followed by its own little-endian CRC-32."""
 
 _DECISIVE = frozenset(
     {
@@ -56,11 +56,11 @@ _DECISIVE = frozenset(
 )
 """Event types that start or end a transaction, or list the GTIDs of earlier files.
 
-Most events are of other types, above all rows and table maps.
+Most events have other types, especially rows and table maps.
 """
 
 _WHOLE = frozenset({FORMAT, PREVIOUS_GTIDS, MARIADB_GTID_LIST})
-"""Event types whose complete body is needed, even if it is long."""
+"""Event types whose complete body is read, even if the body is long."""
 
 
 MALFORMED = (struct.error, IndexError, ValueError)
@@ -92,9 +92,9 @@ class StartEncryption:
 
     @classmethod
     def of(cls, file: BinaryIO) -> StartEncryption | None:
-        """Return the start-encryption event of an open binlog, which is its second event;
+        """Return the start-encryption event of an open binlog, which is its second event.
 
-        None if its events are not encrypted.
+        The result is None if the binlog's events are not encrypted.
         """
         file.seek(0)
         first = file.read(len(MAGIC) + HEADER.size)
@@ -107,7 +107,7 @@ class StartEncryption:
         if kind != FORMAT or len(event) < HEADER.size + START_ENCRYPTION.size or event[4] != MARIADB_ENCRYPTION:
             return None
         if HEADER.unpack_from(event)[5] & IGNORABLE:
-            # A server decrypted the events when it sent the binlog.
+            # A server that sends a binlog decrypts its events, but also sends this event.
             return None
         _, _, nonce = START_ENCRYPTION.unpack_from(event, HEADER.size)
         return cls(at, at + HEADER.unpack_from(event)[3], nonce)
@@ -116,7 +116,7 @@ class StartEncryption:
 def check_magic(file: BinaryIO, name: str, size: int) -> bool:
     """Return whether the file has the header of a binlog; False for a file that was just created.
 
-    Raise PreflightError if the binlog is encrypted, DamagedError if the file is not a binlog.
+    Raises PreflightError if the binlog is encrypted, and DamagedError if the file is not a binlog.
     """
     file.seek(0)
     magic = file.read(len(MAGIC))
@@ -135,12 +135,12 @@ def check_magic(file: BinaryIO, name: str, size: int) -> bool:
 def decisive_events(
     file: BinaryIO, name: str, size: int, start: int | None = None, others: Collection[int] = ()
 ) -> Generator[Event, None, int]:
-    """Yield the decisive events of a file, and events of the `others` types. Return the offset where the walk ended.
+    """Yield the decisive events of a file, and events of the types `others`. Return the offset where the reading ended.
 
-    If the last event is truncated or has a wrong checksum, the walk ends before it. With `start` (the start of an
-    event), the first yielded event is the format description, and the second event is at `start`. Every event is
-    checked. The file is read through a window of constant size. Raise DamagedError if an event before the last one is
-    damaged, PreflightError if the file is encrypted.
+    If the last event is truncated or has a wrong checksum, the reading ends before this event. With `start` (the start
+    of an event), the first yielded event is the format description, and the second event is at `start`. Every event is
+    checked. The file is read through a window of constant size. Raises DamagedError if an event before the last event
+    is damaged, and PreflightError if the file is encrypted.
     """
     if not check_magic(file, name, size):
         return 0
@@ -213,7 +213,7 @@ def _format_is_right(event: memoryview, flags: int) -> bool:
 
 
 def _long_is_right(file: BinaryIO, at: int, length: int) -> bool:
-    """Return whether an event longer than the window has the correct checksum, reading one window at a time."""
+    """Return whether an event that is longer than the window has the correct checksum. One window is read at a time."""
     file.seek(at)
     checksum = 0
     while length > 0:
@@ -243,9 +243,9 @@ _FLAGS_AT = len(MAGIC) + HEADER.size - 2
 
 
 def read_plain(file: BinaryIO, start: int, end: int) -> bytearray:
-    """Return bytes of a binlog for the archive: unchanged, except that the in-use flag is cleared.
+    """Return bytes of a binlog for the archive. Only the in-use flag is changed: it is cleared.
 
-    The server also clears this flag when it closes the file. Raise ConsistencyError if the file ends before `end`.
+    The server also clears this flag when it closes the file. Raises ConsistencyError if the file ends before `end`.
     """
     file.seek(start)
     data = bytearray(file.read(end - start))

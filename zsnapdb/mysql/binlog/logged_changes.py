@@ -1,4 +1,4 @@
-"""Statements, row counts and row images in the events of a binlog, read by means of the table maps."""
+"""Statements, row counts and row images in the events of a binlog. Table maps describe the format of the rows."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 @dataclass(frozen=True, slots=True)
 class RowColumn:
-    """Length of a column's value: `fixed` bytes, or the number in the value's first `prefix` bytes.
+    """The length of a column's value. It is `fixed` bytes, or the number in the value's first `prefix` bytes.
 
-    `size` is the maximum length in bytes of a CHAR or VARCHAR, the fractional digits of a time, precision times 256
-    plus scale of a DECIMAL, or the bits of a BIT; otherwise 0. `numbered` is the type of an ENUM (247) or SET (248),
-    for which the event contains the type of a CHAR; otherwise 0.
+    `size` depends on the column's type. It is the maximum length in bytes of a CHAR or VARCHAR, the fractional digits
+    of a time, the precision times 256 plus the scale of a DECIMAL, or the bits of a BIT. It is 0 for other types.
+    `numbered` is 247 for an ENUM and 248 for a SET, which have the type of a CHAR in the event; otherwise 0.
     """
 
     prefix: int
@@ -62,7 +62,7 @@ class TableMap:
 
 
 def table_map(body: EventBytes) -> TableMap:
-    """Return the table of a TABLE_MAP event. Raise ValueError if the event is malformed.
+    """Return the table map in a TABLE_MAP event. Raises ValueError if the event is malformed.
 
     Afterwards `body` is at the NULL bits of the columns, unless the result's `columns` is None.
     """
@@ -87,7 +87,7 @@ def table_map(body: EventBytes) -> TableMap:
 
 
 def _column(kind: int, details: EventBytes) -> RowColumn | None:
-    """Return the column of a type, and consume the type's details; None for an unknown type."""
+    """Return the format of a column with this type, and consume the type's details; None for an unknown type."""
     if kind in _FIXED:
         if kind in (4, 5):
             details.skip(1)
@@ -112,7 +112,7 @@ def _column(kind: int, details: EventBytes) -> RowColumn | None:
 
 
 def _decimal(precision: int, scale: int) -> RowColumn | None:
-    """Return the column of a DECIMAL. The size is that of decimal_bin_size() in strings/decimal.cc."""
+    """Return the format of a DECIMAL column. Its length is computed as in decimal_bin_size() of strings/decimal.cc."""
     if scale > precision:
         return None
     whole = precision - scale
@@ -121,7 +121,7 @@ def _decimal(precision: int, scale: int) -> RowColumn | None:
 
 
 def _string(first: int, second: int) -> RowColumn:
-    """Return the column of a CHAR, ENUM or SET. The type byte contains two bits of a CHAR's length."""
+    """Return the format of a CHAR, ENUM or SET column. The type byte contains two bits of a CHAR's length."""
     if first & 0x30 != 0x30:
         longest = (first & 0x30 ^ 0x30) << 4 | second
         return RowColumn(1 if longest < 256 else 2, 0, size=longest)
@@ -149,7 +149,7 @@ def rows_head(event: int, body: EventBytes) -> RowsHead:
 
 
 def count_rows(head: RowsHead, table: TableMap, body: EventBytes) -> int | None:
-    """Return the number of rows in the rest of a row event; None if it is unknown."""
+    """Return the number of rows in the rest of a row event; None if the number is unknown."""
     if table.columns is None:
         return None
     try:
@@ -168,7 +168,8 @@ def count_rows(head: RowsHead, table: TableMap, body: EventBytes) -> int | None:
             images[0].skip(body)
             if is_update:
                 if documents is not None and body.packed() & 1:
-                    # For each JSON column a bit tells whether the value is a difference (Rows_log_event::unpack).
+                    # For each JSON column, a bit shows whether the value is stored as a difference
+                    # (Rows_log_event::unpack).
                     body.skip((documents + 7) // 8)
                 images[1].skip(body)
             rows += 1
@@ -179,11 +180,11 @@ def count_rows(head: RowsHead, table: TableMap, body: EventBytes) -> int | None:
 
 
 RowImage = dict[int, bytes | None]
-"""Raw values of a row by column index. None is NULL; an absent column is unknown."""
+"""Raw values of a row, by column index. None means NULL. The value of an absent column is unknown."""
 
 
 def row_images(head: RowsHead, table: TableMap, body: EventBytes) -> Iterator[tuple[RowImage | None, RowImage | None]]:
-    """Yield each row in the rest of a row event before and after the change. None: the row did not exist.
+    """Yield each row in the rest of a row event, before and after the change (None: the row did not exist).
 
     If an update omits a value, the value before the change is used (binlog_row_image=FULL_NODUP of MariaDB). A JSON
     value is omitted if the event has only a difference. Raise ValueError if the format of a column is unknown.
@@ -208,7 +209,7 @@ def row_images(head: RowsHead, table: TableMap, body: EventBytes) -> Iterator[tu
 
 
 def _differences(table: TableMap, body: EventBytes) -> tuple[int, ...]:
-    """Return the next row's JSON columns whose value is a difference (Rows_log_event::unpack)."""
+    """Return the JSON columns of the next row whose value is stored as a difference (Rows_log_event::unpack)."""
     if not body.packed() & 1:
         return ()
     documents = [place for place, column in enumerate(table.columns or ()) if column.is_json]
@@ -259,11 +260,14 @@ def _steps(columns: tuple[RowColumn, ...]) -> list[tuple[int, int]]:
 _SIGNS, _DEFAULT_COLLATION, _COLLATIONS, _NAMES, _SETS, _ENUMS = 1, 2, 3, 4, 5, 6
 _NUMBERED_DEFAULT, _NUMBERED_COLLATIONS = 10, 11
 _NUMERIC = frozenset({1, 2, 3, 4, 5, 8, 9, 13, 246})
-"""Types with a sign, including YEAR."""
+"""Column types that can be signed, including YEAR."""
 TEXTS = frozenset({15, 249, 250, 251, 252, 253, 254})
-"""Types with a collation."""
+"""Column types with a collation."""
 TEXTS_AND_GEOMETRY = TEXTS | {255}
-"""Types with a collation in MariaDB's table maps: geometry has `binary` (seen in MariaDB 11.8, MySQL 9.7)."""
+"""Column types with a collation in MariaDB's table maps.
+
+Geometry has `binary` (observed in MariaDB 11.8, MySQL 9.7).
+"""
 _ENUM, _SET = 247, 248
 
 
@@ -288,7 +292,8 @@ class _OptionalMetadata:
 def table_metadata(table: TableMap, body: EventBytes, texts: frozenset[int]) -> tuple[ColumnMetadata, ...]:
     """Return the metadata of each column from the rest of a TABLE_MAP event, after its columns.
 
-    `texts` are the types with a collation; they depend on the server. Raise ValueError if the event is malformed.
+    `texts` are the column types with a collation, which depend on the server. Raises ValueError if the event is
+    malformed.
     """
     if table.columns is None:
         return ()
@@ -372,7 +377,7 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 
 def query(body: EventBytes, *, extra: int = 0) -> tuple[str, EventBytes]:
-    """Return the default schema of a query event in printable form, and the body, positioned at the text."""
+    """Return a query event's default schema in printable form, and the body, which is then at the statement's text."""
     schema, text = raw_query(body, extra=extra)
     return printable(schema.decode("utf-8", "replace")), text
 
@@ -404,7 +409,7 @@ def statement(schema: str, text: EventBytes) -> LoggedStatement | None:
 
 
 def first_word(text: str) -> str:
-    """Return a statement's first word after comments and parentheses, in capitals; empty if there is none."""
+    """Return a statement's first word after comments and parentheses, in capitals; empty if it has no words."""
     at = 0
     while at < len(text):
         conditional = _CONDITIONAL.match(text, at)

@@ -30,9 +30,9 @@ _COMPARED = 4096
 
 @dataclass(frozen=True)
 class KnownTail:
-    """Known end of a binlog's last complete transaction (an offset), and the GTIDs up to this end.
+    """The known end of a binlog's last complete transaction (an offset), and the GTIDs up to this end.
 
-    `file` is the base name of the binlog. `last_gtid` means the same as in `Tail`. `digest` is the result of
+    `file` is the base name of the binlog. `last_gtid` has the same meaning as in `Tail`. `digest` is the result of
     `digest_of`.
     """
 
@@ -51,7 +51,7 @@ def digest_of(file: BinaryIO, offset: int) -> str:
     """Return the SHA-256 of a binlog's first 4 KiB and of the 4 KiB before the offset.
 
     The first part identifies the server that started the file, the time, and the preceding GTIDs. The second part
-    contains the time and the GTID of the last transaction before the offset. Raise ConsistencyError if the file ends
+    contains the time and the GTID of the last transaction before the offset. Raises ConsistencyError if the file ends
     before the offset.
     """
     first = read_plain(file, 0, min(_COMPARED, offset))
@@ -74,9 +74,11 @@ class Tail:
 
 
 def tail_of(file: BinaryIO, name: str, known: KnownTail | None = None) -> Tail:
-    """Return the tail of an open binlog. If `known` is an earlier tail of it, only later data is read and checked.
+    """Return the tail of an open binlog.
 
-    Raise DamagedError if an event is damaged, PreflightError if the binlog is encrypted.
+    If `known` is an earlier tail of this binlog, only later data is read and checked.
+
+    Raises DamagedError if an event is damaged, and PreflightError if the binlog is encrypted.
     """
     size = file.seek(0, os.SEEK_END)
     if known is not None and not (known.file == name and known.is_of(file, size)):
@@ -99,7 +101,7 @@ def tail_of(file: BinaryIO, name: str, known: KnownTail | None = None) -> Tail:
 
 @dataclass(frozen=True)
 class FoundPosition:
-    """The position to which a server recovers, and the tail as evidence.
+    """The position to which a server recovers, and the tail that proves the position.
 
     `tail` is None if the binlog has no GTID information (very old servers). Such a file is always read completely.
     """
@@ -117,18 +119,18 @@ def head_fingerprint(file: BinaryIO, name: str) -> str | None:
 LOG_LISTS = (".index", ".index_crash_safe", ".~rec~")
 """Suffixes of files that list binlogs or relay logs by absolute path.
 
-(sql/binlog.cc of MySQL, sql/log.cc of MariaDB.) The first file is the index. The second replaces the index while the
-server rewrites it. The third lists files that are being created or purged. After a crash, a starting server DELETES the
-listed files that are not in its index. So a server on a copy made during a rotation would delete the live binlog of the
-source.
+(sql/binlog.cc of MySQL, sql/log.cc of MariaDB.) The file with the first suffix is the index. The second file replaces
+the index while the server rewrites it. The third file lists files that are being created or purged. When a server
+starts after a crash, it DELETES the files in this list that are not in its index. So a server on a copy that was made
+during a rotation would delete the live binlog of the source.
 """
 
 
 def index_entries(index: Path) -> list[str]:
     """Return the lines of a binlog index, oldest first, as the server wrote them.
 
-    While the server replaces its index, only the crash-safe file exists. The server itself uses that file then. Raise
-    ConsistencyError if the index cannot be read.
+    While the server replaces its index, only the crash-safe file exists. The server itself then uses the crash-safe
+    file. Raises ConsistencyError if the index cannot be read.
     """
     try:
         chosen = index if index.exists() else index.with_suffix(LOG_LISTS[1])
@@ -148,7 +150,7 @@ def index_entries(index: Path) -> list[str]:
 def _some_entries(index: Path) -> list[str]:
     """Return the lines of the index.
 
-    Raise ConsistencyError in the same cases as `index_entries`, and also if there are no lines.
+    Raises ConsistencyError in the same cases as `index_entries`, and also if the index has no lines.
     """
     entries = index_entries(index)
     if not entries:
@@ -168,11 +170,11 @@ def _known_tail(file: BinaryIO, name: str, tail: Tail) -> KnownTail | None:
 def find_position(
     index: Path, folder: Path, flavour: Flavour, known: KnownTail | None, *, has_gtids: bool, keys: BinlogKeys = NO_KEYS
 ) -> FoundPosition:
-    """Return the position to which a server recovers with this index and the binlogs in `folder`, and the tail.
+    """Return the position to which a server recovers with this index and these binlogs, and the newest binlog's tail.
 
-    The position is the end of the last complete transaction in the newest binlog (MySQL sql/binlog/recovery.cc). If a
-    rotation has just started this binlog and it is empty, the position is the end of the previous binlog. If the newest
-    binlog contains the `known` tail, only later data is read.
+    The position is the end of the last complete transaction in the newest binlog (MySQL sql/binlog/recovery.cc). If the
+    newest binlog is still empty after a rotation, the position is the end of the previous binlog. If the newest binlog
+    contains the `known` tail, only later data is read.
     """
     for name in reversed([Path(entry).name for entry in _some_entries(index)]):
         file = folder / name
@@ -198,7 +200,7 @@ def find_position(
 
 
 _NEAR_BYTES = 256 << 10
-"""Reading this many bytes takes milliseconds."""
+"""Maximum distance in bytes of a near tail from the end. Reading this many bytes takes milliseconds."""
 _MOST_WALKS = 3
 
 
@@ -207,8 +209,8 @@ def tail_near_end(
 ) -> KnownTail | None:
     """Return a tail near the end of a running server's newest binlog.
 
-    This is the `known` tail if that is near enough. Otherwise the binlog is read from the known tail on, and again if
-    the server wrote much in the meantime. The errors are the same as for `find_position`.
+    If the `known` tail is near enough to the end, return it. Otherwise, read the binlog from the known tail on, and
+    again if the server wrote much in the meantime. The errors are the same as for `find_position`.
     """
     for _ in range(_MOST_WALKS):
         newest = folder / Path(_some_entries(index)[-1]).name
@@ -223,9 +225,11 @@ _SECOND = 1_000_000
 
 
 def commit_horizon(session: Session, forms: Dialect) -> CommitHorizon | None:
-    """Return the current horizon of the server's commits; None if it has no binlog. `forms` is the server's dialect.
+    """Return the current commit horizon of the server; None if the server has no binlog.
 
-    The horizon's time is a whole second, because some binlogs have no fractions of a second. Raise ServerError if the
+    `forms` is the server's dialect.
+
+    The horizon's time is a whole second, because some binlogs have no fractions of a second. Raises ServerError if the
     account lacks a privilege or the server does not answer in time.
     """
     asked = int(clock(session))
@@ -233,5 +237,5 @@ def commit_horizon(session: Session, forms: Dialect) -> CommitHorizon | None:
     if not rows:
         return None
     end = BinlogCoordinates(str(rows[0]["File"]), int(rows[0]["Position"]))
-    # Every commit with a time up to the previous second started before this query.
+    # Every commit whose time is in the previous second or earlier started before this query.
     return CommitHorizon((asked - 1) * _SECOND, end)

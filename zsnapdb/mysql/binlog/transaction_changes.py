@@ -64,15 +64,17 @@ _MOST_MAPS = 1 << 14
 NO_TABLE = 0xFFFFFF
 """Table id of a row event that only ends its statement (MySQL's Rows_log_event, "dummy event")."""
 _LOAD_HEAD = 13
-"""Before the status variables, Execute_load_query_log_event has 13 bytes more than a query event."""
+"""Number of bytes that an Execute_load_query_log_event has before the status variables, in addition to those of a query
+event.
+"""
 _SECOND = 1_000_000
 
 
 def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> Iterator[TransactionChanges]:
     """Yield the complete transactions of an open binlog in order, with their changes.
 
-    Reading starts at the offset `start`, which must be the end of a transaction. Raise DamagedError with the offset if
-    an event is damaged, PreflightError if the file is encrypted.
+    Reading starts at the offset `start`, which must be the end of a transaction. Raises DamagedError with the offset if
+    an event is damaged, and PreflightError if the file is encrypted.
     """
     walk, content, has_checksum = TransactionTracker(), _Content(), False
     decisive = decisive_events(file, name, file.seek(0, 2), start, OTHER_EVENTS)
@@ -94,7 +96,7 @@ def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> 
 
 
 def event_body(file: BinaryIO, event: Event, *, has_checksum: bool) -> EventBytes:
-    """Return the complete body of an event, even if it was cut at the window."""
+    """Return the complete body of an event, even if the event's body was cut at the window."""
     start = event.start + HEADER.size
     end = event.end - (4 if has_checksum or event.kind == FORMAT else 0)
     return EventBytes([event.body] if len(event.body) == end - start else in_file(file, start, end))
@@ -135,7 +137,7 @@ class _Content:
         elif kind == _EXECUTE_LOAD:
             self._statement(*query(body, extra=_LOAD_HEAD))
         elif kind in (_ROWS_QUERY, _ANNOTATE_ROWS) and self._annotation is None:
-            # In MySQL, a length byte precedes the text. It is too small for most lengths (rows_event.h).
+            # In MySQL, a length byte precedes the text. One byte is too small for most lengths (rows_event.h).
             body.skip(1 if kind == _ROWS_QUERY else 0)
             self._annotation = printable(body.up_to(MOST_TEXT).decode("utf-8", "replace"))
         elif kind == PAYLOAD:
@@ -216,8 +218,8 @@ def _name(raw: bytes) -> str:
 def row_changes(file: BinaryIO, name: str, transaction: TransactionChanges) -> list[LoggedRow]:
     """Return the rows that a complete transaction of an open binlog changed, in order.
 
-    Raise DamagedError with the offset if an event is damaged. Raise PreflightError if the format of rows is unknown, or
-    if there are more than 100,000 rows.
+    Raises DamagedError with the offset if an event is damaged. Raises PreflightError if the format of rows is unknown,
+    or if the transaction changed more than 100,000 rows.
     """
     rows, has_checksum = _Rows(), False
     place: int | None = None

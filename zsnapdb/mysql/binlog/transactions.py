@@ -1,4 +1,4 @@
-"""Complete transactions of a binlog file, tracked through the decisive events of both families."""
+"""Complete transactions of a binlog file, found by the decisive events of MySQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HAS_ORIGINAL = 1 << 55
 
 
 def previous_gtids(body: memoryview) -> GtidSet:
-    """Decode a Previous-GTIDs event, as written by Gtid_set::encode.
+    """Decode a Previous-GTIDs event, which Gtid_set::encode of MySQL writes.
 
     From MySQL 8.3 on, byte 7 marks the format with tags.
     """
@@ -66,7 +66,7 @@ def previous_gtids(body: memoryview) -> GtidSet:
 def _varlen(body: memoryview, at: int) -> tuple[int, int]:
     """Decode an unsigned integer of mysql::serialization; return the integer and the offset after it.
 
-    The number of consecutive low bits that are set in the first byte is the number of additional bytes.
+    The number of additional bytes equals the number of consecutive low bits that are set in the first byte.
     """
     first = body[at]
     extra = 0
@@ -80,7 +80,8 @@ def tagged_gtid(body: memoryview) -> tuple[str, int, int]:
     """Decode the source, number and commit time (microseconds UTC; 0: none) of a tagged GTID event of MySQL 8.3+.
 
     The format of mysql::serialization is: version, size, then id-value pairs. Field 1 is the UUID as 16 variable-length
-    integers, 2 the number (signed), 3 the tag, 6 the immediate commit timestamp; 0, 4 and 5 are single integers.
+    integers, field 2 the number (signed), field 3 the tag, and field 6 the immediate commit timestamp. Fields 0, 4 and
+    5 are single integers.
     """
     _, at = _varlen(body, 0)
     _, at = _varlen(body, at)
@@ -115,8 +116,8 @@ def tagged_gtid(body: memoryview) -> tuple[str, int, int]:
 def committed_at(body: memoryview) -> int:
     """Return the immediate commit timestamp of a GTID or anonymous GTID event of MySQL, in microseconds UTC.
 
-    Before 8.0.1 the timestamp is 0. It is the time when this server wrote the transaction to its binlog, and consists
-    of the 7 bytes after the logical clock. The highest bit tells whether the timestamp of the original server follows
+    Before 8.0.1, the timestamp is 0. It is the time when this server wrote the transaction to its binlog, and consists
+    of the 7 bytes after the logical clock. The highest bit shows whether the timestamp of the original server follows
     (Gtid_log_event::write_body_to_memory).
     """
     if len(body) < _COMMITTED_AT + 7:
@@ -141,7 +142,10 @@ def query_text(body: memoryview) -> bytes:
 
 
 class GtidCollector:
-    """A growing set of GTIDs, stored as intervals. Memory use grows with the gaps, not with the transactions."""
+    """A growing set of GTIDs, stored as intervals.
+
+    Memory use grows with the number of gaps, not with the number of transactions.
+    """
 
     def __init__(self) -> None:
         self._runs: dict[str, list[list[int]]] = {}
@@ -167,11 +171,11 @@ class GtidCollector:
 
 
 class TransactionTracker:
-    """State of a walk through the decisive events: the open transaction and the last complete one.
+    """The state while decisive events are read: the open transaction, and the last complete transaction.
 
     `opened` is the event that started the transaction. `number` is the GTID of the open transaction: source and number
-    (MySQL), or domain, server and sequence (MariaDB). `has_closed` tells whether a transaction has ended during the
-    walk. `last` is the GTID of the last complete transaction.
+    (MySQL), or domain, server and sequence (MariaDB). `has_closed` shows whether a transaction has ended since the
+    reading started. `last` is the GTID of the last complete transaction.
     """
 
     def __init__(self) -> None:
@@ -191,7 +195,10 @@ class TransactionTracker:
 
     @classmethod
     def after(cls, gtids: Gtids) -> TransactionTracker:
-        """Return the tracker for a walk that starts behind a file's head, after transactions with these GTIDs."""
+        """Return the tracker for reading that starts after a file's head.
+
+        `gtids` are the GTIDs of all earlier transactions.
+        """
         walk = cls()
         if isinstance(gtids, GtidPosition):
             walk.family, walk.has_gtids, walk.heads = Flavour.MARIADB, True, dict(gtids.heads)
@@ -201,7 +208,7 @@ class TransactionTracker:
 
     @property
     def is_inside(self) -> bool:
-        """Return whether the open transaction has its own BEGIN and end, and is more than a single statement."""
+        """Return whether the open transaction has its own BEGIN and end, so that it is not just a single statement."""
         return self._open and self._begun
 
     def see(self, event: Event) -> bool:
@@ -230,7 +237,7 @@ class TransactionTracker:
         return False
 
     def finish(self, end: int) -> None:
-        """Record that the walk ended at `end`. Events outside transactions are treated as complete."""
+        """Record that the reading ended at `end`. Events outside transactions are treated as complete."""
         if not self._open:
             self.offset = end
 
@@ -289,7 +296,7 @@ _END_OF_TIME = 253_402_300_800 * _SECOND
 
 
 def gtid_text(number: Number) -> str:
-    """Return a GTID as the server prints it: `uuid:7`, `uuid:tag:7`, or `0-1-42`."""
+    """Return a GTID as the server prints it, for example `uuid:7`, `uuid:tag:7` or `0-1-42`."""
     return f"{number[0]}:{number[1]}" if len(number) == 2 else "-".join(str(part) for part in number)
 
 
@@ -320,10 +327,11 @@ class BinlogTransaction:
 
 @dataclass(frozen=True)
 class BinlogHeader:
-    """Header events of a binlog file, before its first transaction.
+    """The head of a binlog file, which consists of the events before its first transaction.
 
-    `created` is when the server started the file (UTC seconds). `previous` contains the GTIDs before the file; None if
-    the file does not record these. `end` is the offset after the head; None while the server writes the head.
+    `created` is the time when the server started the file (UTC seconds). `previous` contains the GTIDs of all earlier
+    files (None: the file does not record them). `end` is the offset after the head (None: the server is still writing
+    the head).
     """
 
     flavour: Flavour
@@ -370,8 +378,8 @@ def transactions(
 
     Return the offset after the last transaction and any events that follow it outside transactions. Reading starts at
     the offset `start`, which is the end of a transaction or of the head. At most `size` bytes of the file are read.
-    `watch` receives each table map and each decisive event, and whether the event ends a transaction. Raise
-    DamagedError if an event before the last one is damaged, PreflightError if the file is encrypted.
+    `watch` receives each table map and each decisive event, and whether the event ends a transaction. Raises
+    DamagedError if an event before the last event is damaged, and PreflightError if the file is encrypted.
     """
     walk, others = TransactionTracker(), () if watch is None else (TABLE_MAP,)
     events = decisive_events(file, name, file.seek(0, 2) if size is None else size, start, others)

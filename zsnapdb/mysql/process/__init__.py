@@ -1,1 +1,1 @@
-"""The server's process: its programs, start and stop, the sandbox, and the servers that use given files."""
+"""The server's process: its programs, its start and stop, the sandbox, and the search for servers on given files."""

@@ -1,8 +1,9 @@
-"""Discovery of the servers on this host by kernel facts: programs, sockets and working directories.
+"""Discovery of the servers on this host from kernel facts: programs, sockets and working directories.
 
-A server changes into its data directory at its start. A process with another root is skipped (a container, a clone of
-zsnapdb). So is a process whose data directory differs from this host's directory at the same path. A systemd service is
-not skipped, because it has its own mount namespace but the host's root (systemd.exec(5), "ProtectSystem=").
+A server changes into its data directory at its start. A process with another root directory (a container or a zsnapdb
+clone) is skipped. A process is also skipped if its data directory is not this host's directory at the same path. A
+systemd service is not skipped, because it has its own mount namespace but the host's root (systemd.exec(5),
+"ProtectSystem=").
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from zsnapdb.mysql.variables import global_variables
 
 _PROGRAMS = ("mysqld", "mariadbd", "mysqld-debug")
 _NAMED_PROGRAM = re.compile(r"(mysqld|mariadbd)([.-][A-Za-z0-9._-]+)?")
-"""Program names that a site may configure, such as mysqld-9.7."""
+"""Program names that users may configure, such as mysqld-9.7."""
 _LISTENS = 0x10000
 """Flag of a socket that accepts connections (proc(5), /proc/net/unix; __SO_ACCEPTCON)."""
 _LOADER = re.compile(r"ld-linux[a-z0-9_.-]*|ld-[0-9.]+\.so|ld\.so[0-9.]*")
@@ -47,7 +48,7 @@ PATH_VARIABLES = (*FOLDER_VARIABLES, "log_bin_basename", "log_bin_index", "relay
 class DiscoveredProcess:
     """A process of a server program: its account, program, listening sockets and data directory.
 
-    `is_by_loader`: the dynamic loader started the program, which possibly cannot start without the loader.
+    `is_by_loader`: the dynamic loader started the program, and the program may not start without the loader.
     """
 
     pid: int
@@ -60,7 +61,7 @@ class DiscoveredProcess:
 
 @dataclass(frozen=True)
 class RootObservation:
-    """Facts that root can read after logging in to a server: InnoDB page size, how to create an account, paths."""
+    """Facts that root can read after a login to a server: InnoDB's page size, how accounts are created, and paths."""
 
     page_size: int
     is_read_only: bool
@@ -72,7 +73,9 @@ class RootObservation:
 
 
 def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
-    """Return the servers whose files are at the same paths on this host. Skip processes that end meanwhile.
+    """Return the servers whose files are at the same paths on this host.
+
+    Processes that end during the search are skipped.
 
     Only root sees the sockets of processes that other accounts run.
     """
@@ -92,9 +95,9 @@ def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
 
 
 def process_of(session: Session) -> int | None:
-    """Return the process of the server of a session on this host; None if it is unknown.
+    """Return the server process of a session on this host; None if the process is unknown.
 
-    The server's own name of its data directory is used only if the other end of the session's socket is no server.
+    If the other end of the session's socket is not a server, the process is searched by the server's data directory.
     """
     peer = session.peer
     if peer is not None and is_server_program(Path(f"/proc/{peer}")):
@@ -165,7 +168,7 @@ def _sockets(entry: Path, listening: dict[str, str]) -> Iterator[str]:
 
 
 def service_of(pid: int, proc: Path = Path("/proc")) -> str:
-    """Return the systemd service that runs the process, from the name of its control group; "" if there is none."""
+    """Return the systemd service that runs the process, from its control group's name; "" if no service runs it."""
     try:
         lines = (proc / str(pid) / "cgroup").read_text().split("\n")
     except OSError:
@@ -175,7 +178,10 @@ def service_of(pid: int, proc: Path = Path("/proc")) -> str:
 
 
 def seen_by_root(socket: Path) -> RootObservation | None:
-    """Log in as root and return the facts; None if root cannot log in through the socket without a password."""
+    """Log in as root and return the facts about the server.
+
+    The result is None if root cannot log in through the socket without a password.
+    """
     plugins = "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = %s AND PLUGIN_STATUS = 'ACTIVE'"
     try:
         with Session.open(Address("root", socket), SecretStr("")) as session:
@@ -199,7 +205,8 @@ _PATIENCE_MS = 20_000
 class RunningServer:
     """A process that serves files below a mount folder of zsnapdb.
 
-    `place` is the subfolder with all mounts of one restore or clone. `started` is in clock ticks since boot.
+    `place` is the subfolder with all mounts of one restore or clone. `started` is the start time in clock ticks since
+    boot.
     """
 
     pid: int
@@ -242,7 +249,7 @@ def _server(pid: int, roots: Collection[Path], private_folder: str) -> RunningSe
 
 
 def end(server: RunningServer, private_folder: str) -> bool:
-    """Kill the server and wait until it has ended; only for a copy that is then rolled back or removed.
+    """Kill the server and wait until it has ended. Only use this for a copy that is then rolled back or removed.
 
     Return False, and kill nothing, if this process no longer runs. Return False also if the process has not ended after
     20 s. The function first opens a process handle (pidfd_open(2)), so that a later process with the same number cannot
@@ -273,7 +280,7 @@ _VERSION = re.compile(rb"[\x20-\x7e]{1,80}")
 
 @dataclass(frozen=True)
 class ServerGreeting:
-    """Greeting of a server: its version, or the number of the error (`refusal`) that it sent instead."""
+    """The greeting of a server: its version, or the number of the error (`refusal`) that the server sent instead."""
 
     version: str = ""
     refusal: int = 0
@@ -282,8 +289,8 @@ class ServerGreeting:
 def read_greeting(packet: bytes) -> ServerGreeting | None:
     """Return the greeting at the start of the bytes; None if the bytes are not a complete server greeting.
 
-    An error packet is treated as a greeting, because only a server sends it: for example 1130 (this host may not log
-    in) or 1040 (too many connections).
+    An error packet is treated as a greeting, because only a server sends such packets, for example 1130 (this host may
+    not log in) or 1040 (too many connections).
     """
     if len(packet) <= _HEADER or packet[3] != 0:
         return None
@@ -300,11 +307,11 @@ def read_greeting(packet: bytes) -> ServerGreeting | None:
 
 
 def greeting_of(address: str, port: int, patience: float) -> ServerGreeting | None:
-    """Return the greeting of the server at the address; None if none came within `patience` seconds.
+    """Return the greeting of the server at the address; None if no greeting arrives within `patience` seconds.
 
-    At most the longest greeting is read, and nothing is sent. This host's addresses are never queried, because a guest
-    may report one of them, for example of a bridge. A server counts each connection without login as a host error
-    (max_connect_errors). So callers must not repeat the query after a greeting.
+    At most the longest greeting is read, and nothing is sent. This host's own addresses are never queried, although a
+    guest may report such an address, for example a bridge's. A server counts each connection without login as a host
+    error (max_connect_errors). So callers must not repeat the query after a greeting.
     """
     deadline, got = time.monotonic() + patience, b""
     with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=patience) as connection:

@@ -1,4 +1,4 @@
-"""Process managers for servers that zsnapdb starts in a sandbox: as detached processes, or as systemd units."""
+"""Process managers for servers that zsnapdb starts in a sandbox, as detached processes or as systemd units."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sandbox_prefix(sandbox: Sandbox, user: str) -> list[str]:
 
 
 def sandbox_refusal(log: str) -> PreflightError | None:
-    """Return the error if the last lines of the server's log say that the sandbox could not be built."""
+    """Return the error if the last lines of the server's log report that the sandbox could not be built."""
     last = log.splitlines()[-1] if log else ""
     if not last.startswith(FAILED):
         return None
@@ -95,7 +95,7 @@ def sandbox_properties(sandbox: Sandbox) -> dict[str, str]:
     The launcher needs root and its capabilities until it executes the server, which runs without them. IPAddressDeny
     and IPAddressAllow need a kernel with BPF for control groups (systemd.resource-control(5)); other kernels ignore
     them. Both properties filter incoming and outgoing traffic, so a server that accepts or opens remote connections
-    gets neither.
+    gets neither property.
     """
     used = [*sandbox.writable, *sandbox.readable, sys.executable, str(_LAUNCHER)]
     is_temporary = any(path.startswith(("/tmp/", "/var/tmp/")) for path in used)  # noqa: S108 - not made here
@@ -136,14 +136,14 @@ class Launched(Protocol):
     """A launched server."""
 
     def ended(self) -> str | None:
-        """Return in a few words how the server ended; None while it runs."""
+        """Return a short description of how the server ended; None while the server runs."""
 
     def kill(self) -> None:
         """Kill the server and wait until it has ended."""
 
 
 class ProcessManager(Protocol):
-    """Starts servers with limits. A server outlives the process that started it."""
+    """An interface that starts servers with limits. A server outlives the process that started it."""
 
     def launch(
         self,
@@ -155,11 +155,11 @@ class ProcessManager(Protocol):
         sandbox: Sandbox | None,
         zone: str | None = None,
     ) -> Launched:
-        """Start the server in the sandbox (None: without one) as the account `user`. Append its output to `log`.
+        """Start the server in the sandbox (None: without a sandbox) as the account `user`. Append its output to `log`.
 
-        If the caller is root, the server runs as `user` from its first instruction; otherwise as the caller's account.
-        `name` is the label of the server for people. `zone` is TZ in the server's environment (None: unset). Raise
-        ServerError or PreflightError if the server cannot be started.
+        If the caller is root, the server runs as `user` from its first instruction. Otherwise, it runs as the caller's
+        account. `name` is the label of the server for people. `zone` is TZ in the server's environment (None: unset).
+        Raise ServerError or PreflightError if the server cannot be started.
         """
 
 
@@ -179,8 +179,8 @@ def choose(manager: str) -> ProcessManager:
 class Detached:
     """Manager for a process in its own session and process group.
 
-    The process does not get signals to the process group of its starter, from a terminal or a service. But a service
-    manager that ends a whole control group ends the process too. So with systemd, a unit is the better choice.
+    The process does not get signals that a terminal or a service sends to its starter's process group. But a service
+    manager that ends a whole control group also ends the process. So with systemd, a unit is the better choice.
     """
 
     def launch(
@@ -209,8 +209,8 @@ class Detached:
                     f"{argv[0]} cannot be started: {error.strerror}", hint="check server.binary of the instance"
                 ) from error
         if limits.nice:
-            # If the kernel schedules by session, `nice` of a process is the weight of its session (sched(7), "The
-            # autogroup feature").
+            # If the kernel schedules by session, `nice` only matters within a session, and the session has its own
+            # weight (sched(7), "The autogroup feature").
             with contextlib.suppress(OSError):
                 Path(f"/proc/{process.pid}/autogroup").write_text(str(limits.nice))
         return _Child(process)
@@ -219,7 +219,7 @@ class Detached:
 def started_at(process: int) -> int | None:
     """Return the start time of a process in clock ticks since boot; None if the process has ended.
 
-    The start time and the number identify a process. Source: proc_pid_stat(5), starttime.
+    The start time and the process id together identify a process. Source: proc_pid_stat(5), starttime.
     """
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
@@ -253,7 +253,7 @@ _OPEN_FILES = 524_288
 so many.
 """
 _CAP_SYS_RESOURCE = 1 << 24
-"""The capability to raise a hard limit (capabilities(7)). The root of a container may lack it."""
+"""The capability to raise a hard limit (capabilities(7)). Root in a container may lack this capability."""
 _INHERITED = {
     "nofile": resource.RLIMIT_NOFILE,
     "fsize": resource.RLIMIT_FSIZE,
@@ -264,7 +264,7 @@ _INHERITED = {
 
 
 def _inherited() -> dict[str, tuple[int, int]]:
-    """Return the soft and hard limits that our child processes inherit; empty if this process may not raise limits."""
+    """Return the soft and hard limits that child processes inherit; empty if this process may not raise limits."""
     rights = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
     if rights is None or not int(rights[1], 16) & _CAP_SYS_RESOURCE:
         return {}
@@ -272,9 +272,9 @@ def _inherited() -> dict[str, tuple[int, int]]:
 
 
 def widening_arguments(inherited: Mapping[str, tuple[int, int]], limits: Limits) -> list[str]:
-    """Return the command prefix that raises limits inherited from the shell; empty if no limit is too low.
+    """Return the command prefix that raises limits from the calling shell; empty if no limit is too low.
 
-    If a server cannot open all its files, it reports damaged files.
+    The limits are raised because a server that cannot open all its files reports damaged files.
     """
     options = [
         f"--{name}=unlimited:unlimited"
@@ -296,12 +296,12 @@ def _most_open_files() -> int:
 
 
 def limiting_arguments(name: str, limits: Limits, processors: Sequence[int]) -> list[str]:
-    """Return the command prefix that limits a program; empty if there is no limit.
+    """Return the command prefix that limits a program; empty if no limit is set.
 
-    RLIMIT_DATA counts private writable memory, both mappings and heap (getrlimit(2), Linux 4.7). At the limit the
+    RLIMIT_DATA counts private writable memory, both mappings and heap (getrlimit(2), Linux 4.7). At the limit, the
     kernel refuses more memory, but kills no process. Processors are limited by affinity; a fraction is rounded up.
-    `name` determines the processors, so that several servers use different ones. `limits.nice` is added to the niceness
-    of the caller.
+    `name` determines the processors, so that several servers use different processors. `limits.nice` is added to the
+    niceness of the caller.
     """
     words = ["nice", "-n", str(limits.nice)] if limits.nice else []
     if limits.memory is not None:
@@ -322,7 +322,7 @@ def _entry_words(user: str, sandbox: Sandbox | None) -> list[str]:
 def _account_words(user: str) -> list[str]:
     """Return the command prefix that switches from root to the account and its groups (setpriv(1)).
 
-    In a command, this prefix comes after the limits, which root must set.
+    In a command, this prefix must come after the limits, which only root can set.
     """
     entry = pwd.getpwnam(user)
     return ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--init-groups", "--"]
@@ -349,7 +349,9 @@ class _Child:
 
 @dataclass(frozen=True)
 class SystemdUnits:
-    """Manager for a transient service per server (systemd-run(1)), limited by its control group.
+    """Manager that runs each server as a transient service (systemd-run(1)).
+
+    The service's control group limits the server.
 
     systemd removes the unit when the server ends.
     """
@@ -382,8 +384,8 @@ def unit_properties(name: str, log: Path, limits: Limits, user: str, sandbox: Sa
     """Return the unit's properties as systemd-run arguments. With a sandbox, the launcher drops root, not systemd.
 
     With the type `exec`, the command succeeds only once the server program runs (systemd.service(5)). MemoryMax and
-    CPUQuota apply to the control group (systemd.resource-control(5)). A kernel without these controllers ignores them.
-    So LimitDATA also limits the memory, as for a detached server.
+    CPUQuota apply to the control group (systemd.resource-control(5)). A kernel without these controllers ignores both
+    properties. So LimitDATA also limits the memory, as for a detached server.
     """
     properties = {
         "Type": "exec",
@@ -411,10 +413,10 @@ def _systemd(argv: Sequence[str]) -> str:
 
 
 def run(argv: Sequence[str], *, timeout: float) -> str:
-    """Run a program that works on a server of zsnapdb. Wait for its end, and return its output.
+    """Run a program that works on a server of zsnapdb. Wait until the program ends, and return its output.
 
-    Raise PreflightError if the program cannot be started. Raise ServerError with its output if the program fails, or if
-    it takes longer than `timeout` seconds.
+    Raises PreflightError if the program cannot be started, and ServerError with its output if the program fails or
+    takes longer than `timeout` seconds.
     """
     try:
         done = program_start.run(argv, timeout=timeout)
@@ -458,7 +460,9 @@ class _Unit:
 
 
 def version_of(binary: Path) -> str:
-    """Return the version that a server program prints, in the form of its variable `version`; cached per file.
+    """Return the version that a server program prints, in the format of its variable `version`.
+
+    The result is cached per file.
 
     Raise PreflightError if the program prints no version.
     """
@@ -491,7 +495,7 @@ def _printed_version(binary: Path, _file: tuple[int, ...]) -> str:
 
 
 def help_of(binary: Path, *options: str) -> str:
-    """Return the variables and plugins that a server program prints with `--verbose --help`; "" on failure. Cached.
+    """Return the cached output of `--verbose --help`, with a server program's variables and plugins; "" on failure.
 
     This starts no server and reads no option file.
     """

@@ -37,8 +37,8 @@ INNOCHECKSUM = ("innochecksum",)
 def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binary: Path) -> Path:
     """Return the program in the configured folder; else next to the server program; else in the usual folders.
 
-    Programs of the other family are skipped: a host can have both families, which cannot read each other's files. Raise
-    PreflightError if no program is found.
+    Programs of the other family are skipped, because a host can have both families, and neither can read the other's
+    files. Raise PreflightError if no program is found.
     """
     places = (
         [str(settings.programs)]
@@ -62,7 +62,7 @@ def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binar
 
 
 def _is_of(program: str, flavour: Flavour) -> bool:
-    """Return whether the program belongs to the family, judged by the version that it prints."""
+    """Return whether the program belongs to the family, according to the version that the program prints."""
     try:
         done = program_start.run([program, "--version"], timeout=20)
     except (OSError, subprocess.TimeoutExpired):
@@ -90,8 +90,8 @@ def is_version_of(text: str, flavour: Flavour) -> bool:
 def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, timeout: float) -> str | None:
     """Return the output of innochecksum if a page of the file has a wrong checksum, else None.
 
-    The file must not be in use. `first` and `last` are the pages to check (None: to the end). Raise CommandError if
-    innochecksum fails without reporting a wrong page.
+    The file must not be in use. `first` and `last` are the pages to check (None: up to the end of the file). Raises
+    CommandError if innochecksum fails without reporting a wrong page.
     """
     argv = [str(program)]
     if first or last is not None:
@@ -118,7 +118,7 @@ def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, ti
 def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None, timeout: float) -> None:
     """Run a program. `stdin` and `stdout` are open files that it reads and writes.
 
-    Raise CommandError with the output if the program fails or takes longer than `timeout` seconds.
+    Raises CommandError with the program's output if the program fails or takes longer than `timeout` seconds.
     """
     try:
         done = program_start.run(
@@ -136,7 +136,7 @@ def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO 
 
 @dataclass(frozen=True)
 class Feed:
-    """Input of a program: a text, then the output of another program (None: only the text)."""
+    """The input of a program: a text, and then the output of another program (None: only the text)."""
 
     text: bytes
     argv: Sequence[str] | None
@@ -145,14 +145,14 @@ class Feed:
 def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None:
     """Run both programs; the output of the first is the input of the second.
 
-    Raise CommandError unless both exit with 0. The error contains the stderr of the failed program; if both failed,
-    that of the second.
+    Raises CommandError unless both programs exit with 0. The error contains the stderr of the failed program. If both
+    failed, it contains the stderr of the second program.
     """
     feed([Feed(b"", first)], second, timeout=timeout)
 
 
 def _write(into: IO[bytes], text: bytes, argv: Sequence[str], deadline: float) -> None:
-    """Write the text to a pipe. Raise TimeoutExpired if the program `argv` does not read it before the deadline.
+    """Write the text to a pipe. Raises TimeoutExpired if the program `argv` does not read the text before the deadline.
 
     poll(2) reports a pipe as writable if PIPE_BUF bytes fit, so that no write blocks. The descriptor is not made
     non-blocking, because other programs inherit it.
@@ -169,7 +169,7 @@ def _write(into: IO[bytes], text: bytes, argv: Sequence[str], deadline: float) -
 def feed(feeds: Sequence[Feed], second: Sequence[str], *, timeout: float) -> None:
     """Run a program with these feeds as its input, one after the other.
 
-    Raise CommandError in the same cases as `pipe`.
+    Raises CommandError in the same cases as `pipe`.
     """
     deadline = time.monotonic() + timeout
     argv: Sequence[str] = second
@@ -220,7 +220,9 @@ _MAGIC = 536853855
 
 
 def doublewrite_pages(file: Path, page_size: int) -> tuple[range, ...]:
-    """Return the pages of the doublewrite buffer in the first file of a system tablespace; empty if it has none.
+    """Return the pages of the doublewrite buffer in the first file of a system tablespace.
+
+    The result is empty if the file has no buffer.
 
     A block is an extent: 1 MiB for pages up to 16 KiB, else 64 pages (fsp0types.h; 32 KiB: 2 MiB, 64 KiB: 4 MiB).
     """
@@ -245,8 +247,8 @@ class ServerProgram:
 def choose_program(settings: ServerSettings, flavour: Flavour, recorded: str) -> Path:
     """Return the program for files of version `recorded`, without checking whether the program fits.
 
-    The order is: the configured program for this series, `server.binary`, an installed program. Raise PreflightError if
-    there is none.
+    The program configured for this series is preferred to `server.binary`, and `server.binary` to an installed program.
+    Raises PreflightError if none of them exists.
     """
     return server.find_binary(settings.binaries.get(series_of(recorded), settings.binary), flavour)
 
@@ -254,7 +256,7 @@ def choose_program(settings: ServerSettings, flavour: Flavour, recorded: str) ->
 def fitting_program(settings: ServerSettings, flavour: Flavour, recorded: str) -> ServerProgram:
     """Return the program for files of version `recorded`.
 
-    Raise PreflightError if there is none, or if it does not fit.
+    Raises PreflightError if no program exists, or if the program cannot use these files.
     """
     path = choose_program(settings, flavour, recorded)
     version = server_processes.version_of(path)

@@ -1,12 +1,14 @@
-"""Launcher that builds the sandbox of one server and executes that server. Root runs it: `PLAN PROGRAM ARGUMENT…`.
+"""Launcher that builds the sandbox of one server and executes that server.
+
+Root runs the launcher with the arguments `PLAN PROGRAM ARGUMENT…`.
 
 The launcher uses only the standard library. The plan (JSON) contains:
 
 - `account`: uid, gid and groups of the server.
 - `base`: the folder above the copy, in which only root can create links.
 - `writable`: folders of the copy. The path from `base` to such a folder may not contain a link.
-- `readable`: files and folders that the server may read. Missing ones are skipped.
-- `hidden`: folders that stay empty, even below a readable one.
+- `readable`: files and folders that the server may read. Missing files and folders are skipped.
+- `hidden`: folders that appear empty to the server, even below a readable folder.
 - `connects`: whether the server may connect to other servers.
 
 The server gets a mount namespace whose root is an in-memory file system with only these folders. The server sees no
@@ -35,8 +37,8 @@ _PR_CAPBSET_DROP, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 24, 2
 _CLEAR_ALL, _SECCOMP_FILTER = 4, 2
 
 _STAGE = "/tmp"  # noqa: S108 - nothing is made in the folder of the host
-"""The path at which the new root is built, visible only to this process. All files needed from the host's folder are
-already open.
+"""The path at which the new root is built. Only this process sees the new root. All files that are needed from the
+host's folder at this path are already open.
 """
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _KERNEL = ("/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version", "/proc/sys", "/sys/devices/system")
@@ -48,7 +50,7 @@ _CONNECT = {
     "riscv64": (0xC00000F3, 203),
     "ppc64le": (0xC0000015, 328),
 }
-"""The AUDIT_ARCH (linux/audit.h) and the number of connect(2) of each machine type."""
+"""For each machine type, the AUDIT_ARCH (linux/audit.h) and the system call number of connect(2)."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -138,7 +140,7 @@ def _texts(value: object) -> list[str]:
 def _opened_without_link(path: str, base: str) -> int:
     """Open a folder of the copy.
 
-    Raise OSError if its path contains a link, which the server's account may have made.
+    Raises OSError if the folder's path contains a link, which the server's account may have created.
     """
     opened = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     expected = os.path.realpath(base) + path[len(base) :] if path.startswith(base + "/") else os.path.realpath(path)
@@ -184,7 +186,7 @@ def _bind(path: str, source: int, flags: int) -> None:
 
 
 def _give_up(account: dict[str, object], *, is_open: bool) -> None:
-    """Switch to the account, drop all capabilities permanently, and block connect(2) unless `is_open`."""
+    """Switch to the account and drop all capabilities permanently. Unless `is_open`, block connect(2)."""
     number = 0
     while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
         number += 1

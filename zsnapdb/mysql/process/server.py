@@ -1,4 +1,4 @@
-"""Servers that zsnapdb starts: their private files, start and stop. This module changes no other server."""
+"""Servers that zsnapdb starts: their private files, start and stop. This module never changes other servers."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ PRIVATE_FOLDER = ".zsnapdb"
 """The folder with the files that zsnapdb needs to run a server, next to the server's mounted volumes."""
 _OPTION = "--defaults-file="
 _SOCKET_LIMIT = 107
-"""Longest path of a Unix socket in bytes (unix(7))."""
+"""Maximum length in bytes of a Unix socket's path (unix(7))."""
 
 _GREETING_SECONDS = 10.0
 _ENTERING_SECONDS = 60.0
-"""Seconds within which a started server enters its data directory. It recovers its files only after that."""
+"""Seconds within which a started server changes into its data directory. It recovers its files only afterwards."""
 _TAIL_BYTES = 64 << 10
 
 _PLACES = (
@@ -53,7 +53,10 @@ _PLACES = (
 
 
 def find_binary(configured: Path | None, flavour: Flavour) -> Path:
-    """Return the configured server program; else one in the usual folders. Raise PreflightError if there is none."""
+    """Return the configured server program, or else a program in the usual folders.
+
+    Raises PreflightError if neither exists.
+    """
     if configured is not None:
         if not os.access(configured, os.X_OK):
             raise PreflightError(
@@ -69,7 +72,10 @@ def find_binary(configured: Path | None, flavour: Flavour) -> Path:
 
 
 def account(user: str) -> tuple[int, int]:
-    """Return uid and gid of the account that the server runs as. Raise PreflightError if the account does not exist."""
+    """Return uid and gid of the account that the server runs as.
+
+    Raises PreflightError if the account does not exist.
+    """
     try:
         entry = pwd.getpwnam(user)
     except KeyError as error:
@@ -107,7 +113,10 @@ def make_private_folder(folder: Path, user: str) -> None:
 
 
 def _made_anew_if_planted(path: Path, make: Callable[[], object]) -> None:
-    """Create a private path. If the server's account has put a link, pipe or file at this path, remove it first."""
+    """Create a private path.
+
+    If the server's account has created a link, pipe or file at this path, remove that first.
+    """
     try:
         make()
     except (UnsafeFileError, NotADirectoryError, IsADirectoryError):
@@ -121,14 +130,17 @@ def write_private(path: Path, text: str, user: str) -> None:
 
 
 class _Proof(Enum):
-    """Evidence that a process is a server of zsnapdb, best first: its working directory; its account."""
+    """The evidence that a process is a server of zsnapdb, strongest first: its working directory, then its account."""
 
     PLACE = "place"
     ACCOUNT = "account"
 
 
 class OptionFileUsers:
-    """Processes whose command lines contain an option file. The processes are scanned once, at the first request."""
+    """A lookup of processes whose command lines contain an option file.
+
+    The processes are scanned once, at the first request.
+    """
 
     def of(self, option_file: Path) -> Sequence[int]:
         """Return the processes whose command lines contain this file. The owners of the processes are not checked."""
@@ -172,10 +184,10 @@ class ServerProcess:
     def pid(self, users: OptionFileUsers | None = None) -> int | None:
         """Return the process id if the server is running. The process's command line must contain the option file.
 
-        The pid file is tried first, but a starting server has none yet, and a file can be lost. Then `users` are
-        searched (None: the current processes). A caller with many servers passes the same object for all servers. A
-        process in the data directory is preferred to a process that has just started, which may belong to another
-        server.
+        The pid file is tried first. A starting server has no pid file yet, and the file can be lost. In these cases,
+        `users` are searched (None: the current processes). A caller with many servers passes the same object for all
+        servers. A process whose working directory is the data directory is preferred to a process that has just
+        started, which may belong to another server.
         """
         with contextlib.suppress(OSError, ValueError, UnsafeFileError):
             number = int(safe_open.read_text(self.pid_file))
@@ -186,7 +198,7 @@ class ServerProcess:
         return next((number for proof in _Proof for number in known if proofs[number] is proof), None)
 
     def _is_ours(self, number: int) -> _Proof | None:
-        """Return the evidence that the process is this server; None if there is none.
+        """Return the evidence that the process is this server; None if nothing proves this.
 
         The command line alone proves nothing. The process must run a server program. A server program whose working
         directory is the data directory suffices, even if the private folder was lost. A process in another folder of
@@ -244,14 +256,14 @@ class ServerProcess:
         """Start the server with limits and sandbox. Return a session as soon as the server answers.
 
         `user` owns the server's files; the server runs as `user` from its first instruction. `login` is the server's
-        address. `zone` is the time zone of the process (None: the host's time zone). Raise PreflightError if the
-        sandbox cannot be built, ConsistencyError if the server is not inside the sandbox. Raise ServerError with the
-        end of the error log if the server does not answer within `timeout` seconds.
+        address. `zone` is the time zone of the process (None: the host's time zone). Raises PreflightError if the
+        sandbox cannot be built, and ConsistencyError if the server is not inside the sandbox. Raises ServerError with
+        the end of the error log if the server does not answer within `timeout` seconds.
         """
         if self.pid() is not None:
             raise ServerError(f"a server already runs with {self.option_file}", hint="stop it first")
-        # MySQL keeps its pid in a lock file next to its socket, and does not start while any process has that pid.
-        # After a power failure or in a copy, the pid can be that of any process.
+        # MySQL writes its pid to a lock file next to its socket, and does not start while a process with this pid
+        # exists. After a power failure or in a copy, the pid may belong to an unrelated process.
         for stale in (self.pid_file, self.socket, self.folder / f"{self.socket.name}.lock"):
             safe_open.remove(stale)
         owner = Owner(*account(user))
@@ -292,7 +304,8 @@ class ServerProcess:
                     hint=f"see the error log {self.error_log}",
                 )
             if self.socket.exists():
-                # The server may accept a first connection and never serve it. Then the loop tries another connection.
+                # The server may accept a first connection and never serve it. In this case, the loop tries another
+                # connection.
                 with contextlib.suppress(ServerError):
                     Session.open(login, password, timeout=_GREETING_SECONDS, read_timeout=_GREETING_SECONDS).close()
                     return Session.open(login, password, timeout=_GREETING_SECONDS)
@@ -306,7 +319,7 @@ class ServerProcess:
     def stop(self, *, timeout: float) -> None:
         """Shut the server down cleanly if it runs.
 
-        Raise ServerError if the shutdown takes longer than `timeout` seconds.
+        Raises ServerError if the shutdown takes longer than `timeout` seconds.
         """
         number = self.pid()
         if number is not None and not _end(number, signal.SIGTERM, timeout, lambda: self._is_ours(number) is not None):
@@ -316,13 +329,13 @@ class ServerProcess:
             )
 
     def kill(self) -> None:
-        """Kill the server; only for a copy that is then removed."""
+        """Kill the server. Only use this for a copy that is then removed."""
         number = self.pid()
         if number is not None:
             _end(number)
 
     def kill_all(self) -> None:
-        """Kill every process that was started with this option file, even if there is no pid file."""
+        """Kill every process that was started with this option file, even if the pid file does not exist."""
         word = f"{_OPTION}{self.option_file}".encode()
         for file in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
@@ -361,7 +374,10 @@ def _end(
 
 
 def _reap(number: int) -> None:
-    """Collect the exit status if the process is our child. Otherwise the parent of the process collects it."""
+    """Collect the exit status if the process is this process's child.
+
+    Otherwise, its own parent collects the exit status.
+    """
     with contextlib.suppress(ChildProcessError):
         os.waitpid(number, 0)
 
@@ -384,7 +400,10 @@ def remove_uuid(datadir: Path) -> None:
 
 
 def remove_persisted(datadir: Path) -> None:
-    """Remove the persisted variables from a copied data directory. They would override the option file (WL#8688)."""
+    """Remove the persisted variables from a copied data directory.
+
+    Persisted variables would override the option file (WL#8688).
+    """
     safe_open.remove(datadir / "mysqld-auto.cnf")
 
 

@@ -1,6 +1,6 @@
-"""Stop and start of the site's own server: by its systemd unit, or by configured commands.
+"""Commands that stop and start the production server, with its systemd unit or with configured commands.
 
-Nothing that the server's account can write is trusted here. Kernel facts identify the process (`discovery.py`), and
+This module trusts no file that the server's account can write. Kernel facts identify the process (`discovery.py`), and
 systemd must agree with the kernel on the unit.
 """
 
@@ -29,9 +29,10 @@ _HINT = "set control.unit of the instance, or control.stop and control.start"
 
 @dataclass(frozen=True)
 class ServingProcess:
-    """The process that serves a data directory: its number and its command line.
+    """The process that serves a data directory: its process id and its command line.
 
-    `started` is in clock ticks since boot. Number and start time identify the process (proc_pid_stat(5), starttime).
+    `started` is in clock ticks since boot. The process id and the start time together identify the process
+    (proc_pid_stat(5), starttime).
     """
 
     pid: int
@@ -40,13 +41,13 @@ class ServingProcess:
 
     @property
     def since(self) -> datetime:
-        """Start time of the process (UTC), to 0.01 s: proc_stat(5), btime."""
+        """Start time of the process (UTC), with a precision of 0.01 s (proc_stat(5), btime)."""
         words = dict(line.partition(" ")[::2] for line in Path("/proc/stat").read_text().split("\n"))
         return datetime.fromtimestamp(int(words["btime"]) + self.started / os.sysconf("SC_CLK_TCK"), UTC)
 
     @property
     def option_words(self) -> tuple[str, ...]:
-        """Arguments with the server's option files. A server accepts these only before all other arguments."""
+        """The arguments that name the server's option files. A server accepts these only before all other arguments."""
         chosen: list[str] = []
         for word in self.words[1:]:
             if not _DEFAULTS.fullmatch(word):
@@ -56,11 +57,11 @@ class ServingProcess:
 
 
 def serving(datadir: Path) -> ServingProcess | None:
-    """Return the server process whose working directory is the data directory; None if there is none.
+    """Return the server process whose working directory is the data directory; None if no such process exists.
 
-    The process must run as root or the data directory's owner, because any account can start such a program in that
-    directory. If there are several processes, only those that lock files on that filesystem are considered, because
-    InnoDB holds locks from start to end. Raise PreflightError if several remain.
+    The process must run as root or the data directory's owner, because any account can start a server program in that
+    directory. If several processes match, only those that lock files on that filesystem are considered, because InnoDB
+    holds file locks as long as it runs. Raises PreflightError if several processes remain.
     """
     real = os.path.realpath(datadir)
     accounts = _accounts_of(real)
@@ -115,7 +116,7 @@ def _lockers(datadir: str) -> set[int]:
 
 @dataclass(frozen=True)
 class ServerService:
-    """The commands that stop and start the site's server. `timeout` (seconds) applies to each command.
+    """The commands that stop and start the production server. `timeout` (seconds) applies to each command.
 
     `unit` is the server's unit, if systemd runs the server.
     """
@@ -126,19 +127,20 @@ class ServerService:
     unit: str | None = None
 
     def stop(self) -> None:
-        """Stop the server. After a successful command, the server has ended.
+        """Stop the server. If the command succeeds, the server has ended.
 
-        Raise ServerError if the command fails.
+        Raises ServerError if the command fails.
         """
         _run(self.stop_words, self.timeout)
 
     def start(self) -> None:
-        """Start the server. Raise ServerError if the command fails."""
+        """Start the server. Raises ServerError if the command fails."""
         _run(self.start_words, self.timeout)
 
 
 def _run(words: tuple[str, ...], timeout: float) -> None:
-    # A server that the command starts keeps the output open. With a pipe, we would wait for the end of the server.
+    # A server that the command starts keeps the output open. With a pipe, this process would wait until the server
+    # ends.
     with tempfile.TemporaryFile() as output:
         try:
             # Ctrl-C on the terminal must not reach a command that stops or starts the server.
@@ -161,10 +163,10 @@ def _run(words: tuple[str, ...], timeout: float) -> None:
 
 
 def service_of(settings: ControlSettings, process: ServingProcess | None, known: str | None = None) -> ServerService:
-    """Return the commands that stop and start the server. Raise PreflightError if they are unknown.
+    """Return the commands that stop and start the server. Raises PreflightError if the commands are unknown.
 
-    Without a setting, the commands use the systemd unit whose main process is the running server; without such a unit,
-    the recorded unit `known`.
+    If no commands are configured, they use the systemd unit whose main process is the running server. Without such a
+    unit, they use the recorded unit `known`.
     """
     if settings.stop is not None and settings.start is not None:
         return ServerService(settings.stop, settings.start, settings.timeout)

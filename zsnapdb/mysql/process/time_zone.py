@@ -1,4 +1,4 @@
-"""Time zone of a server's process, determined from the server, the kernel and this host's zone files."""
+"""The time zone of a server's process, determined from the server, the kernel and this host's zone files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ZONES = Path("/usr/share/zoneinfo")
 _LOCAL = Path("/etc/localtime")
 _NAME = Path("/etc/timezone")
 _MOST_BYTES = 1 << 20
-"""Maximum size of a zone file; usual ones have some kilobytes (tzfile(5))."""
+"""Maximum size of a zone file in bytes. Zone files usually have some kilobytes (tzfile(5))."""
 
 
 def offsets_of(session: Session) -> tuple[int, ...]:
@@ -33,8 +33,8 @@ def offsets_of(session: Session) -> tuple[int, ...]:
 def server_zone(session: Session, pid: int | None, *, is_default: bool) -> ServerZone:
     """Return the time zone of the server's process (`pid` None: the process is unknown).
 
-    The zone's name comes from the process's environment or from this host. It is used only if this host's zone data
-    result in the server's offsets.
+    The zone's name comes from the process's environment or from this host. The name is used only if this host's zone
+    data give the server's offsets for that name.
     """
     offsets = offsets_of(session)
     name = next((name for name in _candidates(pid) if offsets_in(name) == offsets), None)
@@ -69,7 +69,10 @@ def _candidates(pid: int | None) -> Iterator[str]:
 
 
 def _environment(pid: int | None) -> dict[bytes, bytes]:
-    """Return the environment with which a process started; empty if unknown, or if the process has another account."""
+    """Return the environment with which a process started.
+
+    The result is empty if it is unknown, or if the process belongs to another account.
+    """
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if pid is not None else []
     except OSError:
@@ -78,7 +81,7 @@ def _environment(pid: int | None) -> dict[bytes, bytes]:
 
 
 def _bytes(path: Path) -> bytes:
-    """Return the contents of a local file; "" if there is none."""
+    """Return the contents of a local file; "" if the file cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(_MOST_BYTES)

@@ -1,4 +1,4 @@
-"""Files of a server: the paths that the server writes, the real block sizes of its files, and MariaDB's DDL log."""
+"""Facts about a server's files: written paths, the files' real block sizes, and MariaDB's DDL log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FILES = ("log_bin_index", "relay_log_index")
 
 @dataclass(frozen=True, order=True)
 class ServerPath:
-    """A path that the server writes, without symbolic links, and the setting or file that contains the path."""
+    """A path that the server writes, with symbolic links resolved, and the setting or file that names the path."""
 
     what: str
     path: str
@@ -66,7 +66,10 @@ def _from_variables(facts: ServerFacts, datadir: str) -> Iterator[ServerPath]:
 
 
 def links_in(datadir: str, depth: int = 2) -> Iterator[ServerPath]:
-    """Yield the symbolic links in the data directory and in its databases. Such links lead to tables elsewhere."""
+    """Yield the symbolic links in the data directory and in its databases.
+
+    Such links point to tables outside these folders.
+    """
     try:
         with os.scandir(datadir) as entries:
             for entry in entries:
@@ -96,7 +99,7 @@ def _target_of(link: str) -> str:
 
 
 def with_real_paths(facts: ServerFacts) -> ServerFacts:
-    """Return the facts with every path variable absolute and without symbolic links, like mount points."""
+    """Return the facts with every path variable absolute and with symbolic links resolved, like mount points."""
     variables = dict(facts.variables)
     datadir = os.path.realpath(variables["datadir"])
     for name in (*DIRECTORIES, *_FILES):
@@ -141,10 +144,10 @@ KEYRING_VARIABLES = (*_KEYRING_FILES, _PASSPHRASE, "plugin_dir", "datadir")
 def keyring_paths(variables: Mapping[str, str]) -> tuple[ServerPath, ...]:
     """Return the files with the encryption keys of tablespaces and logs for a server with these variables.
 
-    The file of a plugin is in a variable. The file of a component is in the configuration <plugin_dir>/NAME.cnf, or in
-    the file in the data directory to which that refers (refman 8.4, "The component_keyring_file"). The result includes
-    the file with the passphrase of an encrypted key file. If the variable contains the passphrase itself, that is a
-    secret, not a path (MariaDB manual, "File Key Management Encryption Plugin").
+    A variable names the key file of a plugin. The configuration <plugin_dir>/NAME.cnf names the key file of a
+    component, or refers to a file in the data directory that does (refman 8.4, "The component_keyring_file"). The
+    result includes the file with the passphrase of an encrypted key file. If the variable contains the passphrase
+    itself, its value is a secret and not a path (MariaDB manual, "File Key Management Encryption Plugin").
     """
     datadir = os.path.realpath(variables["datadir"])
     paths = {ServerPath(name, _real(variables[name], datadir)) for name in _KEYRING_FILES if variables.get(name)}
@@ -157,7 +160,7 @@ def keyring_paths(variables: Mapping[str, str]) -> tuple[ServerPath, ...]:
             except (OSError, ValueError):
                 continue
             except UnsafeFileError:
-                # Only the server reads this file, and it names another place for the keys.
+                # Only the server reads this file, which names another location of the keys.
                 path = str(Path(folder, name))
             if isinstance(path, str) and path and is_line(path):
                 paths.add(ServerPath(name, _real(path, datadir)))
@@ -165,7 +168,7 @@ def keyring_paths(variables: Mapping[str, str]) -> tuple[ServerPath, ...]:
 
 
 def needed_by_appliers(facts: ServerFacts) -> tuple[ServerPath, ...]:
-    """Return the folder in which a replica keeps files for replicated LOAD DATA statements until it applies these.
+    """Return the folder in which a replica keeps the files of LOAD DATA statements until it applies the statements.
 
     See refman 8.4, "replica_load_tmpdir".
     """
@@ -205,8 +208,8 @@ _EXECUTE = 1
 def statements_half_done(datadir: Path) -> int:
     """Return the number of DDL statements that were unfinished when the state in `datadir` was written.
 
-    Raise PreflightError if there is no DDL log. A running server has such a log, but log_ddl_recovery may put the log
-    elsewhere. Raise DamagedError if the file is not a known DDL log.
+    Raises PreflightError if the DDL log is missing. A running server has a DDL log, but log_ddl_recovery may place it
+    elsewhere. Raises DamagedError if the file is not a DDL log of a known format.
     """
     try:
         with open_to_read(datadir / FILE) as file:

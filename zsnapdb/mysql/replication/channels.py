@@ -1,4 +1,4 @@
-"""Replication channels of a server: control of channels, a GTID replica, its lag, and a test of the replication."""
+"""Replication channels of a server: their control, the setup of a GTID replica, its lag, and a test of replication."""
 
 from __future__ import annotations
 
@@ -18,13 +18,16 @@ from zsnapdb.planning.server_family import family
 
 
 def stop_applier(session: Session, flavour: Flavour, dialect: Dialect, names: Iterable[str]) -> None:
-    """Stop the appliers of the named channels. Each statement waits for the running transaction."""
+    """Stop the appliers of the named channels. Each statement waits until the applier's running transaction ends."""
     for name in names:
         session.query(_of_channel(flavour, dialect.stop_applier, name))
 
 
 def start_applier(session: Session, flavour: Flavour, dialect: Dialect, names: Iterable[str]) -> None:
-    """Start the appliers of the named channels. The server first waits for a stop that is in progress."""
+    """Start the appliers of the named channels.
+
+    If a stop is in progress, the server first waits until it is complete.
+    """
     for name in names:
         session.query(_of_channel(flavour, dialect.start_applier, name))
 
@@ -41,7 +44,7 @@ def _of_channel(flavour: Flavour, statement: str, name: str) -> str:
 
 def open_temporary_tables(session: Session) -> int:
     """Return the number of temporary tables that the replica holds open for its source."""
-    # The variable has an old and a new name; some servers show both.
+    # The variable has an old and a new name. Some servers show both names.
     rows = session.query(
         "SHOW GLOBAL STATUS WHERE variable_name IN ('Slave_open_temp_tables', 'Replica_open_temp_tables')"
     )
@@ -64,7 +67,7 @@ def forget_channels(session: Session) -> None:
 
 
 def continue_applier(session: Session) -> None:
-    """Resume replication at the old position. If the server has no source, change nothing."""
+    """Resume replication at the position where it was stopped. If the server has no source, change nothing."""
     _, dialect = flavour_and_dialect(session)
     if channels(session, dialect):
         session.query(dialect.start_applier.removesuffix(" SQL_THREAD"))
@@ -82,7 +85,7 @@ def follow_neighbour(session: Session, port: int, user: str, password: str) -> N
     )
     session.query(statements.change, (port, user, password))
     session.query(statements.start)
-    # A replica then refuses writes of accounts without a special privilege.
+    # With this variable, a replica refuses writes by accounts without a special privilege.
     refuse_writes_of_users(session)
 
 
@@ -102,8 +105,8 @@ class ReplicationSource:
         A replica cannot merely prefer TLS. So the replica requires TLS, unless TLS is off, or the source is on loopback
         and no CA is set. Certificates are verified as in the sessions of zsnapdb. MySQL requests a public key only
         without TLS, and only if zsnapdb's sessions may do so (refman 8.4, "CHANGE REPLICATION SOURCE TO Statement").
-        MariaDB verifies a certificate since 11.4 unless the statement turns that off (MariaDB manual, "CHANGE MASTER
-        TO").
+        Since 11.4, MariaDB verifies a certificate unless the statement turns the verification off (MariaDB manual,
+        "CHANGE MASTER TO").
         """
         word = "MASTER" if flavour is Flavour.MARIADB else "SOURCE"
         mode, verifies = self.tls.mode_to(self.host), self.tls.verifies(self.host)
@@ -114,13 +117,13 @@ class ReplicationSource:
             return (off + (", GET_SOURCE_PUBLIC_KEY = 1" if may_ask else ""), ())
         given = {name: str(file) for name, file in self._files().items()}
         names = "".join(f", {word}_SSL_{name} = %s" for name in given)
-        # The switch requires a certificate that names the host. Without the switch, MySQL verifies only the CA.
+        # This option requires a certificate that names the host. Without the option, MySQL verifies only the CA.
         checks = verifies and (self.tls.checks_name or flavour is Flavour.MARIADB)
         return f", {word}_SSL = 1{names}, {word}_SSL_VERIFY_SERVER_CERT = {int(checks)}", tuple(given.values())
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Return the local files that the replica's server reads in order to connect."""
+        """Return the local files that the replica's server reads to connect to its source."""
         return () if self.tls.mode_to(self.host) is TlsMode.OFF else tuple(self._files().values())
 
     def _files(self) -> dict[str, Path]:
@@ -137,19 +140,22 @@ def replica_options(flavour: Flavour) -> tuple[str, ...]:
 
 
 def lasting_replica_options(flavour: Flavour) -> tuple[str, ...]:
-    """Return the option file lines for all later starts: the replica accepts writes only from its source."""
+    """Return the option file lines for all later starts.
+
+    With these lines, the replica accepts writes only from its source.
+    """
     if flavour is Flavour.MARIADB:
         return (*replica_options(flavour), "read_only=ON", "skip_slave_start=OFF")
     return (*replica_options(flavour), "super_read_only=ON", "loose_skip_replica_start=OFF")
 
 
 def refuse_writes(session: Session, flavour: Flavour) -> None:
-    """Make the running replica refuse writes except from its source."""
+    """Make the running replica refuse all writes except those from its source."""
     session.query("SET GLOBAL read_only = ON" if flavour is Flavour.MARIADB else "SET GLOBAL super_read_only = ON")
 
 
 def follow_source(session: Session, flavour: Flavour, source: ReplicationSource, gtids: Gtids) -> None:
-    """Start to replicate from the source after the transactions `gtids`, which the server already has.
+    """Start replication from the source, after the transactions `gtids`, which the server already has.
 
     Other sources are removed. On MySQL, the replica's binlogs are reset with gtid_purged = `gtids` (refman 8.4,
     "Setting Up Replication Using GTIDs"). On MariaDB, gtid_slave_pos = `gtids` (MariaDB manual, "Global Transaction
@@ -183,11 +189,11 @@ def follow_source(session: Session, flavour: Flavour, source: ReplicationSource,
 
 @dataclass(frozen=True)
 class Lag:
-    """State of a replica: whether it has caught up, and the error that stopped it (empty: none).
+    """The state of a replica: whether it has caught up, and the error that stopped it (empty: no error).
 
-    `refused`: why the last connection attempt failed, while the replica retries (empty: connected, or first attempt).
-    `received` is the position up to which the replica has read the source's binlog. `waits_for_source`: the replica has
-    applied everything up to that position.
+    `refused`: why the last connection attempt failed, if the replica is retrying (empty: connected, or first attempt).
+    `received` is the position up to which the replica has read the source's binlog. `waits_for_source`: whether the
+    replica has applied all transactions up to that position.
     """
 
     has_caught_up: bool
@@ -228,14 +234,14 @@ _SCHEMA = "zsnapdb_set_check"
 
 
 def write_check_row(source: Session, token: str) -> None:
-    """Write a row with the token to a new table of the source."""
+    """Write a row with the token to a new test table on the source."""
     source.query(f"CREATE DATABASE {_SCHEMA}")
     source.query(f"CREATE TABLE {_SCHEMA}.arrival (token CHAR(16) PRIMARY KEY)")
     source.query(f"INSERT INTO {_SCHEMA}.arrival VALUES (%s)", (token,))
 
 
 def check_rows(replica: Session) -> list[str]:
-    """Return the tokens that arrived at the replica."""
+    """Return the tokens in the test table on the replica."""
     return [str(row[0]) for row in replica.query(f"SELECT token FROM {_SCHEMA}.arrival")]
 
 

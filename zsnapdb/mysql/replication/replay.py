@@ -3,12 +3,13 @@
 zsnapdb puts the files into a replication channel, as if the server had received the files itself. These conditions were
 tested on MySQL 9.7 and MariaDB 11.8 (tests/campaigns/points.py still tests them):
 
-- the server needs another server_id than the events, or it skips the events as its own;
+- the server's server_id must differ from the events' server_id, or the server skips the events as its own;
 - relay_log_recovery must be off, or the server removes the files when it starts;
-- MariaDB's parallel applier also needs the source's binlog name: without it 11.8 crashes in compare_log_name().
+- MariaDB's parallel applier also needs the source's binlog name, because MariaDB 11.8 crashes in compare_log_name()
+  without it.
 
-The last file ends at the transaction boundary where the replay must end, so the replay cannot go too far. So no UNTIL
-clause is needed; some UNTIL clauses force a single thread. The applier is stopped and restarted only where the source
+The last file ends at the transaction boundary where the replay must end. So no UNTIL clause is needed, which is an
+advantage because some UNTIL clauses force a single thread. The applier is stopped and restarted only where the source
 changed its default engine.
 """
 
@@ -52,8 +53,8 @@ ACCEPTING = (
     "loose_innodb_force_primary_key=OFF",
     "loose_system_versioning_alter_history=KEEP",
 )
-"""Options with which a server accepts everything that its source accepted. These options do not change the effect of
-any statement. The source's values are unknown, because no binlog event records them. `binlog_format`: a server with
+"""Options with which a server accepts every statement that its source accepted. These options do not change the effect
+of any statement. The source's values are unknown, because no binlog event records them. `binlog_format`: a server with
 STATEMENT refuses row events.
 """
 
@@ -61,9 +62,9 @@ STATEMENT refuses row events.
 def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
     """Return the option file lines for a replay; they must follow all other lines.
 
-    With one worker, the parallel applier is off, because handing over transactions costs time. The server syncs
-    nothing, because the volumes are rolled back to the snapshot before the replay after an interruption. `make_durable`
-    writes everything at the end.
+    With one worker, the parallel applier is off, because passing transactions to a worker costs time. The server syncs
+    nothing, because after an interruption the volumes are rolled back to the snapshot from before the replay. At the
+    end of the replay, `make_durable` makes all changes durable.
     """
     both = (
         "relay_log_recovery=OFF",
@@ -94,15 +95,18 @@ def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
 
 
 _OWN_DOMAIN = 4294967290
-"""MariaDB GTID domain for transactions of other clients. So these GTIDs have no order relative to replayed GTIDs."""
+"""MariaDB GTID domain for transactions of other clients.
+
+In their own domain, these GTIDs have no order relative to replayed GTIDs.
+"""
 
 
 def paced_settings(flavour: Flavour, workers: int) -> tuple[str, ...]:
     """Return the statements for a replay on a running server with other clients. The replay channel must exist.
 
-    Changes to the schema `mysql` are filtered out. So is every account statement, because both families treat it as an
-    update of that schema's tables (tests/system/test_migration_check.py tests this). The relay logs are kept. By
-    default, MySQL reports the progress of its workers only every 300 ms (refman 8.4, replica_checkpoint_period).
+    Changes to the schema `mysql` are filtered out. Account statements are filtered out too, because both families treat
+    them as updates of that schema's tables (tests/system/test_migration_check.py tests this). The relay logs are kept.
+    By default, MySQL reports the progress of its workers only every 300 ms (refman 8.4, replica_checkpoint_period).
     """
     ignored = "mysql.%"
     workers = workers if workers > 1 else 0
@@ -122,12 +126,12 @@ def paced_settings(flavour: Flavour, workers: int) -> tuple[str, ...]:
 
 
 def make_durable(session: Session) -> None:
-    """Make the server write everything committed, as its shutdown does.
+    """Make the server write all committed changes to disk, as its shutdown does.
 
     If nothing was synced and the server is killed during shutdown, its binlog can contain transactions that its tables
-    lost. The GTIDs would not reveal the loss. MariaDB's InnoDB flushes its log here only if commits flush the log
-    (ha_innodb.cc, innobase_flush_logs); engines without a log write when their tables are closed. Nothing is written to
-    the binlog.
+    lost. The GTIDs would not reveal the loss. With this statement, MariaDB's InnoDB flushes its log only if commits
+    flush the log (ha_innodb.cc, innobase_flush_logs). Engines without a log write when their tables are closed. The
+    statements are not written to the binlog.
     """
     for statement in (
         "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
@@ -153,17 +157,19 @@ CLIENT_OPTIONS = (
 )
 """Option file lines for a replay by a client.
 
-super_read_only is off, because with it only the applier can write. The server adds no invisible primary key: statements
-in the binlog include a key that the source added, and an applier never adds one.
+super_read_only is off, because it would allow only the applier to write. The server adds no invisible primary key,
+because statements in the binlog already include a key that the source added, and an applier never adds such a key.
 """
 
 
 def client_feeds(
     tool: Path, files: Sequence[Path], start: int, scratch: Path, stops: Sequence[EngineStop]
 ) -> list[Feed]:
-    """Return the input of the client's single session: the files as statements, the first file from offset `start`.
+    """Return the input of the client's single session, which consists of the files as statements.
 
-    At each stop the default engine changes, but not the GTIDs. `scratch` is a folder for LOAD DATA files.
+    The first file is read from offset `start`.
+
+    At each stop, the default engine changes; the GTIDs do not. `scratch` is a folder for LOAD DATA files.
     """
     ends: list[tuple[int, int | None]] = [*((stop.number, stop.offset) for stop in stops), (len(files), None)]
     texts = [
@@ -205,7 +211,7 @@ def account_sql(password: str) -> str:
 
 
 def drop_account(session: Session) -> None:
-    """Drop the replay account, which may be the account of this session. The binlog does not record this."""
+    """Drop the replay account, which may be the account of this session. The statement is not written to the binlog."""
     session.query("SET SESSION sql_log_bin = 0")
     session.query(f"DROP USER '{ACCOUNT}'@'localhost'")
 
@@ -214,8 +220,9 @@ def drop_account(session: Session) -> None:
 class RelayLogs:
     """Relay log files of the channel. `base` is the server's relay_log (absolute, without number).
 
-    `is_set`: the option relay_log is set. Otherwise the default in the data directory applies. Then the names in the
-    index must be relative to the data directory, because MariaDB compares names literally (sql/log.cc, find_log_pos).
+    `is_set`: the option relay_log is set. Otherwise, the default in the data directory applies. In this case, the names
+    in the index must be relative to the data directory, because MariaDB compares names literally (sql/log.cc,
+    find_log_pos).
     """
 
     base: Path
@@ -232,7 +239,7 @@ class RelayLogs:
         return self.base.with_name(f"{self._stem.name}.index")
 
     def file(self, number: int) -> Path:
-        """Return the path of a relay log; numbers start at 1."""
+        """Return the path of the relay log with this number (from 1)."""
         return self.base.with_name(f"{self._stem.name}.{number:06d}")
 
     def remove(self) -> None:
@@ -256,9 +263,9 @@ class RelayLogs:
 class ChannelStatements:
     """Statements of one server family for the replay channel.
 
-    `change_paced` also takes a delay in seconds, `start_until` a relay log name and an offset in it. `failed_worker`
-    queries the error of a worker if the channel's status only reports that a worker failed. The query is empty for a
-    family whose status contains the error.
+    `change_paced` also takes a delay in seconds, `start_until` a relay log name and an offset in it. `failed_worker` is
+    a query for the error of a worker, needed if the channel's status only reports that a worker failed. The query is
+    empty for a family whose status contains the error.
     """
 
     change: str
@@ -347,7 +354,7 @@ def executed(session: Session, flavour: Flavour) -> Gtids:
 
 @dataclass(frozen=True)
 class ReplayInput:
-    """Input and expected result of a replay.
+    """The input and the expected result of a replay.
 
     `sizes` are the sizes of the relay logs in bytes, in order. The replay starts at the offset `start` of the first
     relay log, whose original binlog name is `file`. `gtids` are the server's GTIDs after the replay (None: unknown). At
@@ -369,10 +376,10 @@ def defaults(session: Session) -> Defaults:
 
 
 def _apply_to_stop(session: Session, words: ChannelStatements, logs: RelayLogs, stop: EngineStop) -> None:
-    """Apply everything before the stop with the old engine, then set the engine of the stop.
+    """Apply all transactions before the stop with the previous default engine, then set the stop's default engine.
 
-    A CREATE statement without table options uses the database's collation. So the collation is changed for this one
-    transaction.
+    A CREATE statement without table options uses the database's collation. So the database's collation is changed for
+    this one transaction.
     """
     _apply_until(session, words, logs, (stop.number, stop.offset))
     session.query("SET GLOBAL default_storage_engine = %s", (stop.engine,))
@@ -394,7 +401,7 @@ def _set_collation(session: Session, database: str, collation: str) -> None:
 
 
 def _apply_until(session: Session, words: ChannelStatements, logs: RelayLogs, place: tuple[int, int]) -> None:
-    """Apply everything before `place` (relay log number, offset), which is a transaction boundary."""
+    """Apply all transactions before `place` (relay log number, offset), which is a transaction boundary."""
     number, offset = place
     progress = status(session, words)
     if (progress.number, progress.offset) >= place:
@@ -412,8 +419,8 @@ def replay(
 ) -> None:
     """Apply all relay logs, remove the channel, and check that exactly the expected transactions were executed.
 
-    `on_bytes` receives the number of binlog bytes read so far. Raise ConsistencyError if the applier stopped with an
-    error or the result differs. Raise ServerError if the applier needs a plugin that the server has not loaded.
+    `on_bytes` receives the number of binlog bytes read so far. Raises ConsistencyError if the applier stopped with an
+    error or executed other transactions, and ServerError if the applier needs a plugin that the server has not loaded.
     """
     words = ChannelStatements.of(flavour)
     replicated = _slave_position(session) if flavour is Flavour.MARIADB else None
@@ -443,7 +450,7 @@ def replay(
 def _stopped_error(error: str) -> ZsnapdbError:
     """Return the error for a stopped applier.
 
-    A missing plugin causes a ServerError, because it does not lead to a wrong result.
+    For a missing plugin, the error is a ServerError, because the plugin's absence does not lead to a wrong result.
     """
     message = f"the replay stopped: {error or 'see the error log'}"
     hint = plugin_hint(error)
@@ -460,12 +467,12 @@ def _replayed_bytes(sizes: Sequence[int], progress: ApplierStatus) -> int:
 def _is_finished(session: Session, flavour: Flavour, source: ReplayInput, progress: ApplierStatus) -> bool:
     if source.gtids is not None:
         return progress.has_read_all and contains(executed(session, flavour), source.gtids)
-    # The server adds a relay log after the given ones, and reads it after these have been applied.
+    # The server adds a relay log after the given relay logs, and reads it only after these have been applied.
     return progress.has_read_all and progress.number > len(source.sizes)
 
 
 def check_executed(session: Session, flavour: Flavour, expected: Gtids | None) -> None:
-    """Raise ConsistencyError unless the server executed exactly the expected transactions. None: check nothing."""
+    """Raise ConsistencyError unless the server executed exactly the expected transactions (None: no check)."""
     if expected is None:
         return
     actual = executed(session, flavour)
@@ -541,7 +548,7 @@ class PacedReplay:
         """Stop the replay after the transaction that is being applied. Afterwards `samples` and `error` are final.
 
         The last sample is from the time of this call and includes everything that was applied. If the thread has not
-        stopped after 60 s, it is abandoned. An error during the stop is stored in `error`.
+        stopped after 60 s, this call no longer waits for it. An error during the stop is stored in `error`.
         """
         ended = self.seconds
         self.stopped.set()

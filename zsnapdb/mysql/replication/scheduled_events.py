@@ -1,4 +1,4 @@
-"""Scheduled events of a server after a replay: events that the applier disabled get their previous states back."""
+"""Scheduled events of a server after a replay. Events that the applier disabled get their previous states back."""
 
 from __future__ import annotations
 
@@ -67,7 +67,8 @@ def give_back_definers(session: Session, flavour: Flavour, account: str, before:
     """Restore the definers of the events that a client altered as `account`. Return the events that keep `account`.
 
     ALTER EVENT makes its caller the definer, and no binlog tool prints the previous definer. For the returned events,
-    the definer is unknown, because the same replay created them, or cannot be sent. Nothing is written to the binlog.
+    the previous definer is unknown because the same replay created them, or the statement cannot be sent. The
+    statements are not written to the binlog.
     """
     known = {event.key: event.definer for event in before}
     unknown = []
@@ -85,11 +86,13 @@ def give_back_definers(session: Session, flavour: Flavour, account: str, before:
 
 
 def give_back(session: Session, flavour: Flavour, server_id: int, before: EventStates, after: EventStates) -> list[str]:
-    """Give each event that the replay disabled its state on the source. Nothing is written to the binlog.
+    """Give each event that the replay disabled the state that it has on the source.
+
+    The binlog does not record the changes.
 
     `before` contains the states before the replay, `after` the states that result from the replayed statements.
-    `server_id` is that of the source. Events that the source itself had replicated from another server stay disabled.
-    Return an ALTER statement for each event whose state on the source is unknown.
+    `server_id` is the source's server id. Events that the source itself had replicated from another server stay
+    disabled. Return an ALTER statement for each event whose state on the source is unknown.
     """
     unknown = []
     session.query("SET SESSION sql_log_bin = 0")
@@ -129,7 +132,7 @@ def _set_in_table(session: Session, event: ScheduledEvent, state: EventState) ->
 
 
 def _alter(session: Session, event: ScheduledEvent, state: EventState) -> None:
-    """Alter the event with its creator's settings, because the server records character sets, server_id and time."""
+    """Alter the event with its creator's settings, because the server records the session's settings and time."""
     (before,) = session.query("SELECT @@GLOBAL.server_id")[0]
     text = event.statement(state).encode(_CODECS.get(event.client, "ascii")).decode("utf-8", "surrogateescape")
     session.query("SET GLOBAL server_id = %s", (event.originator,))

@@ -1,4 +1,4 @@
-"""Changes to user tables that are not in rows: AUTO_INCREMENT counters, definitions and statistics."""
+"""Changes to user tables that are not stored in rows: AUTO_INCREMENT counters, definitions and statistics."""
 
 from __future__ import annotations
 
@@ -46,11 +46,13 @@ _FIRST = 1
 
 
 def counters(session: Session, most: int) -> dict[tuple[str, str], int] | None:
-    """Return the next value of each table with a counter, by schema and table; None if there are over `most` tables.
+    """Return the next value of each table with a counter, by schema and table.
+
+    The result is None if more than `most` tables have one.
 
     MySQL caches these values for a day, so they are refreshed (refman 8.4, information_schema_stats_expiry). After a
-    server start, until a statement uses the table, MySQL shows the last value instead of the next one (seen with 9.7).
-    In MariaDB, one join of these views takes four times as long as two queries (seen with 11.8).
+    server start, until a statement uses the table, MySQL shows the last value instead of the next value (observed with
+    9.7). In MariaDB, one join of the two views takes four times as long as two queries (observed with 11.8).
     """
     if int(session.value(_COUNT)) > most:
         return None
@@ -63,7 +65,7 @@ def counters(session: Session, most: int) -> dict[tuple[str, str], int] | None:
 
 
 def counters_of(session: Session, tables: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-    """Return the next values of these tables. The session must have called `counters` before."""
+    """Return the next AUTO_INCREMENT values of these tables. The session must already have called `counters`."""
     rows: list[Row] = []
     for names in tables:
         # If both names are given, a server opens only this table.
@@ -79,8 +81,8 @@ def _next(rows: Iterable[Row], tables: Collection[tuple[str, str]]) -> dict[tupl
 def definitions(session: Session) -> str:
     """Return the SHA-256 of the columns, keys, partitions and histograms of user tables.
 
-    Some of these changes are in no binlog: ALTER TABLE ... PARTITION NO_WRITE_TO_BINLOG and ANALYZE LOCAL (sql_yacc.yy
-    of both families).
+    No binlog contains the changes by ALTER TABLE ... PARTITION NO_WRITE_TO_BINLOG and ANALYZE LOCAL (sql_yacc.yy of
+    both families).
     """
     seen = hashlib.sha256()
     there = {str(name) for (name,) in session.query(_WITH_STATISTICS)}
@@ -99,7 +101,8 @@ def server_time(session: Session) -> int:
 def analyze_again(session: Session, since: int) -> None:
     """Analyze again each InnoDB table whose statistics changed after `since` (seconds since 1970).
 
-    InnoDB updates statistics after many changes. ANALYZE LOCAL may have computed the statistics from other rows.
+    InnoDB updates statistics after many changes. An earlier ANALYZE LOCAL may have computed the statistics from other
+    rows.
     """
     seen = {(str(schema), _PARTITION.split(str(table))[0]) for schema, table in session.query(_ANALYZED, [since])}
     for schema, table in sorted(seen):

@@ -13,7 +13,7 @@ from zsnapdb.planning.clone.diff import definition
 from zsnapdb.planning.sql_quoting import TableName, quoted
 
 _ALL = 1_000_000
-"""A limit above the number of tables in any schema."""
+"""A limit that exceeds the number of tables in any schema."""
 _COLUMN = {"TABLE": 1, "EVENT": 3}
 _COLUMN_OF_CODE = 2
 
@@ -93,8 +93,8 @@ _FULL_COLLATIONS = "SELECT full_collation_name, id FROM information_schema.colla
 class TableShapes:
     """Reader of table definitions in one session.
 
-    It sets the time zone of the session to UTC, so that times are unambiguous. An account without the privilege TRIGGER
-    sees no triggers (refman 8.4, "The INFORMATION_SCHEMA TRIGGERS Table").
+    The reader sets the session's time zone to UTC, so that times are unambiguous. An account without the privilege
+    TRIGGER sees no triggers (refman 8.4, "The INFORMATION_SCHEMA TRIGGERS Table").
     """
 
     def __init__(self, session: Session) -> None:

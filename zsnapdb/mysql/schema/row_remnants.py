@@ -28,7 +28,10 @@ _FILLER_BYTES = 128 << 10
 _FILLER_COLUMNS = 40
 _ARIA_LOG_BYTES = 8 << 20
 _LOG_NAME = re.compile(r"\..+|-.*\.([0-9]{6,}|index)")
-"""Endings of a log's base name. In relay logs of a replication channel they include the channel's name."""
+"""Endings of a log file's name after the base name.
+
+In the relay logs of a replication channel, the ending includes the channel's name.
+"""
 _FOLDER_LOGS = ("galera.cache", "gcache.page.*")
 """Caches of cluster nodes in the data directory, which contain changed rows."""
 
@@ -42,7 +45,7 @@ class SharedTablespace:
 
 
 def leave_no_binlog(session: Session) -> None:
-    """Prepare the session for the site's own statements: no binlog, and lock waits of at most 60 s.
+    """Prepare the session for the user's masking statements: no binlog, and lock waits of at most 60 s.
 
     Foreign key checks and `sql_mode` are not changed, because ON UPDATE and ON DELETE must change the child rows too.
     """
@@ -51,7 +54,7 @@ def leave_no_binlog(session: Session) -> None:
 
 
 def prepare(session: Session) -> None:
-    """Prepare the session for rebuilds: it writes no binlog, and accepts old table definitions."""
+    """Prepare the session for rebuilds. It then writes no binlog, and accepts old table definitions."""
     leave_no_binlog(session)
     for statement in ("SESSION sql_mode = ''", "SESSION foreign_key_checks = 0"):
         session.query(f"SET {statement}")
@@ -60,8 +63,8 @@ def prepare(session: Session) -> None:
 def settle(session: Session) -> None:
     """Wait until the server has finished its purges and written its changed pages after recovery.
 
-    After that, only masking changes table files. The wait is limited. A file that the server writes after the wait is
-    treated as changed.
+    After the wait, only masking changes table files. The wait has a time limit. A file that the server still writes
+    after the wait is treated as changed by masking.
     """
     session.query("SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
     _is_purged_within(session, _SETTLE_SECONDS)
@@ -82,7 +85,10 @@ def drop_history(session: Session, chosen: Iterable[CatalogueTable]) -> None:
 
 
 def rebuild(session: Session, chosen: Collection[CatalogueTable]) -> None:
-    """Rebuild the tables: the server writes their rows to new files and removes the old files with their free space."""
+    """Rebuild the tables.
+
+    The server writes their rows to new files, and removes the old files with their free space.
+    """
     if any(table.is_versioned for table in chosen):
         # Without this setting, the server refuses to alter a system-versioned table.
         session.query("SET SESSION system_versioning_alter_history = KEEP")
@@ -91,9 +97,9 @@ def rebuild(session: Session, chosen: Collection[CatalogueTable]) -> None:
 
 
 def forget_values(session: Session, flavour: Flavour) -> bool:
-    """Empty other places that contain values or statements: histograms, column statistics, log tables.
+    """Empty the other objects that contain values or statements: histograms, column statistics and log tables.
 
-    Return whether there were histograms. MySQL stores them in its dictionary, whose tables cannot be rebuilt.
+    Return whether the server had histograms. MySQL stores histograms in its dictionary, whose tables cannot be rebuilt.
     """
     for name in ("general_log", "slow_log"):
         session.query(f"TRUNCATE TABLE mysql.{name}")
@@ -146,7 +152,7 @@ def shared_tablespaces(session: Session, flavour: Flavour) -> tuple[SharedTables
 def purge(session: Session) -> None:
     """Wait until the undo logs contain no old row versions.
 
-    Raise ServerError if a transaction still needs old versions.
+    Raises ServerError if a transaction still needs old row versions.
     """
     session.query("SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
     if not _is_purged_within(session, _PURGE_SECONDS):
@@ -157,7 +163,7 @@ def purge(session: Session) -> None:
 
 
 def _is_purged_within(session: Session, seconds: float) -> bool:
-    """Wait at most `seconds` until the undo logs contain no old row versions. Return whether they contain none."""
+    """Wait at most `seconds` until the undo logs contain no old row versions. Return whether this is the case."""
     deadline = time.monotonic() + seconds
     while int(session.value("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")):
         if time.monotonic() > deadline:
@@ -182,9 +188,9 @@ def renew_aria_log(session: Session) -> None:
 
 
 def renew_undo(session: Session) -> bool:
-    """Empty the undo tablespaces one by one, using a temporary additional one (refman 8.4, "Undo Tablespaces").
+    """Empty the undo tablespaces one by one, with a temporary additional one (refman 8.4, "Undo Tablespaces").
 
-    Return False if the server cannot do this. Raise ServerError if a tablespace does not become empty.
+    Return False if the server does not support this. Raises ServerError if a tablespace does not become empty.
     """
     if not session.understands(f"CREATE UNDO TABLESPACE {_SPARE_UNDO} ADD DATAFILE '{_SPARE_UNDO}.ibu'"):
         return False
@@ -218,7 +224,7 @@ def remove_logs(
     doublewrite: Path | None,
     texts: Iterable[Path],
 ) -> None:
-    """Remove the logs that a server recreates when it starts after a slow shutdown.
+    """Remove the logs that a server recreates at its first start after a slow shutdown.
 
     These are binlogs, relay logs, MySQL's redo and doublewrite files, cluster caches, and the text logs `texts`.
     `binlog` and `relay` are base names. `redo` and `doublewrite` are folders (None: skipped). MariaDB's BASE.state is

@@ -1,6 +1,6 @@
-"""The catalogue of a server: the contents of its schemas. All other modules use this module to list tables.
+"""The catalogue of a server, which lists the contents of its schemas. All other modules use this module to list tables.
 
-The table types are those of both families (refman 8.4, "The INFORMATION_SCHEMA TABLES Table"; MariaDB manual,
+The table types are the types that both families use (refman 8.4, "The INFORMATION_SCHEMA TABLES Table"; MariaDB manual,
 "Information Schema TABLES Table"). MariaDB's system-versioned tables and sequences are not base tables.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from zsnapdb.planning.advice.facts import TableFacts
 
 HAS_ROWS = "table_type NOT IN ('VIEW', 'SYSTEM VIEW', 'TEMPORARY', 'TEMPORARY SEQUENCE')"
-"""Condition on `information_schema.tables` for tables whose own rows outlive a session.
+"""Condition on `information_schema.tables` that selects tables with their own rows that outlive a session.
 
 An unknown type from a later server is treated as a table.
 """
@@ -39,18 +39,18 @@ STORED_TABLES = (
     f"SELECT {_COLUMNS} FROM information_schema.tables WHERE {HAS_ROWS} AND table_schema NOT IN {_WITHOUT_FILES}"
     " ORDER BY table_schema, table_name"
 )
-"""Query for all tables with rows of their own. `table_of` converts a row of the result."""
+"""Query for all tables with their own rows. `table_of` converts a row of the result."""
 _ENGINE_LIBRARY = re.compile(r"ha_[a-z0-9_]{1,60}(?:\.so)?")
-"""Names of storage engine libraries of both families. The names come from untrusted data, so no other names are
+"""Names of storage engine libraries of both families. Library names come from untrusted data, so no other names are
 accepted.
 """
 _SEQUENCE_VALUE = re.compile(r"\b(?:next|last)val\(`((?:[^`]|``)+)`\.`((?:[^`]|``)+)`\)", re.IGNORECASE)
 
 
 def stored_tables(session: Session) -> list[CatalogueTable]:
-    """Return every table with rows of its own, sorted, including those in the system schemas `mysql` and `sys`.
+    """Return every table with its own rows, sorted. Tables in the system schemas `mysql` and `sys` are included.
 
-    These are base tables, system-versioned tables and sequences, of all engines.
+    The result contains base tables, system-versioned tables and sequences of all engines.
     """
     return [table_of(row) for row in session.query(STORED_TABLES)]
 
@@ -111,7 +111,7 @@ def has_schema(session: Session, schema: str) -> bool:
 
 
 def find_table(session: Session, schema: str, name: str) -> CatalogueTable | None:
-    """Return the table, sequence or view with this name; None if there is none."""
+    """Return the table, sequence or view with this name; None if none exists."""
     return next(iter(_tables(session, schema, " AND table_name = %s", (name,))), None)
 
 
@@ -169,7 +169,7 @@ def versioned_by_transaction(session: Session, schema: str) -> frozenset[str]:
 def single_columns(session: Session, schema: str) -> tuple[ColumnName, ...]:
     """Return the schema's stored FLOAT columns that the server prints with only 6 digits, sorted.
 
-    FLOAT(M, D) columns are left out, because they store only D decimals, all of which the server prints.
+    FLOAT(M, D) columns are omitted, because they store only D decimals, all of which the server prints.
     """
     rows = session.query(
         "SELECT c.table_name, c.column_name FROM information_schema.columns AS c JOIN information_schema.tables AS t ON"
@@ -209,7 +209,7 @@ def _tables(session: Session, schema: str, more: str = "", values: Sequence[str]
 
 
 def table_of(row: Row) -> CatalogueTable:
-    """Return the table in a row of the result of STORED_TABLES."""
+    """Return the table that a row of the result of STORED_TABLES describes."""
     schema, name, kind, engine, options, size = row
     return CatalogueTable(
         str(schema), str(name), _type(str(kind)), None if engine is None else str(engine), str(options), int(size)
@@ -245,9 +245,9 @@ def stored_programs(session: Session, schema: str) -> list[tuple[str, str]]:
 def _hidden_events(session: Session, schema: str, shown: tuple[str, ...]) -> tuple[str, ...]:
     """Return the events that the server has but does not show.
 
-    A MariaDB server without accounts (skip_grant_tables) loads no events. Then information_schema and the dump program
-    list no events and report no error, but the table mysql.event contains the events. MySQL 8.0 and later have no such
-    table.
+    A MariaDB server without accounts (skip_grant_tables) loads no events. On such a server, information_schema and the
+    dump program list no events and report no error, although the table mysql.event contains the events. MySQL 8.0 and
+    later have no such table.
     """
     table = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'mysql' AND table_name = 'event'"
     if not session.query(table):

@@ -17,8 +17,8 @@ from zsnapdb.planning.trial.rescue import TableKind, foreign_key_note
 def move_away(session: Session, schema: str, table: str, target: TableName, name: TableName) -> list[str]:
     """Move a table or sequence to `target`, in a new schema. Return notes about the omitted parts.
 
-    The omitted parts are triggers, foreign keys, and defaults that use a sequence, because these would link the table
-    to others. `name` is the name of the table on the live server. Use this only on an ephemeral server.
+    Triggers, foreign keys, and defaults that use a sequence are omitted, because they would link the table to other
+    tables. `name` is the name of the table on the live server. Use this only on an ephemeral server.
     """
     left_out = []
     session.query("SET SESSION foreign_key_checks = 0")
@@ -65,9 +65,9 @@ def take_numbers_from(session: Session, content: SchemaContent, new_schema: str)
 
 
 def widen_float_columns(session: Session, table: TableName) -> tuple[ColumnName, ...]:
-    """Change the table's FLOAT columns to DOUBLE, so that a dump has all digits. Return the unchanged ones.
+    """Change the table's FLOAT columns to DOUBLE, so that a dump has all digits. Return the unchanged FLOAT columns.
 
-    From the digits of the DOUBLE, a server reads the same FLOAT value again. Columns of a system-versioned table are
+    When a server reads the digits of the DOUBLE, it gets the same FLOAT value. Columns of a system-versioned table are
     not changed. Use this only on an ephemeral server.
     """
     singles = tuple(
@@ -100,7 +100,7 @@ def _word(session: Session, name: TableName) -> str:
 
 
 def sequence_state(session: Session, name: TableName) -> tuple[object, ...]:
-    """Return the state of a sequence to transfer: the next value that no server has cached, and the bounds.
+    """Return the state of a sequence to transfer, which is the next value that no server has cached, and the bounds.
 
     The number of completed cycles is omitted, because a dump does not contain it.
     """
@@ -128,7 +128,10 @@ def create_schema(session: Session, schema: str, like: SchemaContent) -> None:
 
 
 def drop(session: Session, name: TableName, *, unlogged: bool) -> None:
-    """Drop the table, or the whole schema if `name` has no table. `unlogged`: the binlog does not record this."""
+    """Drop the table, or the whole schema if `name` has no table.
+
+    `unlogged`: whether the binlog omits the statement.
+    """
     if unlogged:
         stop_logging(session)
     if name.table is None:
@@ -168,7 +171,7 @@ def discard_tablespace(session: Session, table: TableName) -> None:
 
 
 def import_tablespace(session: Session, table: TableName) -> None:
-    """Import the file that replaces the discarded one."""
+    """Import the file that replaces the table's discarded file."""
     session.query(f"ALTER TABLE {_quoted(table)} IMPORT TABLESPACE")
 
 

@@ -33,7 +33,9 @@ def count(session: Session, schema: str, table: str, *, with_history: bool = Fal
 
 
 def checksum(session: Session, schema: str, table: str) -> int | None:
-    """Return the sum of all row checksums, independent of row order; None if the server computes none.
+    """Return the sum of all row checksums, which does not depend on the row order.
+
+    The result is None if the server computes no checksum.
 
     The sum is computed from the bytes of the rows (refman 8.4, "CHECKSUM TABLE Statement"). Tables with the same rows
     but different storage formats can have different sums.
@@ -43,7 +45,7 @@ def checksum(session: Session, schema: str, table: str) -> int | None:
 
 
 def creation_options(session: Session, schema: str, table: str) -> tuple[object, object, object] | None:
-    """Return engine, collation and row format of a table or sequence; None if it does not exist."""
+    """Return engine, collation and row format of a table or sequence; None if the table does not exist."""
     rows = session.query(
         "SELECT engine, table_collation, row_format FROM information_schema.tables WHERE table_schema = %s AND"
         " table_name = %s",
@@ -102,10 +104,10 @@ def ordered_key(session: Session, schema: str, table: str) -> tuple[str, ...]:
 
 
 def _padding_collations(session: Session) -> Callable[[str], bool]:
-    """Return a function that tells whether a collation ignores trailing spaces.
+    """Return a function that returns whether a collation ignores trailing spaces.
 
-    MySQL has a column for this. In MariaDB, the names of collations that do not ignore trailing spaces contain
-    `_nopad_`.
+    MySQL has a column with this property. In MariaDB, the names of collations that do not ignore trailing spaces
+    contain `_nopad_`.
     """
     has_column = (
         "SELECT 1 FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name ="
@@ -125,10 +127,10 @@ _MOST_BYTES = 1 << 28
 
 
 def exact_rows(session: Session, questions: Sequence[RowQuestion]) -> tuple[ExactRow, ...]:
-    """Return all values of each row, in the order of `questions`. A row that does not exist is empty.
+    """Return all values of each row, in the order of `questions`. For a row that does not exist, the values are empty.
 
-    The results of two sessions are equal if and only if all values are equal byte by byte. Raise PreflightError if the
-    rows are too large.
+    The results of two sessions are equal if and only if all values are equal byte by byte. Raises PreflightError if the
+    rows are too large to keep in memory.
     """
     found, size = [], 0
     for question in questions:

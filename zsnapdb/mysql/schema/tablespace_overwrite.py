@@ -1,6 +1,6 @@
-"""Unused parts of InnoDB tablespace files, which are overwritten: the doublewrite buffer and free pages.
+"""Functions that overwrite unused parts of InnoDB tablespace files: the doublewrite buffer and free pages.
 
-The server must have been shut down cleanly. Both families have this format (fsp0fsp.h, fsp0types.h, trx0sys.h).
+The server must have been shut down cleanly. MySQL and MariaDB use the same format (fsp0fsp.h, fsp0types.h, trx0sys.h).
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _DESCRIPTOR_STATES = range(1, 6)
 def empty_doublewrite(file: Path, page_size: int) -> bool:
     """Overwrite the doublewrite buffer in the first file of the system tablespace with zeros.
 
-    After a clean shutdown the buffer is not needed, and pages of zeros in it are ignored
+    After a clean shutdown, the buffer is not needed, and pages of zeros in the buffer are ignored
     (buf_dblwr_t::init_or_load_pages of MariaDB). Return False, and leave the file unchanged, if the buffer is outside
-    the file. Return True if there is no buffer.
+    the file. Return True if the tablespace has no buffer.
     """
     with open_to_change(file) as opened:
         opened.seek((_TRX_SYS_PAGE + 1) * page_size - _HEADER_FROM_END + 10)
@@ -64,7 +64,7 @@ def empty_doublewrite(file: Path, page_size: int) -> bool:
 def empty_free_pages(file: Path, page_size: int) -> bool:
     """Overwrite every free page of the tablespace with zeros. InnoDB initialises a free page before it uses it.
 
-    Return False, and leave the file unchanged, if it is not a tablespace with uncompressed pages of this size.
+    If the file is not a tablespace with uncompressed pages of this size, leave it unchanged and return False.
     """
     with open_to_change(file) as opened:
         size = os.fstat(opened.fileno()).st_size

@@ -18,14 +18,14 @@ AREAS: Mapping[str, tuple[Rule, ...]] = {
     "Server": server_rules.RULES,
     "Recovery": server_rules.RECOVERY_RULES,
 }
-"""The rules by area. The page of the rules has a section for each area."""
+"""The rules of each area. The documentation page of the rules has a section for each area."""
 RULES = tuple(rule for rules in AREAS.values() for rule in rules)
 """Every rule. To add a rule, add a check and a line in the list of its area."""
 
 
 @dataclass(frozen=True)
 class Silence:
-    """The decision of a site to silence a rule, with a reason and the last day (UTC) of the silence."""
+    """The configured decision to silence a rule, with a reason and the last day (UTC) on which it is silenced."""
 
     rule: str
     reason: str
@@ -33,7 +33,7 @@ class Silence:
 
 
 def find_rule(rule_id: str) -> Rule | None:
-    """Return the rule that has this id; None if no rule has it."""
+    """Return the rule that has this id; None if there is no such rule."""
     return next((rule for rule in RULES if rule.id == rule_id), None)
 
 
@@ -54,7 +54,7 @@ def check_silences(silences: Sequence[Silence]) -> None:
 
 
 def judge_advice(facts: AdviceFacts, silences: Sequence[Silence]) -> tuple[FitnessFinding, ...]:
-    """Return the findings of all rules, one for each unreadable fact, and one that counts the rules without findings.
+    """Return the findings of all rules, a finding for each unreadable fact, and a finding that counts the other rules.
 
     Silenced findings are included with the severity OK. A silence has no effect after its last day.
     """

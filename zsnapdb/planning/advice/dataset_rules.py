@@ -46,9 +46,9 @@ def _recordsize_of_logs(facts: AdviceFacts) -> Iterator[RuleFinding]:
 def _each(
     name: str, bad: Callable[[str], bool], value: str, of_data: bool = False, is_safe: bool = False
 ) -> Callable[[AdviceFacts], Iterator[RuleFinding]]:
-    """Return a check that finds the volumes with a bad value of a property. `value` is the good value.
+    """Return a check that finds the volumes with a bad value of a property. `value` is the recommended value.
 
-    `is_safe` says whether `doctor --fix` may set the good value.
+    `is_safe` says whether `doctor --fix` may set the recommended value.
     """
 
     def check(facts: AdviceFacts) -> Iterator[RuleFinding]:
@@ -167,8 +167,8 @@ RULES = (
     Rule(
         "xattr",
         "Extended attributes are stored in the inodes.",
-        "Otherwise, if access control lists or SELinux use extended attributes, each access to a file also reads a"
-        " hidden directory and a file in that directory.",
+        "Access control lists and SELinux use extended attributes. If these are not in the inodes, each access to a"
+        " file also reads a hidden directory and a file in this directory.",
         "zfsprops(7), xattr, of OpenZFS 2.1 (where on means dir) and 2.2 (where on means sa)",
         "set xattr=sa",
         _xattr,
@@ -203,14 +203,15 @@ RULES = (
 
 
 SCRUB_LIMIT = timedelta(days=35)
-"""The maximum age of a scrub: a month plus some days, because Debian and Ubuntu scrub and trim once a month
-(/etc/cron.d/zfsutils-linux).
+"""The maximum age of a pool's last scrub: a month plus some days.
+
+Debian and Ubuntu scrub pools once a month (/etc/cron.d/zfsutils-linux).
 """
 FULL_PERCENT = 80
 FRAGMENTED_PERCENT = 70
 _SECTOR_4K = 12
 _REMOVABLE = ("log", "cache")
-"""Roles of devices that can be removed from a pool at any time (zpool-remove(8))."""
+"""The roles of devices that can be removed from a pool at any time (zpool-remove(8))."""
 _MEMORY_DEVICE = re.compile(r"/dev/z?ram[0-9]*")
 
 

@@ -1,7 +1,7 @@
-"""The facts that the rules of `doctor` judge: volumes, pool, memory and server. Pure.
+"""The facts for the rules of `doctor`: about volumes, pool, memory and server. Pure.
 
-`jobs/doctor/rule_facts.py` gathers them. A fact that could not be read is None or missing. A rule that needs such a
-fact finds nothing.
+`jobs/doctor/rule_facts.py` gathers them. A fact that could not be read is None or missing. If a rule needs such a fact,
+the rule has no finding.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ class DeviceFacts:
 class PoolFacts:
     """A pool, with the values that `zpool` prints. `capacity` and `fragmentation` are percentages.
 
-    `ashifts` contains the alignment (2^n bytes) of each single device and of each group. `untrimmed` are the devices
-    that support TRIM but were never trimmed. `last_scrub` is the end of the last finished scrub, or None if there was
-    none.
+    `ashifts` contains the alignment (2^n bytes) of each single device and of each group. `untrimmed` contains the
+    devices that support TRIM but were never trimmed. `last_scrub` is the time when the last finished scrub ended, or
+    None if there was no scrub.
     """
 
     name: str
@@ -68,7 +68,10 @@ class PoolFacts:
     devices: tuple[DeviceFacts, ...] = ()
     last_scrub: datetime | None = None
     is_scrub_known: bool = True
-    """Whether `zpool status` shows the last scrub. It does not while a scrub is running, or after a resilver."""
+    """Whether `zpool status` shows the last scrub.
+
+    It does not show the last scrub while a scrub is running, or after a resilver.
+    """
     untrimmed: tuple[str, ...] = ()
     errors: str = ""
     """The data errors that `zpool status` reports; "" if there are none."""
@@ -78,7 +81,7 @@ class PoolFacts:
         return tuple(device for device in self.devices if device.role == role)
 
     def role_of(self, name: str) -> str:
-        """Return the role of a device or group by its name in `ashifts`; data if `ashifts` has no such name.
+        """Return the role of the device or group with this name from `ashifts`; `data` if no device has this name.
 
         `zpool get` omits the folder of a device, and the partition that ZFS created on a whole disk.
         """
@@ -87,7 +90,7 @@ class PoolFacts:
 
     @property
     def has_single_disks(self) -> bool:
-        """Whether data is on a disk outside of mirrors, raidz and draid."""
+        """Whether the pool stores data on a disk that is in no mirror, raidz or draid."""
         return any(not device.group for device in self.devices_of("data"))
 
 
@@ -95,7 +98,7 @@ class PoolFacts:
 class MemoryFacts:
     """The host's memory and the ARC's limit (`c_max` of arcstats), in bytes, and the module parameters.
 
-    `parameters` are the contents of the files below /sys/module/zfs/parameters, as text.
+    `parameters` contains the contents of the files below /sys/module/zfs/parameters, as text.
     """
 
     total: int | None = None
@@ -105,7 +108,7 @@ class MemoryFacts:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """The number of tables with compressed pages, and of encrypted tables, according to their create options."""
+    """The numbers of tables with compressed pages and of encrypted tables, according to their create options."""
 
     page_compressed: int = 0
     encrypted: int = 0
@@ -118,7 +121,7 @@ class RecoveryFacts:
     `account` is the account of the instance on its server, as `user@host`.
 
     `lets_root_in` says whether the operating system's root can log in as the server's root through the socket, without
-    a password. `no_control` is the reason why zsnapdb cannot stop and start the server; "" if it can.
+    a password. `no_control` is the reason why zsnapdb cannot stop and start the server; it is "" if zsnapdb can.
     """
 
     account: str
@@ -129,12 +132,12 @@ class RecoveryFacts:
 
 @dataclass(frozen=True)
 class AdviceFacts:
-    """All facts that the rules judge.
+    """All facts that the rules evaluate.
 
-    `at` is the time of the judgement, and `zfs_release` is the release of the loaded ZFS module.
+    `at` is the time of the evaluation, and `zfs_release` is the release of the loaded ZFS module.
 
-    `privileges` are the account's privileges on `*.*`. `privileges` is None if a role grants some, because no table of
-    the server lists the privileges of roles. `copy_options` are the configured options of servers on copies.
+    `privileges` contains the account's privileges on `*.*`. It is None if the account has a role, because no table of
+    the server lists the privileges of roles. `copy_options` contains the configured options of servers on copies.
     `binlog_bytes` is the size of all binlogs.
     """
 
@@ -165,12 +168,12 @@ class AdviceFacts:
         return self.server.variables.get(name)
 
     def variable_number(self, name: str) -> int | None:
-        """Return a numeric global variable; None if it is not a number or the server does not have it."""
+        """Return a numeric global variable; None if the server does not have it or its value is not a number."""
         value = (self.variable(name) or "").partition(".")[0]
         return int(value) if value.isdecimal() else None
 
     def variable_is(self, name: str, *values: str) -> bool:
-        """Whether the variable has one of these values, in upper case."""
+        """Return whether the variable has one of these values. The values are compared in upper case."""
         value = self.variable(name)
         return value is not None and value.upper() in values
 
@@ -184,9 +187,9 @@ class AdviceFacts:
 
 @dataclass(frozen=True)
 class RuleFinding:
-    """A finding of a rule: the fact, and the command or setting that repairs it on this host.
+    """A finding of a rule: the bad fact, and the command or setting that repairs it on this host.
 
-    If `fix` is "", the rule's own fix applies.
+    If `fix` is "", the text `fix` of the rule is used.
 
     `change` is set if `doctor --fix` may make the repair (see FitnessFinding).
     """
@@ -203,11 +206,11 @@ def repairable_finding(fact: str, change: PropertyChange, note: str = "") -> Rul
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule over facts. `id` never changes, because configurations use it to silence the rule.
+    """A rule of `doctor`. `id` never changes, because configurations use it to silence the rule.
 
-    `title` is the desired state, and `reason` is the consequence of another state. `source` names the manual page, the
-    release or the experiment that the rule follows. `fix` is the repair. `check` returns the findings. There are none
-    if there is no problem, or if a needed fact could not be read.
+    `title` is the desired state, and `reason` says what follows from any other state. `source` names the manual page,
+    the release or the experiment that the rule follows. `fix` is the repair. `check` returns the findings. It returns
+    none if there is no problem, or if a fact that it needs could not be read.
     """
 
     id: str

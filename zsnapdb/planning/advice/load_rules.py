@@ -11,22 +11,22 @@ from zsnapdb.planning.advice.facts import VolumeFacts
 from zsnapdb.planning.load_counters import Histogram, Load
 
 LEAST_PAGE_REQUESTS = 1000
-"""Minimum number of page requests in the period. Fewer requests are too few to judge a load."""
+"""The minimum number of page requests in the period. With fewer requests, the load is too small for advice."""
 _LEAST_MISSES = 50
-"""Minimum number of misses in the period. A percentage of fewer misses is meaningless."""
+"""The minimum number of misses in the period. With fewer misses, a percentage would be meaningless."""
 _SMALL_SHARE = 0.001
-"""The share of misses below which a further reduction brings no gain."""
+"""If the share of misses is below this value, fewer misses would bring no gain."""
 _FREE_SHARE = 0.05
 _AMPLIFIED = 1.5
 """A smaller record is worth a trial if the disks read more than this many times the bytes that the server requested."""
 _BUSY = 0.8
-"""The busy share of the processors above which a stronger compressor would cost time."""
+"""If the processors are busy for more than this share of the time, a stronger compressor would cost time."""
 _WAITS = 10
-"""With fewer intent log commits per second, a log device would bring no gain."""
+"""With fewer commits of the ZFS intent log per second than this, a log device would bring no gain."""
 
 
 class Topic(StrEnum):
-    """The topics of advice."""
+    """The topics about which advice is given."""
 
     BUFFER_POOL = "buffer pool"
     ARC = "ARC"
@@ -37,7 +37,7 @@ class Topic(StrEnum):
 
 
 class EffectEstimate(StrEnum):
-    """The effect of a change, as estimated from the counters."""
+    """The effect of a change, estimated from the counters."""
 
     GAIN = "gain"
     NO_GAIN = "no gain"
@@ -62,10 +62,10 @@ class LoadSetting:
 
 @dataclass(frozen=True)
 class LoadAdvice:
-    """A line of advice: the effect of a change, the figures, and the facts that the counters do not show.
+    """A line of advice: the effect of a change, the figures behind it, and facts that the counters do not show.
 
-    `saved` and `of` are counts in the period, or None if unknown. With the change, at most `saved` of the `of` events
-    would not have happened.
+    `saved` and `of` are counts in the period, or None if unknown. The change would have avoided at most `saved` of the
+    `of` events.
     """
 
     topic: Topic
@@ -78,7 +78,7 @@ class LoadAdvice:
 
 
 def judge_load(load: Load, setting: LoadSetting) -> tuple[LoadAdvice, ...]:
-    """Return a line for each topic, in the order of the topics."""
+    """Return a line of advice for each topic, in the order of the topics."""
     idle = _idle(load)
     if idle:
         return tuple(LoadAdvice(topic, EffectEstimate.UNKNOWN, idle) for topic in Topic)
@@ -86,7 +86,7 @@ def judge_load(load: Load, setting: LoadSetting) -> tuple[LoadAdvice, ...]:
 
 
 def _idle(load: Load) -> str:
-    """Return why the period allows no estimates; empty if it does."""
+    """Return why no estimates are possible for the period; empty if they are possible."""
     if load.server is None:
         return "the server was restarted meanwhile: its counters were reset"
     requests = load.server.get("Innodb_buffer_pool_read_requests", 0)
@@ -107,9 +107,9 @@ def _milliseconds(nanoseconds: int | None) -> str:
 
 
 def _latency(histogram: Histogram | None) -> str:
-    """Return a text with the median and the 99th percentile of the times on disk.
+    """Return a text with the median and the 99th percentile of the times that requests spent on disk.
 
-    A value may be up to twice too large.
+    The shown values may be up to twice as large as the real values.
     """
     if histogram is None or not histogram.total:
         return "no request reached a disk"
@@ -145,7 +145,7 @@ def _buffer_pool(load: Load, setting: LoadSetting) -> LoadAdvice:
 
 
 def _arc_counts(load: Load) -> tuple[int, int, int] | None:
-    """Return demand hits, demand misses, and misses of blocks that the ARC had evicted recently."""
+    """Return the counts of demand hits, demand misses, and misses of blocks that the ARC had evicted recently."""
     if load.arc is None:
         return None
     hits, misses = (
@@ -263,7 +263,7 @@ def _record_size(load: Load, setting: LoadSetting) -> LoadAdvice:
     if load.read_sizes is None or load.read_sizes.total < _LEAST_MISSES:
         text = "too few reads reached the disks to show what large records cost"
         return LoadAdvice(Topic.RECORD_SIZE, EffectEstimate.UNKNOWN, text, tuple(figures))
-    # The key of a bucket is its smallest size.
+    # The key of a histogram bucket is the smallest size in it.
     read = sum(count * smallest for smallest, count in load.read_sizes.counts.items())
     figures.append(f"the disks read at least {size(read)} (before decompression), the server asked for {size(asked)}")
     unknown = "which reads were of this server, and how many were read ahead; a record size holds for new files only"

@@ -11,7 +11,7 @@ from zsnapdb.planning.server_copy.source_facts import missing_options
 from zsnapdb.planning.server_family import family
 
 _HONOURS_DIRECT = (2, 3)
-"""The first OpenZFS release in which O_DIRECT bypasses the ARC. Releases from 0.8 on accept and ignore it."""
+"""The first OpenZFS release in which O_DIRECT bypasses the ARC. Releases since 0.8 accept O_DIRECT but ignore it."""
 _KNOWS_DIRECT = (0, 8)
 _ATOMIC_REWRITE = (2, 2)
 _DAY = 86400
@@ -174,9 +174,9 @@ RULES = (
     Rule(
         "doublewrite",
         "Without the doublewrite buffer, each page is one block, on OpenZFS 2.2 or newer.",
-        "Otherwise, a crash between the writes of two records leaves a page that is half old and half new, and nothing"
-        " repairs that page. The buffer may be off with blocks of the page size on OpenZFS 2.2 or newer, because ZFS"
-        " then rewrites a page in one transaction.",
+        "If a page spans two records, a crash between their writes leaves a page that is half old and half new. Only"
+        " the doublewrite buffer can repair this page. The buffer may be off if blocks have the page size and OpenZFS"
+        " is 2.2 or newer, because ZFS then rewrites a page in one transaction.",
         "openzfs/zfs commit b0cbc1aa9a (2.2); refman 8.4, innodb_doublewrite; a power cut during a split write of the"
         " intent log was not tested",
         "set innodb_doublewrite = ON, or rebuild the files on a dataset with recordsize = innodb_page_size",
@@ -293,12 +293,12 @@ RULES = (
 
 
 _MEMORY_SHARE = 0.9
-"""The part of the memory that the buffer pool and the ARC may fill together.
+"""The share of the memory that the buffer pool and the ARC may use together.
 
 The rest is for connections and the system.
 """
 _ARC_FLOOR = 0.005
-"""The smallest good ARC on a host without L2ARC, as a fraction of the data."""
+"""The smallest recommended ARC on a host without L2ARC, as a fraction of the data."""
 
 
 def _memory(facts: AdviceFacts) -> Iterator[RuleFinding]:
@@ -386,7 +386,7 @@ _NEEDS = {
 
 
 def possible(findings: Iterable[FitnessFinding]) -> FitnessFinding:
-    """Return a finding that lists the usable emergency commands, and says why each other command cannot be used."""
+    """Return a finding that lists the emergency commands that can be used, and says why the others cannot."""
     against = {finding.what for finding in findings if finding.severity is not Severity.OK}
     missing = {name: [what for what in needs if what in against] for name, needs in _NEEDS.items()}
     text = ", ".join(name for name, why in missing.items() if not why) or "nothing"

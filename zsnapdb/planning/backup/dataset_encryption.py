@@ -1,4 +1,4 @@
-"""Limits of ZFS native encryption for storing, receiving and renaming datasets. Pure."""
+"""The limits that ZFS native encryption sets for storing, receiving and renaming datasets. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from zsnapdb.planning.backup.send_form import SendForm
 
 @dataclass(frozen=True)
 class DatasetEncryption:
-    """The ZFS encryption of a dataset. `cipher` is None if it is not encrypted. `root` is its encryption root.
+    """The ZFS encryption of a dataset. `cipher` is None if it is not encrypted.
 
-    `is_unlocked` says whether the key is loaded. `is_typed` says whether a user must type the key (the dataset's own
-    keylocation is prompt).
+    `root` is the dataset's encryption root. `is_unlocked` says whether the key is loaded. `is_typed` says whether a
+    user must type the key (the dataset's own keylocation is prompt).
     """
 
     cipher: str | None = None
@@ -27,7 +27,7 @@ CLEAR = DatasetEncryption()
 
 
 def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[FitnessFinding]:
-    """Return the findings against storing the volumes. `ciphers` maps each encrypted dataset to its cipher.
+    """Return findings that prevent storing the volumes. `ciphers` maps each encrypted dataset to its cipher.
 
     `zfs send` decrypts the data unless the stream is raw (zfs-send(8), --raw). So without raw streams, the repository
     must encrypt the data.
@@ -59,8 +59,8 @@ def judge_raw(volumes: Iterable[str], ciphers: Mapping[str, str]) -> list[Fitnes
 def judge_raw_drills(*, is_drilled: bool) -> list[FitnessFinding]:
     """Return a warning if no drills of raw backups are planned.
 
-    Verification reads only the encrypted data. ZFS had bugs that appeared only on decryption or receive (openzfs#16351,
-    openzfs#18739).
+    Verification reads only the encrypted data, and ZFS had bugs that showed only when data was decrypted or received
+    (openzfs#16351, openzfs#18739).
     """
     if is_drilled:
         return []
@@ -77,7 +77,7 @@ def judge_raw_drills(*, is_drilled: bool) -> list[FitnessFinding]:
 def judge_sent(
     volumes: Iterable[str], ciphers: Mapping[str, str], send: str, *, is_encrypting: bool
 ) -> list[FitnessFinding]:
-    """Return the findings against sending the volumes to the repository with this value of the setting `send`."""
+    """Return findings that prevent sending the volumes to the repository with this value of the setting `send`."""
     if send == SendForm.RAW:
         return judge_raw(volumes, ciphers)
     return judge_storing(ciphers, is_encrypting=is_encrypting)
@@ -86,7 +86,7 @@ def judge_sent(
 def judge_archiving(is_encrypted: bool, *, is_encrypting: bool) -> list[FitnessFinding]:
     """Return a warning if the archive refuses binlogs that are encrypted on the host, but not in the repository.
 
-    Backups do not need the archive, but restores to a point in time need it.
+    Backups are possible without the archive, but restores to a point in time need the archive.
     """
     if not is_encrypted or is_encrypting:
         return []
@@ -103,8 +103,8 @@ def judge_archiving(is_encrypted: bool, *, is_encrypting: bool) -> list[FitnessF
 def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[FitnessFinding]:
     """Return a warning if this OpenZFS release is known to send encrypted datasets incorrectly.
 
-    openzfs#12014: sent snapshots of encrypted datasets could be damaged, or appear damaged. Releases 2.2.8 and 2.3.3
-    fixed this.
+    In openzfs#12014, snapshots of encrypted datasets could be damaged, or appear damaged, after they were sent.
+    Releases 2.2.8 and 2.3.3 fixed this bug.
     """
     if not ciphers or not release or release >= (2, 3, 3) or (2, 2, 8) <= release < (2, 3):
         return []
@@ -119,9 +119,9 @@ def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[
 
 
 def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEncryption) -> list[FitnessFinding]:
-    """Return an objection if the target's key is not loaded, and a warning if the volumes are received unencrypted.
+    """Return an error finding if the target's key is not loaded, and a warning if the volumes are received unencrypted.
 
-    `encrypted` are the volumes that were encrypted on the source. `at_rest` is the encryption of `parent`, which
+    `encrypted` contains the volumes that were encrypted on the source. `at_rest` is the encryption of `parent`, which
     received datasets inherit (zfs-receive(8)).
     """
     if not at_rest.is_unlocked:
@@ -141,7 +141,8 @@ def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEnc
 def judge_raw_keys(raw: tuple[str, ...], key_file: str | None, trouble: str | None) -> list[FitnessFinding]:
     """Return the findings about the key of volumes that were stored raw; none if no volume was stored raw.
 
-    `key_file` is the configured file, if any. `trouble` is the reason why it cannot be used, or None if it can.
+    `key_file` is the configured file, if any. `trouble` is the reason why this file cannot be used; it is None if the
+    file can be used.
     """
     if not raw:
         return []
@@ -157,7 +158,7 @@ def judge_raw_keys(raw: tuple[str, ...], key_file: str | None, trouble: str | No
 
 @dataclass(frozen=True)
 class PlaceObjection:
-    """The reason why a dataset cannot be given a name, and a hint."""
+    """The reason why a dataset cannot get a certain name, and a hint."""
 
     reason: str
     hint: str
@@ -165,10 +166,10 @@ class PlaceObjection:
 
 @dataclass(frozen=True)
 class NameChange:
-    """A planned renaming of the dataset `source` to `place`. `own` is the encryption of the dataset.
+    """A planned rename of the dataset `source` to the name `place`. `own` is the encryption of the dataset.
 
-    `home` and `around` are the parents of the old and the new name. `replaced` is the present dataset with the new
-    name.
+    `home` describes the parent of the old name, and `around` the parent of the new name. `replaced` describes the
+    dataset that has the new name now.
     """
 
     source: str
@@ -182,9 +183,9 @@ class NameChange:
 def objection_to(move: NameChange) -> PlaceObjection | None:
     """Return why the dataset cannot be renamed, or could not be renamed back; None if both are possible.
 
-    ZFS does not rename a dataset to a place outside its encryption root (zfs-rename(8)). Within one parent, ZFS can
-    rename any dataset, and an encryption root keeps its key. Observed with OpenZFS 2.3.9: a clone has the encryption
-    root of its origin, wherever the clone is.
+    ZFS does not rename a dataset to a place outside its encryption root (zfs-rename(8)). If the parent stays the same,
+    ZFS can rename any dataset, and an encryption root keeps its key. Observed with OpenZFS 2.3.9: a clone has the
+    encryption root of its origin, wherever the clone is.
     """
     parent = move.place.rpartition("/")[0]
     if move.replaced.cipher is not None and move.own.cipher is None:
@@ -210,7 +211,7 @@ def judge_key(place: str, replaced: DatasetEncryption) -> list[FitnessFinding]:
     """Return a warning if a key must be typed after a clone has replaced its dataset.
 
     A promoted clone becomes the encryption root in place of its origin, and ZFS forgets the loaded key (observed with
-    OpenZFS 2.3.9). Mounted datasets keep working, but other datasets cannot be mounted until the key is loaded again.
+    OpenZFS 2.3.9). Datasets that are mounted keep working, but others cannot be mounted until the key is loaded again.
     """
     if replaced.cipher is None or replaced.root != place or not replaced.is_typed:
         return []

@@ -130,7 +130,11 @@ def _names(schemas: Sequence[str]) -> str:
 
 
 class Severity(StrEnum):
-    """OK: no problem. WARNING: the backup runs and reports the problem. UNFIT: the backup is refused."""
+    """The severity of a finding.
+
+    OK means no problem, WARNING means that a backup runs and reports the problem, and UNFIT means that a backup is
+    refused.
+    """
 
     OK = "ok"
     WARNING = "warning"
@@ -152,9 +156,9 @@ class PropertyChange:
 
 @dataclass(frozen=True)
 class FitnessFinding:
-    """A check: its subject, its result as text, and a hint. `rule` is the id of its rule in `planning/advice`.
+    """The result of a check: its subject, its text, and a hint. `rule` is the id of its rule in `planning/advice`.
 
-    `change` repairs the problem. It is safe, because it changes no existing data and uses no additional memory.
+    `change` repairs the problem. The change is safe, because it changes no existing data and uses no additional memory.
     """
 
     severity: Severity
@@ -278,7 +282,7 @@ def _binlog(facts: ServerFacts) -> list[FitnessFinding]:
             )
         ]
     text = f"{facts.variables.get('log_bin_basename', 'on')}, format {facts.variables.get('binlog_format', 'ROW')}"
-    # A restore to a point between two backups does not include these changes.
+    # If a restore goes to a point between two backups, it does not include these changes.
     found = [warning("binlog", changes.sentence, changes.hint) for changes in unlogged_changes(facts)]
     if not facts.has_gtids:
         detail = f"{text}, without GTIDs: a restore cannot compare its transactions with the recorded ones"
@@ -319,7 +323,7 @@ def _replication(facts: ServerFacts, stops_applier: bool) -> list[FitnessFinding
 
 
 def _leftovers(facts: ServerFacts) -> list[FitnessFinding]:
-    """Return the findings about data that a restore omits, and about restored objects that need a decision."""
+    """Return findings about data that a restore omits, and about restored objects about which the user must decide."""
     findings = [warning("rows", sentence, _WITHOUT_ROWS) for sentence in rows_not_restored(facts.engines)]
     if facts.prepared_xa:
         detail = (
@@ -358,7 +362,7 @@ def judge_placement(
 ) -> list[FitnessFinding]:
     """Return the findings about the location of the files.
 
-    `no_copy` are the reasons why no server could start on a copy of the files.
+    `no_copy` contains the reasons why no server could start on a copy of the files.
     """
     listing = ", ".join(f"{role} = {dataset}" for role, dataset in sorted(volumes.items()))
     if placement.objections:
@@ -381,7 +385,7 @@ def repairs_torn_pages(facts: ServerFacts) -> bool:
 
 
 def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[int, ...]) -> list[FitnessFinding]:
-    """Return the findings from comparing the real block sizes of the files with the page size.
+    """Compare the real block sizes of the files with the page size, and return findings about this.
 
     A snapshot can tear a page that spans several records if ZFS splits the write of the page (before 2.2) and recovery
     does not repair it (doublewrite off).
@@ -417,10 +421,11 @@ def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[in
 
 @dataclass(frozen=True)
 class OtherView:
-    """A folder of a server in a container. On this host, its path leads to another folder or does not exist.
+    """A folder of a server in a container.
 
-    `setting` is the setting that contains the folder, `path` is the folder's path for the server, and `pid` is the
-    server's process on this host. `here` is the folder's path on this host, or empty if no path leads to it.
+    On this host, the path of the folder leads to another folder or does not exist. `setting` is the setting that
+    contains the folder, `path` is the folder's path for the server, and `pid` is the server's process on this host.
+    `here` is the folder's path on this host, or empty if no path leads to it.
     """
 
     setting: str
@@ -430,7 +435,7 @@ class OtherView:
 
 
 def judge(view: OtherView) -> FitnessFinding:
-    """Return the finding about the folder: on this host, the server's paths would lead to other files."""
+    """Return the finding that the server's paths would lead to other files on this host."""
     place = f"this host has that folder at {view.here}" if view.here else "this host has that folder nowhere"
     detail = (
         f"the server (process {view.pid}) runs in a container or mount namespace with other paths than this host:"
@@ -445,7 +450,7 @@ def judge(view: OtherView) -> FitnessFinding:
 def judge_state(
     folders: Iterable[str], mounts: Sequence[MountedFilesystem], *, is_container: bool
 ) -> list[FitnessFinding]:
-    """Return a finding if a folder is in the root file system of a container; none on a host."""
+    """Return a finding if one of the folders is in the root file system of a container; none on a host."""
     if not is_container:
         return []
     lost = [folder for folder in folders if (mount := mount_of(folder, mounts)) is None or mount.path == "/"]
@@ -462,9 +467,12 @@ def judge_state(
 
 
 POOL_FLOOR = 4 << 20
-"""Bytes that must be free in a pool. Snapshots, their properties, holds and bookmarks take a few blocks each."""
+"""The number of bytes that must be free in a pool.
+
+Snapshots, their properties, holds and bookmarks take a few blocks each.
+"""
 LOW_PERCENT = 5
-"""The percentage of free space below which a dataset is reported."""
+"""If the free space of a dataset is below this percentage, a warning is given."""
 
 
 @dataclass(frozen=True)
@@ -525,7 +533,7 @@ def _judge_volume(pool: DatasetSpace, volume: DatasetSpace) -> list[FitnessFindi
 
 
 def _limit_of(pool: DatasetSpace, volume: DatasetSpace) -> tuple[str, str]:
-    """Return a text that names the limit of the volume's free space, and a hint."""
+    """Return a text that names the limit which applies to the volume's free space, and a hint."""
     if volume.refquota and volume.available < pool.available:
         return f"its refquota of {size(volume.refquota)}", f"raise it: `zfs set refquota=… {volume.name}`"
     if volume.quota and volume.available < pool.available:

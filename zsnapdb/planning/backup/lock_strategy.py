@@ -1,6 +1,6 @@
-"""Choice of the weakest lock that gives a consistent snapshot of a server, with the reason. Pure.
+"""Chooses the weakest lock that gives a consistent snapshot of a server, with the reason. Pure.
 
-Each strategy describes itself in its own file in `mysql/locks`. This module contains no names of strategies.
+Each strategy describes itself in its own file in `mysql/locks`. This module names no strategy.
 """
 
 from __future__ import annotations
@@ -31,13 +31,16 @@ def unsafe_engines(facts: ServerFacts) -> dict[str, int]:
 
 
 def row_versions_are_flawed(flavour: Flavour, release: tuple[int, ...]) -> bool:
-    """Return whether this release has the flaw. On other releases, tables with row versions need not be counted."""
+    """Return whether this release handles row versions unreliably.
+
+    If not, tables with row versions need not be counted.
+    """
     first, sound = _ROW_VERSION_FLAW
     return flavour is Flavour.MYSQL and first <= release < sound
 
 
 def has_flawed_row_versions(facts: ServerFacts) -> bool:
-    """Return whether crash recovery of tables is unreliable, because they have row versions on a flawed release."""
+    """Return whether crash recovery of tables is unreliable, because tables have row versions on a flawed release."""
     return facts.row_versions > 0 and row_versions_are_flawed(facts.flavour, facts.release) and not facts.is_percona
 
 
@@ -64,7 +67,7 @@ def listing(engines: dict[str, int]) -> str:
 
 
 AUTO = "auto"
-"""The value of lock.strategy that lets this module choose the strategy."""
+"""The value of `lock.strategy` with which this module chooses the strategy."""
 
 
 def _none(_: ServerFacts) -> str | None:
@@ -76,11 +79,11 @@ class LockProperties:
     """The properties of a lock strategy for its choice, description and use.
 
     - `name`: the name of the strategy in `lock.strategy` and in the manifest
-    - `statement`: a statement that the server accepts if it has the lock; empty if every server has the lock
+    - `statement`: a statement that only servers with this kind of lock accept; empty if every server has it
     - `merit`: the reason to choose the strategy
     - `waits`: the statements that wait until the lock is released
-    - `refused`: returns why the server would refuse the lock, or None
-    - `privileges`: the account needs one of these privileges, if there are any
+    - `refused`: a function that returns why the server would refuse the lock, or None
+    - `privileges`: the privileges of which the account needs one; empty if it needs none
     """
 
     name: str
@@ -90,7 +93,7 @@ class LockProperties:
     writers_wait: bool = False
     """Whether every write waits, from the request for the lock until its release."""
     needs_crash_safe: bool = False
-    """Whether the lock is sufficient only if every user table survives a crash."""
+    """Whether the lock is sufficient only if every user table is crash-safe."""
     holds_ddl: bool = True
     """Whether the lock blocks DDL. A strategy that does not block DDL blocks no statements."""
     falls_back: bool = False
@@ -100,7 +103,10 @@ class LockProperties:
 
     @property
     def waited(self) -> str:
-        """The text for the statements that waited for the lock. A lock that allows writes is not a pause."""
+        """The text for the statements that waited for the lock.
+
+        The text calls only a lock that blocks writes a pause.
+        """
         return self.waits if self.writers_wait or not self.holds_ddl else f"only {self.waits}"
 
     def is_known_to(self, facts: ServerFacts) -> bool:
@@ -147,10 +153,10 @@ def check_name(name: str, strategies: Sequence[LockProperties]) -> None:
 
 
 def choose(facts: ServerFacts, setting: str, strategies: Sequence[LockProperties]) -> LockChoice:
-    """Return the configured strategy, or the first of `strategies` (weakest lock first) that is sufficient.
+    """Return the configured strategy.
 
-    Raises ConfigError if the configured strategy does not exist, and PreflightError if it is not sufficient for this
-    server.
+    If it is `auto`, return the first sufficient one of `strategies` (weakest lock first). Raises ConfigError if the
+    configured strategy does not exist, and PreflightError if it is not sufficient for this server.
     """
     check_name(setting, strategies)
     if setting != AUTO:
@@ -166,7 +172,7 @@ def choose(facts: ServerFacts, setting: str, strategies: Sequence[LockProperties
 
 
 def still_enough(choice: LockChoice, facts: ServerFacts) -> str | None:
-    """Return why the chosen lock is no longer sufficient for the server with these facts; None if it is."""
+    """Return why the chosen lock is no longer sufficient for the server with these facts; None if it still is."""
     others = unsafe_engines(facts)
     if others and choice.lock.needs_crash_safe:
         return f"there are now user tables of engines without crash recovery: {listing(others)}"
@@ -234,8 +240,9 @@ class Statement:
 def long_statements(processes: Iterable[Mapping[str, Any]], own: frozenset[int], longest: float) -> list[Statement]:
     """Return the statements of SHOW FULL PROCESSLIST that have run for at least `longest` seconds, longest first.
 
-    `own` are the connections of zsnapdb. Server threads, such as replication, are left out, because their statements do
-    not end. Statements that wait for a flush or a global lock are left out too, because they block nothing.
+    `own` contains the connection ids of zsnapdb. Server threads, such as replication, are left out, because their
+    statements do not end. Statements that wait for a flush or a global lock are left out too, because they block
+    nothing.
     """
     statements = []
     for row in processes:
@@ -255,7 +262,7 @@ def to_kill(statements: Iterable[Statement], allowed: str) -> list[Statement]:
 
 
 def delays() -> Iterator[float]:
-    """Yield the seconds to wait after each attempt. They double each time, up to 15."""
+    """Yield the seconds to wait after each attempt. The wait doubles each time, up to 15 seconds."""
     delay = _FIRST_DELAY
     while True:
         yield delay

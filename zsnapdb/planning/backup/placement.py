@@ -1,4 +1,4 @@
-"""The volume of each path that a server writes to, and the objections to the path. Pure."""
+"""Finds the volume of each path to which a server writes, and the problems with these paths. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class NamedPath:
 
 @dataclass(frozen=True)
 class Placement:
-    """The volume of each path, and all objections. Without objections the volumes are complete."""
+    """The volume of each path, and all objections. If there are no objections, the volumes are complete."""
 
     volume_of: Mapping[str, str]
     objections: tuple[str, ...]
@@ -62,8 +62,8 @@ def mount_points(
 def place(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], volumes: Mapping[str, str]) -> Placement:
     """Return the placement of the paths on the volumes (role to dataset).
 
-    The objections are: a path on no volume; a mount below a written directory that is not a volume; a volume that is
-    not mounted; volumes in several pools.
+    There is an objection if a path is on no volume, or if a mount that is not a volume is below a directory to which
+    the server writes. There is also an objection if a volume is not mounted, or if the volumes are in several pools.
     """
     roles = {dataset: role for role, dataset in volumes.items()}
     objections: list[str] = []
@@ -112,8 +112,8 @@ class Discovered:
 def discover(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], datadir: str) -> Discovered:
     """Return the datasets of the paths as volumes. The same server always gets the same roles.
 
-    The dataset of the data directory is `data`; a dataset above `data` is `parent`. Any other role is the last
-    component of the dataset name, or the whole name if that role is taken. A path outside ZFS is an objection.
+    The dataset of the data directory is `data`; a dataset above `data` is `parent`. Any other dataset gets the last
+    component of its name as its role, or its whole name if that role is taken. A path outside ZFS is an objection.
     """
     path_on: dict[str, NamedPath] = {}
     objections = []

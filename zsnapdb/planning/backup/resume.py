@@ -1,4 +1,4 @@
-"""The decision to continue or abandon an interrupted backup, with the reason. Pure."""
+"""Decides whether an interrupted backup is continued or abandoned, with the reason. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.base.domain_types import backup_time
 
 
 class ResumeDecision(StrEnum):
-    """The action of the next run for an interrupted backup."""
+    """The action that the next run takes for an interrupted backup."""
 
     FINISH = "finish"
     CONTINUE = "continue"
@@ -20,7 +20,7 @@ class ResumeDecision(StrEnum):
 
 
 class Cause(StrEnum):
-    """The reason for the decision."""
+    """The kind of reason for the decision about an interrupted backup."""
 
     STORED = "stored"
     UNFINISHED = "unfinished"
@@ -48,18 +48,18 @@ class Interrupted:
     send_flags: Collection[tuple[str, ...]]
     base: str | None
     snapshots: frozenset[tuple[str, int]]
-    """Dataset and GUID of each snapshot that the backup sends."""
+    """The dataset and GUID of each snapshot that the backup sends."""
     bases: frozenset[tuple[str, int]]
-    """Dataset and GUID of each snapshot or bookmark from which the increments start."""
+    """The dataset and GUID of each snapshot or bookmark from which the increments start."""
 
 
 @dataclass(frozen=True)
 class Surroundings:
     """The current state of the host and the repository.
 
-    `sources` are snapshots, and `origins` are snapshots and bookmarks, each identified by dataset and GUID. `kept` are
-    the snapshots in the stored manifest, or None if there is no manifest. `send_flags` are the flags that a backup may
-    use.
+    `sources` contains the existing snapshots, and `origins` the snapshots and bookmarks, each as dataset and GUID.
+    `kept` contains the snapshots in the stored manifest; it is None if there is no manifest. `send_flags` contains the
+    `zfs send` flags that a backup may use.
     """
 
     time: datetime
@@ -71,12 +71,12 @@ class Surroundings:
     origins: Collection[tuple[str, int]]
     kept: frozenset[tuple[str, int]] | None = None
     damaged: Mapping[str, str] = field(default_factory=dict)
-    """The finding about each backup that has a damaged chain in the repository."""
+    """For each backup with a damaged chain in the repository, the finding about the damage."""
 
 
 @dataclass(frozen=True)
 class ResumeJudgement:
-    """The decision, its cause, and a text for the user."""
+    """The decision about an interrupted backup, its cause, and a text for the user."""
 
     decision: ResumeDecision
     because: Cause
@@ -101,7 +101,7 @@ def judge(started: Interrupted, around: Surroundings, *, within: float | None, f
     if fresh:
         return give_up(Cause.REQUESTED, "it was requested")
     # If the clock was set back, the age is negative and the backup counts as new. If the clock was set forward, the
-    # backup seems too old and its uploaded chunks are lost.
+    # backup may seem too old. In that case its uploaded chunks are lost.
     age = (around.time - backup_time(started.backup_id)).total_seconds()
     if within is not None and age > within:
         return give_up(

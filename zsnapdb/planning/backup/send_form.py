@@ -1,4 +1,4 @@
-"""The format (plain, compressed or raw) and the chunk size of a backup's send streams. Pure."""
+"""Chooses the format (plain, compressed or raw) and the chunk size of a backup's send streams. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zsnapdb.base.errors import ConfigError
 
 
 class SendForm(StrEnum):
-    """The format of all streams of a chain. It never changes within the chain."""
+    """The format of the streams of a chain. All streams of the chain have the same format."""
 
     PLAIN = "plain"
     COMPRESSED = "compressed"
@@ -18,7 +18,7 @@ class SendForm(StrEnum):
 
 
 AUTO = "auto"
-"""The value of the setting `send` that lets zsnapdb choose the format of each chain."""
+"""The value of the setting `send` with which zsnapdb chooses the format of each chain."""
 
 SEND_FLAGS: Mapping[SendForm, tuple[str, ...]] = {
     SendForm.PLAIN: ("-L",),
@@ -39,9 +39,9 @@ _AS_SMALL = 1.1
 
 @dataclass(frozen=True)
 class ZstdEffect:
-    """The effect of zstd on the data: compressed bytes divided by plain bytes, and the place of the measurement.
+    """The effect of zstd on the data: compressed bytes divided by plain bytes, and where this was measured.
 
-    `seconds` are processor seconds per GiB, or None if unknown.
+    `seconds` is the processor time in seconds per GiB, or None if unknown.
     """
 
     ratio: float
@@ -57,9 +57,9 @@ class ZstdEffect:
 class Compressibility:
     """The known facts about the data before a new chain starts, in bytes and processors.
 
-    `logical` are the bytes before the pool's compression, and `lying` are the bytes that the pool stores
-    (`logicalreferenced` and `referenced`, zfsprops(7)). `zstd` is None if unknown. `level` is the zstd level at which a
-    plain stream starts, or 0 if the stream is stored uncompressed.
+    `logical` is the number of bytes before the pool's compression, and `lying` is the number of bytes that the pool
+    stores (`logicalreferenced` and `referenced`, zfsprops(7)). `zstd` is the measured effect of zstd, or None if
+    unknown. `level` is the zstd level at which a plain stream starts, or 0 if the stream is stored uncompressed.
     """
 
     logical: int
@@ -88,11 +88,11 @@ def form_of(flags: tuple[str, ...]) -> SendForm | None:
 
 
 def choose_form(known: Compressibility) -> FormChoice:
-    """Return the format of a new chain if the setting is `auto`.
+    """Return the format of a new chain if the setting `send` is `auto`.
 
     The scarce resource decides. With one processor, that is processor time, which the server needs. Otherwise it is
-    storage: plain streams with zstd are mostly smaller than the pool's blocks. If they are not, the blocks are sent as
-    the pool compressed them, because that costs no processor time.
+    storage: plain streams with zstd are mostly smaller than the pool's blocks. If zstd does not make the streams
+    smaller, the blocks are sent as the pool compressed them, because that costs no processor time.
     """
     lying = known.lying / known.logical if known.logical else 1.0
     if lying > _LITTLE:
@@ -112,7 +112,7 @@ def choose_form(known: Compressibility) -> FormChoice:
 
 LOWEST, HIGHEST = 1, 12
 _BUSY, _LEISURELY = 0.85, 0.55
-"""The shares of the processors' time above which the level falls, and below which it rises.
+"""If more than the first share of the processors' time is used, the zstd level falls. Below the second share, it rises.
 
 The next higher level costs at most 50 % more, so one step up from the lower share stays below the upper share.
 """
@@ -134,14 +134,14 @@ def next_level(level: int, *, busy: float, elapsed: float, processors: int) -> i
 
 
 MOST_ROWS = 780_000
-"""Maximum number of chunks in a manifest. At 170 bytes or less per chunk, the manifest fits into 128 MiB."""
+"""The maximum number of chunks in a manifest. At 170 bytes or less per chunk, the manifest fits into 128 MiB."""
 WANTED_ROWS = 650_000
-"""Maximum number of chunks at which a chunk size is chosen.
+"""A chunk size is chosen so that there are at most this many chunks.
 
-It is lower than MOST_ROWS, because size estimates are some percent too low.
+The limit is lower than MOST_ROWS, because size estimates are some percent too low.
 """
 WINDOW = 224 << 20
-"""Maximum plain bytes of all chunks in memory at once, if zsnapdb has chosen a larger chunk size."""
+"""The maximum number of plain bytes of all chunks in memory together, if zsnapdb has chosen a larger chunk size."""
 _MIB = 1 << 20
 _LARGEST = 1 << 30
 
@@ -149,7 +149,8 @@ _LARGEST = 1 << 30
 def decide_chunk_size(configured: int, sizes: Sequence[int]) -> int:
     """Return the chunk size in bytes for a backup whose streams have these estimated sizes.
 
-    It is the configured size, or the smallest larger size that results in at most WANTED_ROWS chunks.
+    This is the configured size or, if that results in more than WANTED_ROWS chunks, the smallest larger size that does
+    not.
     """
     if sum(sizes) <= configured * WANTED_ROWS:
         return configured
@@ -158,13 +159,17 @@ def decide_chunk_size(configured: int, sizes: Sequence[int]) -> int:
 
 
 _LEAST_CHUNKS = 32
-"""The minimum number of chunks of a stream. It gives all workers chunks, and keeps the last chunk small."""
+"""The minimum number of chunks of a stream.
+
+With this many chunks, all workers have chunks, and the last chunk is small.
+"""
 
 
 def decide_first_chunk(least: int, most: int, sizes: Sequence[int]) -> int:
     """Return the size of the first chunks for a backup with streams of these estimated sizes, in bytes.
 
-    It is `least`, doubled until it reaches `most` or the largest stream would have fewer than 32 chunks.
+    The size starts at `least`, and is doubled until it reaches `most`, or until the largest stream would have fewer
+    than 32 chunks.
     """
     size = least
     while 2 * size <= min(most, max(sizes, default=0) // _LEAST_CHUNKS):
@@ -175,8 +180,8 @@ def decide_first_chunk(least: int, most: int, sizes: Sequence[int]) -> int:
 def decide_workers(configured: int, chunk_size: int, configured_size: int) -> int:
     """Return the number of parallel workers for chunks of this size in bytes.
 
-    It is the configured number, unless the chunks are larger than the configured size. In that case, all chunks in
-    memory together have at most WINDOW bytes, or as many bytes as the configured size and number allow.
+    This is the configured number, unless the chunks are larger than the configured size. Then the number is limited, so
+    that all chunks in memory together have at most WINDOW bytes, or as many as the configured size and number allow.
     """
     if chunk_size <= configured_size:
         return configured
@@ -185,7 +190,7 @@ def decide_workers(configured: int, chunk_size: int, configured_size: int) -> in
 
 
 def check_rows(stream: str, size: int | None, chunk_size: int) -> None:
-    """Check that a manifest can list all chunks of a stream of about `size` bytes. If the size is None, it is unknown.
+    """Check that a manifest can list all chunks of a stream of about `size` bytes (None if the size is unknown).
 
     Raises: ConfigError: with this chunk size, the stream would have too many chunks
     """

@@ -1,1 +1,1 @@
-"""Decisions about binlogs: archiving, restorable points, removal."""
+"""Decisions about binlogs: which to archive, which points can be restored, and which to remove."""

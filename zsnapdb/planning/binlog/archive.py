@@ -1,4 +1,4 @@
-"""The binlogs to archive next, with their incarnation, offsets and gaps. Pure.
+"""Decides which binlogs to archive next, with their incarnation, offsets and gaps. Pure.
 
 An incarnation is one unbroken binlog history of one server. A file is recognized by its fingerprint and by the last
 archived bytes, never by its name alone. After RESET, a restore or a failover, files with the same names have other
@@ -15,7 +15,7 @@ from zsnapdb.base.gtid import GtidPosition, Gtids, GtidSet, contains
 
 
 class KnownArchived(Protocol):
-    """The properties of an archived file that the decisions need."""
+    """The properties of an archived binlog that the decisions in this module need."""
 
     @property
     def incarnation(self) -> str: ...
@@ -43,9 +43,9 @@ class KnownArchived(Protocol):
 
 @dataclass(frozen=True)
 class ServerBinlog:
-    """A binlog in the index of the server.
+    """A binlog that the server's binlog index lists.
 
-    `size` is in bytes. `problem` is the reason why the binlog cannot be read; empty if it can.
+    `size` is in bytes. `problem` is the reason why the binlog cannot be read; it is empty if the binlog can be read.
     """
 
     name: str
@@ -58,7 +58,7 @@ class ServerBinlog:
 
 @dataclass(frozen=True)
 class ArchiveStep:
-    """A file to archive.
+    """A binlog file to archive.
 
     `offset` bytes are already archived. `gap` describes missing data directly before the file.
     """
@@ -71,14 +71,17 @@ class ArchiveStep:
 
 @dataclass(frozen=True)
 class Plan:
-    """The files to archive, in order. `begin` is the reason for a new incarnation; None if the known one continues."""
+    """The files to archive, in order.
+
+    `begin` is the reason for a new incarnation; it is None if the known incarnation continues.
+    """
 
     begin: str | None
     steps: tuple[ArchiveStep, ...]
 
 
 def has_all_of(newest: KnownArchived, local: Sequence[ServerBinlog]) -> bool:
-    """Return whether the server has the newest file of a history with at least its archived size.
+    """Return whether the server has the newest archived file of a history, at least as long as its archived part.
 
     The contents are not compared.
     """
@@ -89,7 +92,7 @@ def has_all_of(newest: KnownArchived, local: Sequence[ServerBinlog]) -> bool:
 def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
     """Return whether a file that starts at the GTIDs `previous` continues the state `reached`.
 
-    Between the two files, MariaDB may forget domains (FLUSH … DELETE_DOMAIN_ID).
+    MariaDB may have forgotten domains between the two files (FLUSH … DELETE_DOMAIN_ID).
     """
     if isinstance(reached, GtidPosition) and isinstance(previous, GtidPosition):
         return all(reached.heads.get(domain) == head for domain, head in previous.heads.items())
@@ -99,9 +102,9 @@ def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
 def missing_between(before: KnownArchived, number: int, previous: Gtids | None) -> str | None:
     """Return a description of the gap between an archived file and the file numbered `number`; None if there is no gap.
 
-    `previous` are the GTIDs before the second file. Rotated files with consecutive numbers are neighbours, unless their
-    GTIDs contradict this. If a file is missing, or was not archived to its end, the GTIDs decide whether a transaction
-    is missing. Without GTIDs, zsnapdb assumes that a transaction is missing.
+    `previous` contains the GTIDs before the second file. Rotated files with consecutive numbers are neighbours, unless
+    their GTIDs contradict this. If a file is missing, or was not archived to its end, the GTIDs decide whether a
+    transaction is missing. Without GTIDs, zsnapdb assumes that a transaction is missing.
     """
     reached = before.reached
     fits = previous is None or reached is None or same_gtids(reached, previous)
@@ -169,7 +172,7 @@ def decide(
 
 
 def _altered(newest: KnownArchived, local: ServerBinlog, agrees: bool) -> str | None:
-    """Return why the server's file is no longer the archived file; None if it is the same file."""
+    """Return why the server's file is no longer the file that was archived; None if it is the same file."""
     if local.problem:
         return None
     if local.fingerprint != newest.fingerprint:
@@ -206,7 +209,7 @@ def _from(local: Sequence[ServerBinlog], name: str, *, include: bool) -> tuple[S
 
 
 def _unknown(kept: Sequence[KnownArchived], local: Sequence[ServerBinlog]) -> tuple[ServerBinlog, ...]:
-    """Return the server's files, starting with the first that has no identical archived file."""
+    """Return the server's files from the first one that has no identical archived file."""
     known = {(file.name, file.fingerprint, file.size) for file in kept if file.is_rotated}
     for index, file in enumerate(local):
         if (file.name, file.fingerprint, file.size) not in known:
@@ -217,7 +220,7 @@ def _unknown(kept: Sequence[KnownArchived], local: Sequence[ServerBinlog]) -> tu
 def _steps(
     files: tuple[ServerBinlog, ...], offset: int = 0, before: KnownArchived | None = None, gap: str | None = None
 ) -> tuple[ArchiveStep, ...]:
-    """Return a step for each readable file. An unreadable file is recorded as a gap before the next file."""
+    """Return a step for each readable file. If a file is unreadable, the step for the next file records a gap."""
     steps: list[ArchiveStep] = []
     for index, file in enumerate(files):
         if file.problem:

@@ -1,4 +1,4 @@
-"""Commit times of archived transactions, and the time up to which an archive is complete. Pure."""
+"""Determines the commit times of archived transactions, and the time up to which an archive is complete. Pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ INTERVAL = 60.0
 """Seconds between two completeness records of one archiver, unless an objective needs a shorter interval."""
 _SECOND = 1_000_000
 _SLACK = 5.0
-"""Seconds that a round and its record may take, including the truncation of the server's time to whole seconds."""
+"""The time in seconds that a round and its record may take.
+
+It includes the rounding of the server's time to seconds.
+"""
 
 _AHEAD = 300 * _SECOND
-"""Microseconds by which a commit time may be in the future before a clock is considered wrong."""
+"""If a commit time is more than this many microseconds in the future, a clock is considered wrong."""
 
 _FAILOVERS = (EndKind.LOST_IN_FAILOVER, EndKind.UNPROVEN_FAILOVER)
 
 
 @dataclass(frozen=True)
 class CommitHorizon:
-    """A proven horizon: transactions with a commit time up to `until` are before `end` in the server's binlogs.
+    """A proven horizon: every transaction with a commit time up to `until` is before the position `end` in the binlogs.
 
     `until` is in microseconds UTC, by the clock of the server.
     """
@@ -36,7 +39,7 @@ class CommitHorizon:
 def is_reached(horizon: CommitHorizon, end: BinlogCoordinates | None) -> bool:
     """Return whether an archive that ends at `end` contains everything before the horizon.
 
-    Binlogs with different base names prove nothing.
+    If the base names of the binlogs differ, the result is False.
     """
     if end is None:
         return False
@@ -59,8 +62,8 @@ def is_worth_recording(last: LastRecord | None, until: int, interval: float, arc
     - `interval`: seconds between two records
     - `archived`: the time of the last archived commit, up to which the archive is complete even without a record
 
-    If the server's clock was set back, the last record is in the future and is replaced immediately. A last commit in
-    the future says nothing, because a clock was ahead.
+    If the server's clock was set back, the last record is in the future and is replaced immediately. If the last commit
+    is in the future, a clock was ahead, and the commit's time is ignored.
     """
     if last is None or until < last.until:
         return True
@@ -78,7 +81,7 @@ def record_interval(objectives: ObjectiveSettings) -> float:
 
 
 def least_limit(objectives: ObjectiveSettings, round_interval: float) -> float:
-    """Return the smallest objective in seconds that never causes a warning for an idle server.
+    """Return the smallest limit of an objective, in seconds, that never causes a warning for an idle server.
 
     The archive's end is at most one record interval plus one archiver round old.
     """
@@ -86,7 +89,7 @@ def least_limit(objectives: ObjectiveSettings, round_interval: float) -> float:
 
 
 _LEAST_RESERVE = 2.5
-"""The minimum time in seconds for a round to store its bytes, unless half of the interval is shorter."""
+"""The minimum time in seconds that a round gets to store its bytes, unless half of the interval is shorter."""
 
 
 @dataclass(frozen=True)
@@ -102,21 +105,25 @@ class RoundTimer:
 
     @property
     def pause(self) -> float:
-        """Seconds between the starts of two rounds: 50 to 80 % of the interval."""
+        """The time in seconds between the starts of two rounds: 50 to 80 % of the interval."""
         reserve = max(_LEAST_RESERVE, self.interval / 5, 3 * self.slowest)
         return max(self.interval / 2, self.interval - reserve)
 
     def after(self, seconds: float) -> RoundTimer:
-        """Return the timer after a round of this duration. The influence of a slow round fades."""
+        """Return the timer after a round of this duration.
+
+        The influence of a slow round decreases with each later round.
+        """
         return replace(self, slowest=max(seconds, 0.9 * self.slowest))
 
 
 def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[CompleteUntil]) -> int | None:
     """Return the time up to which a route through these files is complete; None if no record proves it.
 
-    A record is used only if the route contains the record's position and ends in the record's incarnation. A record
-    about another position is old, or describes bytes that the archive lost. No record is used after a failover that the
-    archive cannot follow, because the old server does not know the commits of the new one.
+    A record is used only if the route contains the record's position and ends in the record's incarnation. If the route
+    lacks the record's position, the record is old, or describes bytes that the archive lost. No record is used after a
+    failover that the archive cannot follow, because the record is from the old server, which does not know the commits
+    of the new server.
     """
     if not files or end.kind in _FAILOVERS:
         return None
@@ -126,10 +133,10 @@ def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[
 
 
 def newest_not_ahead(times: Iterable[int], read_at: int | None) -> int | None:
-    """Return the latest time that is not after `read_at` (microseconds UTC; None: unknown); None if there are no times.
+    """Return the latest of the times that is not after `read_at` (microseconds UTC, None if unknown).
 
-    A clock that was ahead gave the later ones, which say nothing about the age of an archive. If all times are in the
-    future, the earliest is returned.
+    Return None if there are no times. Later times come from a clock that was ahead, so they say nothing about the age
+    of an archive. If all times are in the future, the earliest is returned.
     """
     listed = list(times)
     past = [time if read_at is None else min(time, read_at) for time in listed if not _is_ahead(time, read_at)]
@@ -141,9 +148,9 @@ def _is_ahead(time: int, read_at: int | None) -> bool:
 
 
 def _end_of(files: Sequence[RouteFile], record: CompleteUntil) -> int:
-    """Return the end of the record's binlog in a route, in bytes; -1 if the route does not contain that binlog.
+    """Return where the record's binlog ends in a route, in bytes; -1 if the route does not contain that binlog.
 
-    The search begins at the end of the route, because most records are about the newest binlogs.
+    The route is searched from its end, because most records are about the newest binlogs.
     """
     for file in reversed(files):
         if file.incarnation != record.incarnation:
@@ -154,12 +161,12 @@ def _end_of(files: Sequence[RouteFile], record: CompleteUntil) -> int:
 
 
 TOLERANCE = 2 * _SECOND
-"""Tolerated error of an event time in microseconds.
+"""The tolerated error of the time in an event, in microseconds.
 
-An event time is the start of the statement, in whole seconds.
+An event contains the time at which its statement started, in whole seconds.
 """
 MOST_STRETCHES = 256
-"""Maximum number of stretches in the description of a binlog. If there are more, neighbours are joined."""
+"""The maximum number of stretches in the description of a binlog. If there are more, neighbours are joined."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +183,7 @@ class ArchiverObservation:
 
 @dataclass(frozen=True)
 class Sighting:
-    """The bounds of the commit time of transactions, in microseconds UTC. An unknown bound is None."""
+    """Bounds of the commit times of transactions, in microseconds UTC. If a bound is unknown, it is None."""
 
     earliest: int | None
     latest: int
@@ -186,7 +193,7 @@ class Sighting:
         return (self.earliest is None or stamp >= self.earliest - TOLERANCE) and stamp <= self.latest + TOLERANCE
 
     def joined(self, other: Sighting) -> Sighting:
-        """Return the narrowest sighting that covers both sightings."""
+        """Return the narrowest bounds that include the bounds of both sightings."""
         is_open = self.earliest is None or other.earliest is None
         earliest = None if is_open else min(self.earliest or 0, other.earliest or 0)
         return Sighting(earliest, max(self.latest, other.latest))
@@ -195,7 +202,7 @@ class Sighting:
 def sighting_between(before: ArchiverObservation | None, after: ArchiverObservation) -> Sighting:
     """Return the commit time bounds of transactions that the archiver found at `after`, but not yet at `before`.
 
-    If the clock of the host was set in between, the bounds cover every time that the clock is known to have shown.
+    If the clock of the host was set in between, the bounds include all times that the clock is known to have shown.
     """
     if before is None:
         return Sighting(None, after.wall)
@@ -209,7 +216,7 @@ def sighting_between(before: ArchiverObservation | None, after: ArchiverObservat
 
 @dataclass(frozen=True)
 class Stretch:
-    """A byte range of a binlog in which the event times of transactions differ from their commit times."""
+    """A byte range of a binlog in which the times in events differ from the commit times of the transactions."""
 
     start: int
     end: int
@@ -220,7 +227,7 @@ class Stretch:
 
 
 def with_stretch(stretches: Sequence[Stretch], more: Stretch) -> tuple[Stretch, ...]:
-    """Return the stretches and one more. If there are more than a description may list, neighbours are joined."""
+    """Return the stretches with `more` added. If there are more than a description may list, neighbours are joined."""
     last = stretches[-1] if stretches else None
     if last is not None and last.end == more.start and last.sighting == more.sighting:
         return (*stretches[:-1], last.joined(more))
@@ -234,7 +241,8 @@ def with_stretch(stretches: Sequence[Stretch], more: Stretch) -> tuple[Stretch, 
 class CommitTimeEvidence:
     """The facts that an archiver knows about the commit times in a binlog.
 
-    `stretches` are the known stretches up to byte `end`. Later transactions were committed within `sighting`, if known.
+    `stretches` are the known stretches up to byte `end`. Later transactions were committed within the bounds
+    `sighting`, if these are known.
     """
 
     sighting: Sighting | None = None

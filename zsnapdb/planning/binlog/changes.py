@@ -1,7 +1,7 @@
 """The changes of transactions, and the search for transactions by their changes. Pure.
 
-A binlog in row format contains the changed rows and their tables. For a logged statement, the rows are unknown, and the
-tables are known only from its text.
+A binlog in row format contains the changed rows and their tables. If a statement was logged instead of rows, the
+changed rows are unknown, and only the text of the statement shows the tables.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from enum import Enum, StrEnum
 from zsnapdb.base.errors import UsageError
 
 MOST_TABLES = 1000
-"""Maximum number of tables of one transaction that are listed one by one."""
+"""The maximum number of tables of one transaction that are listed one by one."""
 MOST_STATEMENTS = 100
-"""Maximum number of logged statements of one transaction that are kept."""
+"""The maximum number of logged statements of one transaction that are kept."""
 MOST_TEXT = 4096
-"""Maximum number of characters of a logged statement that are kept."""
+"""The maximum number of characters of a logged statement that are kept."""
 
 
 class ChangeKind(StrEnum):
@@ -60,7 +60,7 @@ class TableChanges:
         return counts.get(kind, 0)
 
     def plus(self, kind: ChangeKind, rows: int | None) -> TableChanges:
-        """Return the changes with `rows` more rows. If the number is unknown, it is None."""
+        """Return the changes with `rows` more rows of this kind. If the number of rows is unknown, `rows` is None."""
         if rows is None:
             return replace(self, is_counted=False)
         match kind:
@@ -116,7 +116,7 @@ class TransactionChanges:
 
     @property
     def size(self) -> int:
-        """The size in the binlog in bytes."""
+        """The size of the transaction in the binlog, in bytes."""
         return self.end - self.start
 
     @property
@@ -125,7 +125,7 @@ class TransactionChanges:
 
     @property
     def rows(self) -> int:
-        """The number of rows that the binlog lists."""
+        """The number of changed rows that the binlog lists."""
         return sum(table.rows for table in self.every_table)
 
     @property
@@ -176,12 +176,15 @@ class TableFilter:
     table: str
 
     def selects(self, schema: str, table: str) -> bool:
-        """Return whether the filter selects the table. Case is ignored, as some servers store names in lower case."""
+        """Return whether the filter selects the table.
+
+        Upper and lower case are treated as equal, because some servers store names in lower case.
+        """
         is_schema = self.schema is None or self.schema.casefold() == schema.casefold()
         return is_schema and self.table.casefold() == table.casefold()
 
     def may_be_in(self, statement: LoggedStatement) -> bool:
-        """Return whether a statement may affect the table: its text is truncated or contains the table name as a word.
+        """Return whether a statement may affect the table: its text is truncated, or contains the table name as a word.
 
         The text must also contain the schema name, unless the schema is the default schema of the statement.
         """
@@ -220,8 +223,8 @@ class Match(Enum):
 class ChangeFilter:
     """The conditions of a search for transactions, which must all hold. If `kinds` is empty, any kind matches.
 
-    `rows_at_least` counts only rows of the searched table and kinds. DDL has no rows, so with `rows_at_least` it must
-    be listed in `kinds` to match.
+    `rows_at_least` counts only rows of the requested table and kinds. DDL has no rows, so with `rows_at_least`, DDL
+    matches only if it is listed in `kinds`.
     """
 
     table: TableFilter | None = None
@@ -294,7 +297,7 @@ class ListedTransaction:
 class TransactionList:
     """The transactions that match a search: the newest or the largest transactions, at most `limit`.
 
-    The memory use depends on `limit` alone.
+    The memory use depends only on `limit`.
     """
 
     def __init__(self, limit: int, *, by_size: bool) -> None:
@@ -322,9 +325,9 @@ class TransactionList:
 
 
 def is_within(file_first: int | None, file_last: int | None, conditions: Collection[Period | None]) -> bool:
-    """Return whether a file with these earliest and latest commit times can contain transactions within all periods.
+    """Return whether a binlog with these earliest and latest commit times may contain transactions within all periods.
 
-    A transaction starts before its commit, so `file_first` must be None if the periods are of start times.
+    A transaction starts before its commit, so `file_first` must be None if the periods are compared with start times.
     """
     periods = [period for period in conditions if period is not None]
     return all(

@@ -1,10 +1,10 @@
-"""Tables that were created without ENGINE or ROW_FORMAT, and the defaults with which a replay recreates them exactly.
+"""Finds the defaults with which a replay recreates tables exactly that were created without ENGINE or ROW_FORMAT.
 
 Pure.
 
 No event contains the default_storage_engine of a session or innodb_default_row_format (status variables of query
-events: statement_events.h of MySQL, log_event.h of MariaDB). Two facts indicate the engine: the kind of transactions on
-the table, and the engine that the server reported when the archiver read the statement.
+events: statement_events.h of MySQL, log_event.h of MariaDB). Two facts show the engine: whether the transactions on the
+table are transactional, and the engine that the server reported when the archiver read the statement.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _DEFAULT_FORMATS = ("dynamic", "compact", "redundant")
 """The values of innodb_default_row_format."""
 _NAMED = 5
 MOST_MADE = 4096
-"""Maximum number of tables with further facts in the description of a binlog."""
+"""The maximum number of tables that the description of a binlog lists with further facts."""
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,9 @@ class EngineStop:
 class EnginePlan:
     """The changes of the default engine in a replay.
 
-    - `unknown`: tables that get the engine of the backup, because no fact shows their engine
-    - `contradicted`: tables whose engine is unknown, but differs from the backup's default
-    - `bare`: tables whose options no statement and no record contains
+    - `unknown`: the tables that get the default engine of the backup, because no fact shows their engine
+    - `contradicted`: the tables whose engine is unknown, but certainly differs from the backup's default
+    - `bare`: the tables whose options are in no statement and no record
     """
 
     stops: tuple[EngineStop, ...] = ()
@@ -95,7 +95,10 @@ class EnginePlan:
 
 
 def fits(engine: str, is_transactional: bool | None) -> bool:
-    """Return whether the kind of transactions fits the table's engine. An unknown kind (None) fits every engine."""
+    """Return whether an engine fits the transactions on the table.
+
+    If their kind is unknown (None), every engine fits.
+    """
     return is_transactional is None or (engine.casefold() in _TRANSACTIONAL) is is_transactional
 
 
@@ -110,7 +113,7 @@ class Defaults:
 def plan_engines(
     made: Iterable[tuple[int, CreatedTable]], records: Mapping[tuple[int, int], RecordedTable], start: Defaults
 ) -> EnginePlan:
-    """Return the plan for the created tables. `made` lists them with their file numbers, in the order of the binlogs.
+    """Return the plan for the created tables. `made` contains the tables with their file numbers, in binlog order.
 
     `records` are keyed by the file number and the offset of the statement. The replay starts with the defaults `start`.
     """
@@ -172,8 +175,8 @@ def _has_default_format(known: RecordedTable, row_format: str) -> bool:
 def contradiction(planned: EnginePlan, start: Defaults, by: str) -> str | None:
     """Return why a replay that starts with `start` cannot recreate all tables; None if it can.
 
-    If a table has another character set, the applier compares the column types only by their byte size. So rows could
-    be stored as other characters. If `by` is "client", this function ignores such tables: no replay restores their
+    If a table has another character set, the applier compares the column types only by their byte size. So the
+    characters in rows could change. If `by` is "client", this function ignores such tables: no replay restores their
     character set, and the caller warns.
     """
     if planned.bare and by != "client":
@@ -194,7 +197,7 @@ OTHER_POINT = "restore a backup that was made after these tables, or a point bef
 
 
 def listing(tables: Iterable[CreatedTable]) -> str:
-    """Return the names of the first five tables, and the number of the others."""
+    """Return the names of the first five tables, and the number of the remaining tables."""
     names = list(dict.fromkeys(str(table) for table in tables))
     rest = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(names[:_NAMED]) + rest

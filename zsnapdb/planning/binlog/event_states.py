@@ -1,7 +1,7 @@
-"""The states of scheduled events, derived from the statements in a binlog. Pure.
+"""Derives the states of scheduled events from the statements in a binlog. Pure.
 
-A replication applier disables each event that a statement creates or alters, whatever the statement says (refman 8.4,
-"Replication of Invoked Features"). So only the statements show the state of an event on the source.
+A replication applier disables each event that a statement creates or alters, even if the statement enables the event
+(refman 8.4, "Replication of Invoked Features"). So only the statements show the state of an event on the source.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TOKEN = re.compile(
     r"""|(?P<name>`(?:[^`]|``)*`)|(?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")|(?P<word>[\w$]+)|(?P<mark>.)""",
     re.DOTALL,
 )
-"""The pattern of a token. Version comments are executed, so only their delimiters are skipped."""
+"""The pattern of a token. The server executes the content of version comments, so only their delimiters are skipped."""
 _CONCERNS = re.compile(r"\b(EVENT|DATABASE|SCHEMA)\b", re.IGNORECASE)
 _VERB = re.compile(r"\b(CREATE|ALTER|DROP)\b", re.IGNORECASE)
 _MADE_BY_DEFINERS = frozenset({"PROCEDURE", "FUNCTION", "TRIGGER", "VIEW", "SQL", "AGGREGATE"})
@@ -97,7 +97,7 @@ class _Reader:
 
 
 def follow(states: EventStates, schema: str, statement: str) -> None:
-    """Change the states as the statement did on the source; `schema` is the default schema of the session."""
+    """Change the states of the events as the statement did on the source. `schema` is the session's default schema."""
     if _CONCERNS.search(statement) is None or _VERB.search(statement) is None:
         return
     reader = _Reader(statement)

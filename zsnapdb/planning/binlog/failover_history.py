@@ -1,4 +1,7 @@
-"""The point at which another server continues a history in the archive, or the reason why none does. Pure."""
+"""Finds the point at which another server continues a history in the archive, or the reason why no server does.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ from zsnapdb.planning.binlog.route_elements import EndKind, History, RouteEnd, R
 def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
     """Return whether the first of these files starts exactly where these GTIDs end.
 
-    `files` are neighbours of one history. MariaDB may have forgotten domains before the first file. In this case no
-    file may contain such a domain, because its transactions may already be reached.
+    `files` are neighbours of one history. MariaDB may have forgotten domains before the first file. In this case none
+    of the files may contain such a domain, because the transactions of that domain may already be reached.
     """
     previous = files[0].previous
     if previous is None or not is_some(previous) or not same_gtids(gtids, previous):
@@ -43,7 +46,8 @@ def failback(
         whole = last.reached
         if last.server == here.server or whole is None:
             continue
-        # A MariaDB position seems to contain each lower number, also that of a server that was set back.
+        # A MariaDB position seems to contain every lower sequence number, even the numbers of a server that was set
+        # back.
         is_exact = isinstance(whole, GtidSet)
         if not is_exact and not (last.last_commit and here.last_commit and last.last_commit > here.last_commit):
             continue
@@ -56,11 +60,11 @@ def failback(
 def takeover(
     files: Sequence[RouteFile], at: int, later: Sequence[History], reached: Gtids | None
 ) -> int | RouteEnd | None:
-    """Return the index at which the newest history of another server continues this history, or why none does.
+    """Return the index at which the newest history of another server continues this history, or why no history does.
 
-    None if no other server wrote more. After a failover that lost transactions, a server may reuse their numbers, so
-    that its GTIDs show nothing new. Then only commit times show whether its transactions are older. If they seem to be,
-    the result has the kind NEWEST and names that doubt.
+    Return None if no other server wrote more transactions. After a failover that lost transactions, a server may reuse
+    the lost numbers, so that its GTIDs show nothing new. In that case, only commit times show whether its transactions
+    are older. If they seem to be older, the result has the kind NEWEST and describes this doubt.
     """
     here, end = files[at], None
     if reached is None or not is_some(reached) or here.is_anonymous:
@@ -89,7 +93,7 @@ def takeover(
 
 
 def _first_proven(end: RouteEnd | None, other: RouteEnd | None) -> RouteEnd | None:
-    """Return the first of two ends, or the other if the first is None or only a doubt."""
+    """Return the end `end`. If it is None or only a doubt, return `other` instead."""
     return other if other is not None and (end is None or end.kind is EndKind.NEWEST) else end
 
 
@@ -98,7 +102,8 @@ def _without_gtids(
 ) -> RouteEnd | None:
     """Return the end of a history with unknown GTIDs if another server committed later; None if no other server did.
 
-    If `reached` is known to be empty, any GTID is later, even if the file with the other server's commits is lost.
+    If `reached` is known to be empty, every GTID is later, even if the file with the other server's transactions is
+    lost.
     """
     here = files[at]
     is_empty = reached is not None and not is_some(reached) and not here.is_anonymous
@@ -124,8 +129,8 @@ def _up_to(files: Sequence[RouteFile], at: int) -> Sequence[RouteFile]:
 def _by_times(own: Sequence[RouteFile], before: Sequence[RouteFile], reason: str) -> RouteEnd | None:
     """Return the end of the history `before` if only times show whether the transactions in `own` are later.
 
-    The end has the kind NEWEST if they seem to be older. None if `own` has no transactions. MariaDB records commit
-    times in whole seconds.
+    The end has the kind NEWEST if these transactions seem to be older. Return None if `own` has no transactions.
+    MariaDB records commit times in whole seconds.
     """
     last = _last_commit(own)
     if not last:
@@ -144,7 +149,8 @@ def has_heads_of(reached: Gtids, whole: Gtids | None) -> bool:
     """Return whether `reached` provably contains the last transaction of each domain in `whole`.
 
     A MariaDB position contains only the last transaction of each domain (MariaDB manual, "Global Transaction ID"). A
-    server assigns numbers in order. So a lower number is provably contained only if the same server assigned it.
+    server assigns sequence numbers in order. So a lower number is provably contained only if the same server assigned
+    it.
     """
     if not isinstance(reached, GtidPosition) or not isinstance(whole, GtidPosition):
         return False
@@ -155,10 +161,11 @@ def has_heads_of(reached: Gtids, whole: Gtids | None) -> bool:
 
 
 def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated: bool) -> int | RouteEnd | None:
-    """Return the index of another server's newest file whose earlier transactions are reached, or why there is none.
+    """Return the index of another server's newest file before which all transactions are reached, or why there is none.
 
-    `is_repeated` is set if the server also has an older history. If the server was set back, it may have assigned its
-    numbers to other transactions. So its numbers prove something only if they precede all of these files.
+    `is_repeated` is set if the server also has an older history. If so, the server may have been set back and may have
+    assigned its numbers to other transactions. Then its numbers prove something only if they precede all of these
+    files.
     """
     whole, first = files[-1].reached, files[0]
     if not isinstance(whole, GtidSet) or reached.contains(whole):
@@ -201,7 +208,7 @@ def _taken_over_position(files: Sequence[RouteFile], reached: Gtids) -> int | Ro
 
 @dataclass(frozen=True)
 class RepeatedGtids:
-    """GTIDs of an older `history` that `server` assigns again in the newest history.
+    """GTIDs of an older history (`history`) that the server `server` assigns a second time in the newest history.
 
     If `by_server_id` is set, the GTIDs contain a server_id (MariaDB). Otherwise they contain a server_uuid.
     """
@@ -231,8 +238,8 @@ class RepeatedGtids:
 def repeated_gtids(files: Sequence[RouteFile]) -> tuple[RepeatedGtids, ...]:
     """Return the GTIDs that the server of the newest history assigns again, for each older history of that server.
 
-    `files` are all files of the archive, in order. Transactions that a newer history contains because it continues an
-    older one are not repeated.
+    `files` contains all files of the archive, in order. If a newer history contains transactions because it continues
+    an older history, these are not repeated.
     """
     if not files:
         return ()
@@ -251,7 +258,7 @@ def repeated_gtids(files: Sequence[RouteFile]) -> tuple[RepeatedGtids, ...]:
 
 
 def reused_gtids(server: str, start: Gtids | None, known: Iterable[Gtids | None]) -> str:
-    """Return the known GTIDs that a server assigns again if it continues from `start`; empty if there are none.
+    """Return the known GTIDs that a server assigns a second time if it continues from `start`; empty if there are none.
 
     A MariaDB position contains only the last GTID of each domain, so earlier GTIDs may belong to another server.
     """
@@ -276,7 +283,7 @@ def reused_gtids(server: str, start: Gtids | None, known: Iterable[Gtids | None]
 
 
 def _number(position: GtidPosition, domain: int) -> int:
-    """Return the number of the last transaction of a domain. Every server continues with the next number."""
+    """Return the sequence number of the last transaction of a domain. Every server continues with the next number."""
     return position.heads.get(domain, (0, 0))[1]
 
 
@@ -286,10 +293,10 @@ def _range(domain: int, server_id: int, first: int, last: int) -> str:
 
 
 def _with_set_by_hand(start: Gtids | None, own: Sequence[RouteFile]) -> Gtids | None:
-    """Return the GTIDs and those that were set by hand, for example by loading a dump. The server assigns none of them.
+    """Return the GTIDs together with those that were set by hand, for example by loading a dump.
 
-    Setting gtid_purged starts a binlog. The previous GTIDs of that binlog then include GTIDs that no earlier binlog
-    contains (refman 8.4, "gtid_purged").
+    The server assigns none of these. Setting gtid_purged starts a binlog. The previous GTIDs of that binlog then
+    include GTIDs that no earlier binlog contains (refman 8.4, "gtid_purged").
     """
     if not isinstance(start, GtidSet):
         return start
@@ -301,10 +308,10 @@ def _with_set_by_hand(start: Gtids | None, own: Sequence[RouteFile]) -> Gtids | 
 
 
 def _common_end(own: Sequence[RouteFile], older: Sequence[RouteFile]) -> Gtids | None:
-    """Return the GTIDs at the end of the part that two histories of a server share.
+    """Return the GTIDs at the end of the binlogs that two histories of a server share.
 
-    A file may be archived in both histories, but truncated in one. Up to the end of the shorter copy the transactions
-    are the same.
+    A file may be archived in both histories, but be shorter in one of them. Up to the end of the shorter copy, the
+    transactions are the same.
     """
     known = {file.fingerprint: file for file in older}
     common = own[0].previous

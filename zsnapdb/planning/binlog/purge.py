@@ -1,4 +1,7 @@
-"""The binlogs that may be removed: archived, verified, old enough, and fetched by all replicas. Pure."""
+"""Decides which binlogs may be removed: those that are archived, verified, old enough, and fetched by all replicas.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class DumpConnection:
 
 @dataclass(frozen=True)
 class Expiry:
-    """The server's own expiry of binlogs. If their total size is too large, it also removes the oldest binlogs.
+    """The server's own rules for removing binlogs. They may limit the age and the total size of the binlogs.
 
     `seconds` is the maximum age, and `size` is the maximum total size in bytes. 0 means no limit.
     """
@@ -37,9 +40,9 @@ class Expiry:
 
 @dataclass(frozen=True)
 class PurgePlan:
-    """The binlogs to remove, oldest first, the reason why the next binlog is kept, and warnings.
+    """The plan of a purge: the binlogs to remove, oldest first, the reason why the next binlog is kept, and warnings.
 
-    The archived copies of the binlogs in `unread` must be read before the removal.
+    `unread` contains the binlogs whose archived copies must be read before the removal.
     """
 
     names: tuple[str, ...]
@@ -49,13 +52,13 @@ class PurgePlan:
 
 
 def ages_of(written: Sequence[float], time: RemovalTime) -> list[float]:
-    """Return the minimum age of the last write to each binlog in seconds, oldest binlog first.
+    """Return, for each binlog, how many seconds at least have passed since the last write to it, oldest binlog first.
 
-    `written` are the times of the last writes (seconds since 1970), possibly by a wrong clock. A time that is earlier
-    than that of the previous binlog is raised to the latter. A time in the future is limited to that of the next
-    binlog. If the clock was behind, the time of the next binlog is used.
+    `written` contains the times of the last writes (seconds since 1970), which may come from a wrong clock. If a time
+    is earlier than that of the previous binlog, the time of the previous binlog is used. If a time is in the future, it
+    is limited to that of the next binlog. If the clock was behind, the time of the next binlog is used.
     """
-    # The server's account can set any time, also one outside of the calendar.
+    # The server's account can set any file time, even a time outside of the calendar.
     written = [min(max(at, 0.0), _LATEST) for at in written]
     times, following = list(written), math.inf
     moments = [datetime.fromtimestamp(at, UTC) for at in written]
@@ -82,7 +85,7 @@ def plan_purge(
     replicas: int,
     damaged: Mapping[str, str] | None = None,
 ) -> PurgePlan:
-    """Return the binlogs that may be removed.
+    """Return the plan with the binlogs that may be removed.
 
     - `ages`: seconds since the last write to each of `local`
     - `kept`: the archived files in the server's current incarnation
@@ -138,7 +141,7 @@ def batches(names: Sequence[str], count: int) -> tuple[tuple[str, ...], ...]:
 
 
 MARGIN = 86_400 * 1_000_000
-"""A binlog is removed only if it is this many microseconds older than every retained backup.
+"""A binlog is removed only if it is at least this many microseconds older than every retained backup.
 
 Commit times and backup ids come from different clocks, which may disagree.
 """
@@ -146,7 +149,10 @@ Commit times and backup ids come from different clocks, which may disagree.
 
 @dataclass(frozen=True)
 class BinlogDecision:
-    """The decision whether an archived file is removed, and why. `at` is the index of the file in the list of files."""
+    """The decision whether an archived binlog is removed, with the reason.
+
+    `at` is the index of the file in the list of files.
+    """
 
     at: int
     incarnation: str
@@ -157,11 +163,11 @@ class BinlogDecision:
 
 @dataclass(frozen=True)
 class RetainedBackups:
-    """The readable backups of a server, oldest first, and the ids of those that are retained.
+    """The readable backups of a server, oldest first, and the ids of the retained backups.
 
     `kept` also contains the ids of unreadable retained backups. `order` contains the ids of all backups, oldest first,
-    but may lack those of unreadable backups. `foreign` are backups that this host does not know: only their routes are
-    retained.
+    but may lack the ids of unreadable backups. `foreign` contains backups that this host does not know: for these, only
+    the binlogs on their routes are kept.
     """
 
     points: Sequence[BackupPoint]
@@ -171,12 +177,12 @@ class RetainedBackups:
 
 
 def decide(backups: RetainedBackups, oldest: int | None, files: Sequence[RouteFile]) -> tuple[BinlogDecision, ...]:
-    """Return the decision about each archived file. `files` contains the incarnations and their files in order.
+    """Return the decision about each archived binlog. `files` contains the incarnations and their files in order.
 
     `oldest` is the start (microseconds UTC) of the oldest retained backup, which may be unreadable. If `oldest` is
     None, no backup is retained, and all files are kept. A file is kept in these cases:
 
-    - A route from a retained backup contains the file, or the archive of the file's server continues from it.
+    - The route from a retained backup contains the file, or the archiver continues the archive at the file.
     - The file is at or after the first file of one of these routes, or a retained backup without a known position may
       need the file. Foreign backups are not considered here.
     - The file ended less than a day before the oldest backup.
@@ -197,13 +203,13 @@ def decide(backups: RetainedBackups, oldest: int | None, files: Sequence[RouteFi
 
 
 def _users(routes: Sequence[Route], count: int) -> list[str | None]:
-    """Return, for each file, the oldest backup whose route contains the file; None if no route does."""
+    """Return, for each file, the oldest backup whose route contains the file; None if no route contains it."""
     users: list[str | None] = [None] * count
     for route in routes:
         for part in route.places:
             for at in part:
                 if users[at] is not None:
-                    # If two routes share a file of a part, they also share the rest of the part.
+                    # If two routes share a file in one of their parts, they also share all later files of this part.
                     break
                 users[at] = route.point.backup_id
     return users
@@ -212,8 +218,8 @@ def _users(routes: Sequence[Route], count: int) -> list[str | None]:
 def _first_needed(backups: RetainedBackups, routes: Mapping[str, Route]) -> tuple[int, str]:
     """Return the index of the first file that a retained backup may need, and the id of that backup.
 
-    A backup with an unknown position was made after the earlier backups in `order`, so its first file is not before
-    their first files. If there is no earlier backup, every file may be needed.
+    A backup with an unknown position was made after the earlier backups in `order`, so the first file that it needs is
+    not before theirs. If there is no earlier backup, every file may be needed.
     """
     starts = {name: route.places[0][0] for name, route in routes.items() if route.places}
     place = {name: at for at, name in enumerate(backups.order)}

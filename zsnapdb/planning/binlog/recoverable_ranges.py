@@ -1,4 +1,4 @@
-"""The recoverable time ranges, the backups to which they belong, and the gaps between the ranges. Pure."""
+"""Finds the recoverable time ranges, the backups from which they start, and the gaps between the ranges. Pure."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Gap:
 class Window:
     """The recoverable ranges in order, the gaps between them, and the route of each backup, oldest first.
 
-    `unprotected` is the reason why the newest archived state cannot be recovered until the next backup, or None if it
-    can.
+    `unprotected` is the reason why the newest archived state cannot be recovered until the next backup is made; it is
+    None if the state can be recovered.
     """
 
     ranges: tuple[Range, ...]
@@ -64,11 +64,11 @@ _NO_BACKUP = RouteEnd(EndKind.NO_BACKUP, "there is no backup of the server")
 
 
 def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Route]) -> Route:
-    """Return the route for restores to times after the newest backup. `points` is oldest first and not empty.
+    """Return the route for restores to times after the newest backup.
 
-    This is the route of the newest backup. If the archive lacks that backup's position, the previous backup's route is
-    used, but only if both backups are known to belong to the same history. Otherwise only the newest backup itself can
-    be restored.
+    `points` contains the backups, oldest first, and is not empty. Normally this is the route of the newest backup. If
+    the archive lacks that backup's position, the previous backup's route is used, but only if both backups are known to
+    belong to the same history. Otherwise only the newest backup itself can be restored.
     """
     alone = route_of(points[-1])
     for index in range(len(points) - 1, -1, -1):
@@ -88,8 +88,9 @@ def newer_beyond(
 ) -> RouteEnd | None:
     """Return why the newest archived state is, or may be, beyond the end of this route; None if it is not.
 
-    `points` are the backups up to the route's backup, oldest first. A backup whose position is not archived is the
-    newest state if positions or GTIDs prove that all archived transactions are older. Commit times alone prove nothing.
+    `points` contains the backups up to the route's backup, oldest first. A backup whose position is not archived is the
+    newest state if positions or GTIDs prove that all archived transactions are older. Commit times alone do not prove
+    this.
     """
     if route.end.kind in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
         return None
@@ -114,7 +115,7 @@ def newer_beyond(
 def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
     """Return whether the file seems to contain a transaction that was committed after the backup.
 
-    Creation times of files are whole seconds.
+    The creation time of a file is known only to the second.
     """
     if file.last_commit is not None and file.last_commit > point.before:
         return True
@@ -131,11 +132,11 @@ def _is_before(
     point: BackupPoint,
     begun: int | None,
 ) -> bool:
-    """Return whether a file is proved to contain no transaction after the backup, without a clock.
+    """Return whether a file certainly contains no transaction after the backup. No clock is used.
 
-    `begun` is the latest file in which the route of an earlier backup begins (None: there is none). So the history of
-    that file, and earlier histories, began before the backup. In such a history the binlog numbers decide, or GTIDs. In
-    a later history both may be those of a server that was reset or set back after the backup.
+    `begun` is the latest file in which the route of an earlier backup begins, or None. So the history of that file, and
+    all earlier histories, began before the backup. In these histories, the binlog numbers or the GTIDs decide. In a
+    later history, neither proves anything, because the server may have been reset or set back after the backup.
     """
     if begun is not None and history.high <= begun:
         return True
@@ -163,9 +164,9 @@ def _has_all_of(gtids: Gtids | None, file: RouteFile) -> bool:
 def _is_on(route: Route, point: BackupPoint) -> bool:
     """Return whether a route from an older backup is known to pass the position of this backup.
 
-    The archive does not contain the position. So a route through binlogs of the backup's own server has probably left
-    the backup's history, because a server that was set back reuses its GTIDs. The GTID sets of another server prove
-    that the route passes the position, unless the route ends where that server was set back or reset.
+    The archive does not contain the position. If the route runs through binlogs of the backup's own server, it has
+    probably left the backup's history: a server that was set back reuses its GTIDs. The GTID sets of another server
+    prove that the route passes the position, unless the route ends where that server was set back or reset.
     """
     if route.to < point.taken or route.reached is None or point.gtids is None:
         return False

@@ -1,8 +1,8 @@
-"""The route of archived binlogs that continues a backup, and the reason for its end. Pure.
+"""Finds the route: the archived binlogs that continue a backup, and the reason why they end. Pure.
 
 Restore, status, prune, clones and rescues all use `follow`, so a restore can reach the points that status reports. A
-route never crosses a gap. If the archive does not prove that a file continues the reached state, the route ends there,
-with the reason.
+route never crosses a gap. If the archive does not prove that a file continues the reached state, the route ends before
+this file, with the reason.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NEWEST = RouteEnd(EndKind.NEWEST, "nothing newer is archived")
 class RouteFiles(Sequence[RouteFile]):
     """The files of a route, in order. The files are slices of the list of all archived files, which many routes share.
 
-    `places` are the indexes in that list. An instance is equal to a tuple of the same files.
+    `places` contains the indexes of the files in that list. A RouteFiles object is equal to a tuple of the same files.
     """
 
     __slots__ = ("_ends", "_files", "places")
@@ -98,7 +98,7 @@ class RouteFiles(Sequence[RouteFile]):
 
 @dataclass(frozen=True)
 class Route:
-    """The archived files that continue a backup, in order, and why the route ends.
+    """The archived files that continue a backup, in order, and the reason why there are no more.
 
     - `start`: the offset in the first file at which the replay starts
     - `is_start_exact`: if False, the file may contain transactions of the backup after `start`, which are identified by
@@ -137,7 +137,7 @@ def follow(point: BackupPoint, files: Sequence[RouteFile], state: ArchiveState =
 
 @dataclass(frozen=True)
 class _Tail:
-    """The transactions of neighbouring files: their GTIDs, and the time of the last commit (microseconds UTC)."""
+    """The transactions of consecutive files: their GTIDs, and the time of the last commit (microseconds UTC)."""
 
     gtids: Gtids | None
     last_commit: int | None
@@ -153,7 +153,7 @@ class _Tail:
 
 @dataclass(frozen=True)
 class _Fork:
-    """A file after which the GTIDs of a route decide how the route continues, with the other known facts."""
+    """A file after which the route can continue in several ways. The GTIDs that the route has reached decide."""
 
     newer: _NewerHistory
     gap: RouteEnd | None
@@ -162,8 +162,8 @@ class _Fork:
 class RouteMap:
     """The routes through archived files (incarnations, oldest first, and their files in order).
 
-    Each file is examined only once for the routes of all backups, so all routes together take about as long as one.
-    Callers should follow the newest backup first.
+    Each file is examined only once for all backups, so all routes together take about as long as one route. Callers
+    should follow the newest backup first.
     """
 
     def __init__(self, files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> None:
@@ -181,9 +181,9 @@ class RouteMap:
     def follow(self, point: BackupPoint) -> Route:
         """Return the route from a backup.
 
-        The route stays in the backup's own history. The route continues in a newer history of the same server that
-        starts where the old history ended. It also continues in the history of a new primary that provably contains
-        everything reached. Unreadable data ends the route, unless GTIDs prove that no transaction is missing.
+        The route starts in the backup's own history. It continues in a newer history of the same server that starts
+        where the old history ended. It also continues in the history of a new primary that provably contains everything
+        reached. Unreadable data ends the route, unless GTIDs prove that no transaction is missing.
         """
         files, state = self._files, self._state
         is_some_archive = bool(files or state.unreadable)
@@ -207,9 +207,9 @@ class RouteMap:
         return Route(point, visited, begin.offset, begin.is_exact, to, reached, step, visited.places)
 
     def _run_end(self, first: int) -> int:
-        """Return the index of the last file of this file's run.
+        """Return the index of the last file of the run that contains this file.
 
-        Every route through this file reaches that last file.
+        A run is a sequence of files without forks. Every route through this file reaches that last file.
         """
         at = first
         while (end := self._examined_end(at)) is None:
@@ -224,7 +224,7 @@ class RouteMap:
         return end
 
     def _examined_end(self, at: int) -> int | None:
-        """Return the last file's index in the run to which this file is known to belong; None for an unknown run."""
+        """Return the index of the last file of the run that contains this file; None if the run is not known yet."""
         number = bisect_left(self._run_ends, at)
         end = self._run_ends[number] if number < len(self._run_ends) else None
         return end if end is not None and self._run_starts[end] <= at else None
@@ -256,7 +256,7 @@ class RouteMap:
 
 
 def missing_before(before: RouteFile, file: RouteFile) -> str | None:
-    """Return a description of the gap between two neighbours of one incarnation; None if there is no gap."""
+    """Return a description of the gap between two consecutive files of one incarnation; None if there is no gap."""
     if file.gap is not None:
         return file.gap
     if file.is_anonymous and not (before.is_rotated and file.number == before.number + 1):
@@ -265,7 +265,10 @@ def missing_before(before: RouteFile, file: RouteFile) -> str | None:
 
 
 def _names_of(files: Sequence[RouteFile], histories: Sequence[History]) -> Mapping[str, frozenset[str]]:
-    """Return the identities of the server in each incarnation, because a MariaDB server's server_id can change."""
+    """Return all identities of the server in each incarnation.
+
+    There may be several, because a server_id can change (MariaDB).
+    """
     return {files[one.low].incarnation: frozenset(files[at].server for at in one.places) for one in histories}
 
 
@@ -276,7 +279,7 @@ def _way(
     state: ArchiveState,
     names: Mapping[str, Collection[str]],
 ) -> int | _Fork:
-    """Return the next file's index in every route through this file, or a fork if the route's GTIDs decide.
+    """Return the index of the file that follows this file in every route. Return a fork if the GTIDs of a route decide.
 
     If the server was set back to the end of this file and then wrote another history, the route continues in the newer
     history. `names` are the identities of the server in each incarnation.
@@ -315,7 +318,7 @@ def _at_fork(
 
 @dataclass(frozen=True)
 class _NewerHistory:
-    """The relation of later incarnations of the same server to a file.
+    """How later incarnations of the same server relate to a file.
 
     `place` is the index of the first file of the incarnation that continues the file. Files from `limit` on do not
     belong to this history. `end` is the reason why no incarnation continues the file.
@@ -362,7 +365,10 @@ def _end_of_history(here: RouteFile, first: RouteFile, *, is_reset: bool) -> Rou
 
 
 def _is_ahead(outer: Gtids, inner: Gtids) -> bool:
-    """Return whether the state `outer` contains `inner`. Equal sequence numbers must come from the same server."""
+    """Return whether the state `outer` contains the state `inner`.
+
+    Equal sequence numbers must come from the same server.
+    """
     if isinstance(outer, GtidPosition) and isinstance(inner, GtidPosition):
         pairs = [(outer.heads.get(domain), head) for domain, head in inner.heads.items()]
         return all(mine is not None and (mine[1] > head[1] or mine == head) for mine, head in pairs)

@@ -1,4 +1,7 @@
-"""The elements of a route through the archive: archived files, histories, backups, and reasons for its end. Pure."""
+"""The parts of a route through the archive: archived files, histories, backups, and reasons for the route's end.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ class RouteFile(KnownArchived, Protocol):
 
 @dataclass(frozen=True)
 class BackupPoint:
-    """The position of a backup, and the server of the backup. Unknown fields are None.
+    """The position of a backup, and its server. If a field is unknown, it is None.
 
     The snapshot was created between `taken` (the start of the backup) and `before`, both in microseconds UTC.
     `fingerprint` identifies the binlog in `coordinates`. `last_gtid` is the GTID of the last transaction in the backup.
@@ -59,7 +62,7 @@ class BackupPoint:
 
 
 class EndKind(StrEnum):
-    """The kind of reason for the end of a route."""
+    """The kind of reason why a route ends."""
 
     NEWEST = "newest"
     NO_BACKUP = "no-backup"
@@ -76,14 +79,14 @@ class EndKind(StrEnum):
 
 @dataclass(frozen=True)
 class RouteEnd:
-    """The reason for the end of a route, as a kind and as text."""
+    """The reason why a route ends, as a kind and as text."""
 
     kind: EndKind
     reason: str
 
 
 def only_by_times(what: str) -> RouteEnd:
-    """Return the end of a route after which nothing newer is archived, if only times show that `what` is older."""
+    """Return the end of a route that seems to be the newest state, because only times show that `what` is older."""
     return RouteEnd(EndKind.NEWEST, f"nothing newer is archived, but only times show that {what} is older")
 
 
@@ -115,7 +118,7 @@ class CompleteUntil:
 
 @dataclass(frozen=True)
 class ArchiveState:
-    """Facts about an archive in addition to its readable files.
+    """The known facts about an archive, apart from its readable files.
 
     `read_at` is the time (microseconds UTC) at which the archive was read, if known. No transaction in the archive was
     committed later.
@@ -130,7 +133,7 @@ class ArchiveState:
         return replace(self, read_at=round(moment.timestamp() * _SECOND))
 
     def until(self, time: int) -> int:
-        """Return this time from events (microseconds UTC), limited to the time at which the archive was read."""
+        """Return the time from events (microseconds UTC), but not later than the time at which the archive was read."""
         return time if self.read_at is None else min(time, self.read_at)
 
     def damage_after(self, file: RouteFile, following: RouteFile | None) -> RouteEnd | None:
@@ -145,13 +148,13 @@ class ArchiveState:
         return None
 
     def lost_history_after(self, file: RouteFile) -> RouteEnd | None:
-        """Return the end of a route at a file if another incarnation is unreadable; otherwise None.
+        """If another incarnation is unreadable, return the end of the route at this file; else None.
 
         Only times show whether that incarnation is later. If it seems to be earlier, the end has the kind NEWEST.
         """
         lost = [place for place in self.unreadable if place.name is None]
         for place in lost:
-            # Ids start with the time in seconds.
+            # The id of an incarnation starts with the time in seconds.
             if place.incarnation.partition("-")[0] >= file.incarnation.partition("-")[0]:
                 reason = f"a later history of the archive cannot be read: {place.reason}"
                 return RouteEnd(EndKind.UNREADABLE, reason)
@@ -167,7 +170,7 @@ NOTHING_KNOWN = ArchiveState()
 
 @dataclass(frozen=True)
 class History:
-    """The files of one incarnation: indexes from `low` up to, but not including, `high`."""
+    """The files of one incarnation: their indexes are from `low` up to, but not including, `high`."""
 
     low: int
     high: int

@@ -1,4 +1,4 @@
-"""The archived binlog that contains a backup's position, and the offset at which the binlog continues the backup.
+"""Finds the archived binlog that contains a backup's position, and the offset at which it continues the backup.
 
 Pure.
 """
@@ -53,18 +53,18 @@ def begin_of(
 ) -> RouteStart | RouteEnd:
     """Return the start of the route from a backup's position.
 
-    The head (fingerprint) of the backup's binlog identifies the archived file, independent of clock and name. If the
-    head is unknown, name and offset identify the file within the histories of the backup's server. In other histories,
-    GTIDs identify the file.
+    The fingerprint of the head of the backup's binlog identifies the archived file, whatever its name and the clock. If
+    the fingerprint is unknown, the name and the offset identify the file within the histories of the backup's server.
+    In other histories, GTIDs identify the file.
 
-    After a reset the same names and GTIDs occur again. So if the archive contains several histories of that server, the
-    server's clock decides between them:
+    After a reset, the same names and GTIDs can occur a second time. So if the archive contains several histories of
+    that server, the server's clock decides between them:
 
     - Files that the server created after the snapshot are excluded.
     - Files of a history that the server left before the backup started are excluded.
     - If the server may have left a history by the time of the backup, the start is ambiguous.
 
-    If the server has only one history, files with fitting GTIDs are not excluded by its clock.
+    If the server has only one history, its clock does not exclude files with fitting GTIDs.
     """
     if point.fingerprint is not None:
         return (
@@ -83,7 +83,8 @@ def begin_of(
         others = [files[at].created for at in fitting[1:] if files[at].created != first.created]
         if others and first.created * _MICROSECONDS > point.taken:
             return _AMBIGUOUS
-        # A later history has an older file with that name, so the server was set back twice, perhaps after the backup.
+        # A later history contains an older file with that name. So the server was set back twice, perhaps after the
+        # backup.
         if others and first.created < max(others):
             return _PERHAPS_LEFT
         offset = point.coordinates.offset if point.coordinates is not None else first.start
@@ -97,10 +98,12 @@ def begin_of(
 def _if_not_left(
     begin: RouteStart, point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History]
 ) -> RouteStart | RouteEnd:
-    """Return the start, or an ambiguous end if the server may have left the history before the backup started.
+    """Return the start `begin`.
 
-    If the history has a successor on the same server, the history must contain transactions that are newer than the
-    start of the backup. If the successor's first binlogs are lost, nothing else shows when it started.
+    If the server may have left its history before the backup started, return an ambiguous end. If the history has a
+    successor on the same server, the history must contain transactions that are newer than the start of the backup.
+    This check is needed because the successor's first binlogs may be lost, and then nothing else shows when the
+    successor started.
     """
     server = files[begin.at].server
     own = [history for history in histories if files[history.low].server == server]
@@ -112,8 +115,8 @@ def _if_not_left(
 def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile], heads: Heads) -> RouteStart | None:
     """Return the position in the binlog whose head the backup recorded; None if that binlog is not archived.
 
-    If a server was set back or its binlogs were renamed, several histories contain that binlog, sometimes truncated.
-    The newest copy that contains the position is used.
+    If a server was set back or its binlogs were renamed, several histories contain that binlog, and some copies may be
+    shorter. The newest copy that contains the position is used.
     """
     where = point.coordinates
     if where is None:
@@ -125,9 +128,9 @@ def _in_own_binlog(point: BackupPoint, files: Sequence[RouteFile], heads: Heads)
 
 
 def held_by(point: BackupPoint, files: Sequence[RouteFile]) -> int:
-    """Return how many files, from the first file on, are proved to contain no transaction after the backup.
+    """Return how many files, counted from the first, certainly contain no transaction after the backup.
 
-    The head of the backup's binlog proves the number without a clock: the archived part of that binlog ends before the
+    The head of the backup's binlog proves this without a clock: the archived part of that binlog ends before the
     backup, so all earlier files are older.
     """
     newest = next(_own_copies(point, files, heads_of(files)), None)
@@ -140,8 +143,8 @@ def _own_copies(point: BackupPoint, files: Sequence[RouteFile], heads: Heads) ->
     """Yield the indexes of the backup's own binlog, identified by its head, newest first."""
     if point.coordinates is None or point.fingerprint is None:
         return
-    # If two binlogs without transactions start within the same second, only their numbers differ. The head contains the
-    # server_id, so it identifies the server, even if the server_id changed before the backup.
+    # If two binlogs without transactions start within the same second, they differ only in their numbers. The head
+    # contains the server_id, so it identifies the server, even if the server_id changed before the backup.
     is_named = family(point.flavour).has_uuid
     own = (point.server if is_named else None, point.coordinates.file.rpartition(".")[2])
     for at in heads.get(point.fingerprint, ()):
@@ -153,7 +156,7 @@ def _own_copies(point: BackupPoint, files: Sequence[RouteFile], heads: Heads) ->
 def _by_gtids(
     point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
 ) -> RouteStart | None:
-    """Return where the transactions after the backup start, by GTIDs alone; None if no file proves it.
+    """Return where the transactions after the backup start, by GTIDs alone; None if no file proves where they start.
 
     If the head of the backup's binlog is known, no other file that this server created before the backup can contain
     the position.
@@ -179,7 +182,7 @@ def _begun_before(
     gone = {identity(files[at]) for history in histories if history not in present for at in history.places}
     for history in reversed(present):
         for at in reversed(history.places):
-            # A later history may start with files of a history that the server left before the backup started.
+            # The first files of a later history may belong to a history that the server left before the backup started.
             if files[at].created * _MICROSECONDS <= point.before and identity(files[at]) not in gone:
                 yield at
 
@@ -231,8 +234,8 @@ def _begins_at(files: Sequence[RouteFile], at: int, point: BackupPoint) -> bool:
 def _holds(files: Sequence[RouteFile], histories: Sequence[History], at: int, point: BackupPoint) -> bool:
     """Return whether this file and its successors contain everything after the backup, by GTIDs alone.
 
-    Either the file alone proves this, or the whole history does. The whole history proves it only if each of the
-    backup's GTIDs identifies one transaction. A server with several histories may have assigned a number twice.
+    Either this file alone or the whole history proves this. The whole history proves it only if each of the backup's
+    GTIDs identifies a single transaction. A server with several histories may have assigned a number twice.
     """
     file = files[at]
     if isinstance(point.gtids, GtidPosition):
@@ -261,8 +264,8 @@ def _not_left(
         if before:
             known = {identity(files[at]) for other in before for at in other.places}
             started = max(files[at].created for other in before for at in other.places)
-            # If a server was set back, its first files may be older files that other histories lack. Only the later
-            # files are new.
+            # If a server was set back, its first files may be older files that other histories lack. Only the files
+            # after these are new.
             own = next(
                 (at for at in history.places if identity(files[at]) not in known and files[at].created >= started), None
             )
@@ -273,7 +276,7 @@ def _not_left(
 
 
 def _identity(file: RouteFile) -> tuple[str, int, int, str]:
-    """Return a key that all copies of a file share, even truncated ones, and that no other file of the server has."""
+    """Return a key that all copies of a file share, even shorter copies, and that no other file of the server has."""
     return file.name, *_identity_without_base(file)
 
 
@@ -291,7 +294,7 @@ def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:
 
 
 def _is_within(file: RouteFile, point: BackupPoint, offset: int) -> bool:
-    """Return whether a file reaches the offset of a backup, and GTIDs do not contradict this."""
+    """Return whether a file is long enough to contain the offset of a backup, and GTIDs do not contradict this."""
     if offset > file.end:
         return False
     if point.gtids is None or file.previous is None or file.reached is None:

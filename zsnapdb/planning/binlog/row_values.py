@@ -1,4 +1,4 @@
-"""The values of rows in a binlog as SQL, and the definitions of their tables. Pure."""
+"""Converts values of rows in a binlog to SQL, with the definitions of their tables. Pure."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class ValueColumn:
 
 @dataclass(frozen=True, slots=True)
 class SqlValue:
-    """A value in three forms: SQL for an assignment, SQL for a comparison byte by byte, and text for display."""
+    """A value in three forms: SQL for an assignment, SQL for a byte-by-byte comparison, and text for display."""
 
     assigned: str
     compared: str
@@ -79,10 +79,10 @@ NULL = SqlValue("NULL", "NULL", "NULL")
 
 @dataclass(frozen=True)
 class LoggedColumn:
-    """A column in a table map: its type, and the prefix, fixed length and size of its values (see `RowColumn`).
+    """A column in a table map event: its type, and the prefix, fixed length and size of its values (see `RowColumn`).
 
-    The other facts are None unless the server logs them. MySQL always logs signs and collations. The other facts depend
-    on binlog_row_metadata.
+    The other facts are None unless the server logs them. MySQL always logs signs and collations. Whether a server logs
+    the other facts depends on binlog_row_metadata.
     """
 
     code: int
@@ -97,7 +97,7 @@ class LoggedColumn:
 
 
 def form_difference(column: ValueColumn, logged: LoggedColumn) -> str | None:
-    """Return how a column differs from the one in a table map; None if no difference is known."""
+    """Return how a column differs from the column in a table map event; None if no difference is known."""
     if logged.name is not None and logged.name != column.name:
         return f"was named {printable(logged.name)}"
     if column.is_generated:
@@ -139,7 +139,7 @@ def _is_form_of(column: ValueColumn, logged: LoggedColumn) -> bool:
 
 
 def _members(column: ValueColumn) -> list[bytes] | None:
-    """Return the values of an ENUM or SET as bytes of its character set; None if the codec is unknown."""
+    """Return the values of an ENUM or SET as bytes of its character set; None if the character set is unknown."""
     codec = _CODECS.get(column.charset or "")
     found = re.fullmatch(r"(?:enum|set)\((.*)\)", column.full_type, re.DOTALL)
     if codec is None or found is None:
@@ -161,12 +161,15 @@ def is_readable(column: ValueColumn) -> bool:
 
 
 def is_readable_on_server(column: ValueColumn) -> bool:
-    """Return whether a server returns exact values of this type. A JSON number is exact as the server prints it."""
+    """Return whether a server returns exact values of this type.
+
+    For a JSON number, the exact value is the text that the server prints.
+    """
     return column.type == "json" or is_readable(column)
 
 
 def condition(column: ValueColumn, value: SqlValue) -> str:
-    """Return the condition that the column has exactly this value, independent of its collation."""
+    """Return the SQL condition that the column has exactly this value, whatever its collation."""
     if value is NULL:
         return f"{column.quoted} IS NULL"
     if column.type in _TEXTS or column.type in _BYTES:
@@ -178,13 +181,13 @@ def condition(column: ValueColumn, value: SqlValue) -> str:
     if column.type in _NUMBERED:
         return f"{column.quoted} + 0 = {value.compared}"
     if column.type in ("float", "double") and float(value.shown) == 0:
-        # -0 equals 0.
+        # A comparison treats -0 and 0 as equal.
         return f"CAST({column.quoted} + 0e0 AS CHAR) = '{'-0' if value.shown.startswith('-') else '0'}'"
     return f"{column.quoted} = {value.compared}"
 
 
 def exact_values(column: ValueColumn) -> tuple[str, ...]:
-    """Return expressions that together distinguish every value of the column from any other, as bytes.
+    """Return SQL expressions whose values, as bytes, together distinguish every value of the column from any other.
 
     A FLOAT is printed with six digits, so it is queried as a DOUBLE. An ENUM or SET value consists of a number and a
     text, so both are queried.
@@ -201,7 +204,7 @@ def exact_values(column: ValueColumn) -> tuple[str, ...]:
 
 
 def server_value(column: ValueColumn, exact: bytes | None) -> SqlValue:
-    """Return a value from the server's answer to the first of `exact_values`."""
+    """Return a column's value from the server's answer to the first of the expressions of `exact_values`."""
     if exact is None:
         return NULL
     kind = column.type
@@ -220,7 +223,10 @@ def server_value(column: ValueColumn, exact: bytes | None) -> SqlValue:
 
 
 def sql_value(column: ValueColumn, raw: bytes | None) -> SqlValue:
-    """Return a value of a readable column from its binlog bytes. Raises ValueError if the bytes are malformed."""
+    """Return the value of a readable column, converted from its bytes in the binlog.
+
+    Raises ValueError if the bytes are malformed.
+    """
     if raw is None:
         return NULL
     kind = column.type
@@ -251,7 +257,7 @@ def _float(text: str) -> SqlValue:
 
 
 def _geometry(raw: bytes) -> SqlValue:
-    """Return a geometry as the bytes of its SRID and WKB, the storage format of both families."""
+    """Return a geometry value as the bytes of its SRID and WKB, the storage format of MySQL and MariaDB."""
     shown = raw[:_MOST_SHOWN].hex() + ("…" if len(raw) > _MOST_SHOWN else "")
     return SqlValue(f"x'{raw.hex()}'", f"'{raw.hex().upper()}'", f"0x{shown}")
 
@@ -266,7 +272,7 @@ def _quoted(text: str) -> SqlValue:
 
 def _text(column: ValueColumn, raw: bytes) -> SqlValue:
     if column.type == "binary":
-        # The server omits trailing zeros (Field_string::pack).
+        # The server omits trailing zero bytes (Field_string::pack).
         raw = raw.ljust(column.octets or 0, b"\0")
     literal = f"x'{raw.hex()}'"
     if column.charset is None:
@@ -278,9 +284,9 @@ def _text(column: ValueColumn, raw: bytes) -> SqlValue:
 
 
 def _decimal(column: ValueColumn, raw: bytes) -> str:
-    """Return a DECIMAL.
+    """Return the value of a DECIMAL column as text, decoded from its bytes.
 
-    Its bytes are groups of four bytes with nine digits each. The first bit is set unless the value is negative.
+    The bytes form groups of four bytes with nine digits each. The first bit is set unless the value is negative.
     """
     scale = column.scale or 0
     whole = (column.precision or 0) - scale
@@ -328,7 +334,10 @@ def _utc(seconds: int) -> str:
 
 
 def _fraction(column: ValueColumn, number: int, width: int) -> str:
-    """Return the fractional digits. One byte holds two digits, two bytes four, three bytes six."""
+    """Return the fractional digits of a time value as text.
+
+    One byte holds two digits, two bytes hold four, three hold six.
+    """
     if not column.fraction:
         return ""
     digits = str(number & ((1 << width) - 1)).zfill(width // 4)
@@ -363,7 +372,7 @@ class ForeignKey:
 
 @dataclass(frozen=True)
 class UniqueKey:
-    """A primary or unique key with its parts in order: columns with prefix lengths, or expressions."""
+    """A primary or unique key. Its parts, in order, are columns with prefix lengths, or expressions."""
 
     name: str
     parts: tuple[str, ...]
@@ -425,7 +434,7 @@ class TableShape:
 
 
 def logged_difference(shape: TableShape, logged: Sequence[LoggedColumn], began: int) -> str | None:
-    """Return why a table map and the table may have different columns; None if the columns are proved to be the same.
+    """Return why the table's columns may differ from those in the table map event; None if they are certainly the same.
 
     `began` is the start of the transaction in seconds since 1970.
     """

@@ -1,6 +1,6 @@
-"""Suggested commands to repair an unwanted transaction: undo its rows, rescue a dropped table, or restore.
+"""Suggests commands that repair an unwanted transaction: undo its rows, rescue a dropped table, or restore.
 
-The text of a statement only decides which command is suggested. The command itself verifies the effect of the
+The text of a statement is used only to choose which command is suggested. The command itself verifies the effect of the
 statement.
 """
 
@@ -20,17 +20,17 @@ _CHANGES = r"DROP\s+TABLE(?:\s+IF\s+EXISTS)?|TRUNCATE(?:\s+TABLE)?|ALTER\s+TABLE
 _TABLE = re.compile(rf"\s*(?:{_CHANGES})\s+{_NAME}(?:\.{_NAME})?", re.I)
 _SCHEMA = re.compile(rf"\s*DROP\s+(?:DATABASE|SCHEMA)(?:\s+IF\s+EXISTS)?\s+{_NAME}", re.I)
 _MOST_KEYS = 10
-"""Maximum number of rows of a table that a suggested command lists one by one."""
+"""The maximum number of rows of a table that a suggested command lists one by one."""
 _MOST_TARGETS = 3
-"""Maximum number of damaged tables or schemas for which each gets its own suggested command."""
+"""The maximum number of damaged tables or schemas for which each gets its own suggested command."""
 _DROPS = re.compile(r"\s*(?:DROP|TRUNCATE|ALTER)\b", re.I)
 
 
 def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, ...]:
-    """Return the commands to run next; none if no transaction has a GTID.
+    """Return the commands to suggest; none if no transaction has a GTID.
 
-    The commands contain the values of the transaction. If several transactions fit a command, GTID is a placeholder
-    for the chosen one.
+    The commands contain the values of the transaction. If several transactions fit a command, the word GTID stands for
+    the one that the user chooses.
     """
     named = [entry for entry in listed if entry.changes.gtid is not None]
     if not named:

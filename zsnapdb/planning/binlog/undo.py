@@ -1,4 +1,4 @@
-"""The SQL that undoes a transaction: objections, statements, and the required state of the server. Pure.
+"""Makes the SQL that undoes a transaction, and finds reasons against an undo. Pure.
 
 The statements change a row only if all its values are still those that the transaction left.
 """
@@ -29,21 +29,21 @@ from zsnapdb.planning.binlog.row_values import (
 from zsnapdb.planning.sql_quoting import quoted
 
 MOST_ROWS = 100_000
-"""Maximum number of rows in a transaction that can be undone."""
+"""The maximum number of rows in a transaction that can be undone."""
 MOST_ROWS_WITHOUT_KEY = 100
-"""Maximum number of rows in tables without a primary key. Each of these rows needs a table scan."""
+"""The maximum number of rows in tables without a primary key. Each of these rows needs a table scan."""
 COUNTED = "SELECT @zsnapdb_undone"
 _DIFFERS = "nothing was undone: a row was changed since"
 
 COUNTED = "SELECT @zsnapdb_undone"
-"""Query that returns the number of changes undone so far in the open transaction."""
+"""A query that returns how many changes the open transaction has undone so far."""
 SESSION = ("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES'", "SET SESSION time_zone = '+00:00'")
-"""Session settings under which the literals in the statements keep their meaning."""
+"""Session settings with which the literals in the statements have the intended meaning."""
 
 
 @dataclass(frozen=True)
 class LoggedRow:
-    """A row before and after its change in a transaction, by column position. It is None where there was no row."""
+    """A row before and after its change in a transaction, by column position. A side is None if there was no row."""
 
     schema: str
     table: str
@@ -55,7 +55,7 @@ class LoggedRow:
 
 @dataclass(frozen=True)
 class RowChange:
-    """A change of one row, by column name. A side without a row is None.
+    """A change of one row, by column name. A side is None if there was no row.
 
     A change from a binlog may lack the values of JSON columns, and of columns that binlog_row_image omits.
     """
@@ -67,7 +67,7 @@ class RowChange:
 
     @property
     def key(self) -> dict[str, SqlValue]:
-        """The values of the primary key: after the change, or before it if the row was deleted."""
+        """The values of the primary key after the change, or before the change if it deleted the row."""
         row = self.after if self.after is not None else self.before or {}
         return {column.name: row[column.name] for column in self.shape.columns if column.key_part}
 
@@ -122,7 +122,7 @@ def count_objection(changes: Sequence[RowChange]) -> str | None:
 
 
 def row_change(shape: TableShape, row: LoggedRow) -> RowChange:
-    """Return a change with its values as SQL, as far as the binlog contains them.
+    """Return a row change with its values as SQL, as far as the binlog contains these values.
 
     Raises ValueError if a value is malformed.
     """
@@ -152,7 +152,7 @@ def undoing(change: RowChange) -> str:
         return f"INSERT INTO {table} ({names}) VALUES ({literals})"  # noqa: S608 - quoted names, literals of ours
     where = " AND ".join(_is_row(change, change.after))
     if change.before is None:
-        # Without a key, equal rows are interchangeable.
+        # If the table has no key, equal rows are interchangeable.
         one = "" if change.shape.has_key else " LIMIT 1"
         return f"DELETE FROM {table} WHERE {where}{one}"  # noqa: S608 - as above
     assignments = ", ".join(f"{quoted(name)} = {value.assigned}" for name, value in change.before.items())
@@ -160,7 +160,7 @@ def undoing(change: RowChange) -> str:
 
 
 def _is_row(change: RowChange, values: dict[str, SqlValue]) -> list[str]:
-    """Return the conditions of a row: first its key, so that an index finds it, then every value, byte by byte."""
+    """Return the SQL conditions for a row: first its key, so that an index is used, then every value, byte by byte."""
     key = [f"{quoted(name)} = {value.assigned}" for name, value in change.key.items()]
     return key + [condition(column, values[column.name]) for column in change.shape.columns if column.name in values]
 
@@ -177,7 +177,7 @@ class Expectation:
 def expectations(changes: Sequence[RowChange]) -> list[Expectation]:
     """Return the expected state of each changed row after the transaction, ordered by the row's first change.
 
-    Tables without a primary key are left out: their rows are counted.
+    Tables without a primary key are left out, because their rows are counted instead.
     """
     last: dict[tuple[str, ...], Expectation] = {}
     for change in (change for change in changes if change.shape.has_key):
@@ -274,7 +274,7 @@ def changing(changes: Sequence[RowChange]) -> list[str]:
 
 
 def _orphans(changes: Sequence[RowChange]) -> list[str]:
-    """Return queries that count the rows whose parent row is missing after the undo."""
+    """Return queries that count the child rows whose parent row is missing after the undo."""
     found: dict[str, None] = {}
     for change in changes:
         for key in change.shape.foreign_keys:
@@ -303,7 +303,7 @@ def _referring(change: RowChange, key: ForeignKey) -> list[str]:
 
 
 def ending(changes: Sequence[RowChange]) -> list[str]:
-    """Return the last statements. They commit if all changes were undone. Otherwise they roll back and end in an error.
+    """Return the last statements of an undo. They commit if all changes were undone. Otherwise they roll back and fail.
 
     PREPARE accepts COMMIT, DO and CALL in both server families (refman 8.4, "Prepared Statements"; MariaDB manual).
     """
@@ -336,9 +336,9 @@ def _prepared(expression: str) -> list[str]:
 
 
 ExactRow = tuple[bytes | None, ...]
-"""The `exact_values` of all columns of a row, as a server returns them. Empty if there is no such row.
+"""The `exact_values` of all columns of a row, as a server returns them. It is empty if the row does not exist.
 
-For a table without a primary key, it contains only the number of equal rows.
+If the table has no primary key, it contains only the number of equal rows.
 """
 
 
@@ -346,7 +346,7 @@ For a table without a primary key, it contains only the number of equal rows.
 class RowQuestion:
     """A query for the row that has a key. `key` contains the values of `key_columns` in the same order.
 
-    Without a primary key, the query counts the rows with all these values.
+    If the table has no primary key, the query counts the rows with all these values.
     """
 
     shape: TableShape
@@ -364,7 +364,7 @@ class RowQuestion:
 
     @property
     def sql(self) -> str:
-        """The statement that returns every value of the row, or nothing if there is no such row."""
+        """The statement that returns every value of the row, or no row if it does not exist."""
         values = ", ".join(expression for column in self.shape.columns for expression in exact_values(column))
         values = values if self.shape.has_key else "COUNT(*)"
         return f"SELECT {values} FROM {self.shape.quoted} WHERE {self.condition}"  # noqa: S608 - quoted, or ours
@@ -396,12 +396,15 @@ class StateBefore:
 
 
 def key_columns(shape: TableShape) -> list[ValueColumn]:
-    """Return the primary key columns in table order; without a primary key, all columns that are not generated."""
+    """Return the primary key columns in table order.
+
+    If there is no primary key, return all columns that are not generated.
+    """
     return [column for column in shape.columns if column.key_part or not (shape.has_key or column.is_generated)]
 
 
 def tables_of(changes: Sequence[RowChange]) -> tuple[TableShape, ...]:
-    """Return the tables with changed rows, each once."""
+    """Return the tables with changed rows. Each table occurs once."""
     return tuple({change.shape.name: change.shape for change in changes}.values())
 
 
@@ -436,7 +439,7 @@ def referring(question: RowQuestion, key: ForeignKey, child: TableShape) -> str:
 def proven_changes(
     asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
 ) -> tuple[RowChange, ...]:
-    """Return the changes between the rows before and after the transaction, with each row once."""
+    """Return the differences between the rows before and after the transaction. Each row occurs once."""
     found: dict[tuple[object, ...], RowChange] = {}
     for question, then, left in zip(asked, before, after, strict=True):
         if not question.shape.has_key:
@@ -464,7 +467,7 @@ def _number(exact: ExactRow) -> int:
 def count_difference(
     logged: Sequence[RowChange], asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
 ) -> str | None:
-    """Return the rows whose number differs from the binlog (tables without primary key); None if none differs."""
+    """For tables without a primary key: return the rows whose number differs from the binlog; None if none differs."""
     counts: Counter[RowQuestion] = Counter()
     for change in logged:
         if not change.shape.has_key:
@@ -492,10 +495,10 @@ def _row(shape: TableShape, exact: ExactRow) -> dict[str, SqlValue] | None:
 def needs_same_definition(
     logged: Sequence[RowChange], asked: Sequence[RowQuestion], then: Mapping[str, TableShape]
 ) -> str | None:
-    """Return why a value that only the clone contains may belong to another column; None if this is impossible.
+    """Return why a value that was read from the clone may belong to another column; None if this is impossible.
 
-    A replay wrote this value to the clone, and a replay omits DDL that was not logged. So the definition in the clone
-    must be the current one, with the same creation time.
+    A replay wrote this value to the clone, and a replay lacks DDL that was not logged. So the definition in the clone
+    must be the same as the present definition, with the same creation time.
     """
     whole = {change.shape.name: True for change in logged}
     for change in logged:

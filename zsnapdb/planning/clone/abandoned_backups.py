@@ -1,7 +1,7 @@
-"""The backups whose state production no longer has, according to the later backups in the repository. Pure.
+"""Finds the backups whose state production no longer has, from the later backups in the repository. Pure.
 
-On a host without production, no snapshot or bookmark shows a rollback. But an increment skips the backups that
-production has lost, and a server that was set back lacks transactions.
+On a host without production, there are no snapshots or bookmarks that would show a rollback. But later increments do
+not build on backups that production has lost, and a server that was set back lacks transactions.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from zsnapdb.planning.binlog.route_elements import BackupPoint
 def abandoned_backups(backups: Sequence[Link], points: Mapping[str, BackupPoint]) -> frozenset[str]:
     """Return the ids of the backups that are not known to be earlier states of the newest backup.
 
-    `backups` are those of one source, oldest first. `points` are their positions by id. The result may contain a backup
-    that production did have, for example if it was damaged and could not be the base of the next one.
+    `backups` contains the backups of one source, oldest first. `points` contains their positions by id. The result may
+    also contain a backup whose state production still has, for example if the backup was damaged and could not be the
+    base of the next backup.
     """
     places = {_guids(backup): at for at, backup in enumerate(backups)}
     skipped: set[str] = set()

@@ -1,6 +1,6 @@
-"""The branches of a clone. Each branch is a name for a commit, its head. The clone is on one of the branches. Pure.
+"""The branches of a clone. A branch is a name for a commit, its head. One of the branches is the current one. Pure.
 
-A head is a commit of the clone, so it exists as long as the clone does. Only the clone's current branch may have no
+A head is a commit of the clone, so it exists as long as the clone exists. Only the clone's current branch may have no
 commit.
 """
 
@@ -15,9 +15,9 @@ from zsnapdb.base.errors import ExistsError, PreflightError, UnknownNameError, U
 from zsnapdb.base.patterns import BACKUP_ID
 
 FIRST = "main"
-"""The first branch of every clone."""
+"""The name of the first branch of every clone."""
 MOST = 64
-"""Maximum number of branches of a clone.
+"""The maximum number of branches of a clone.
 
 This number of branches fits into a property (8,191 bytes, zfsprops(7)), even with the longest names.
 """
@@ -41,7 +41,7 @@ class Branches:
 
     @property
     def head(self) -> str:
-        """The newest commit of the branch that the clone is on; "" if it has none."""
+        """The newest commit of the clone's current branch; "" if the branch has no commit."""
         return self.heads[self.current]
 
     def encode(self) -> str:
@@ -49,7 +49,7 @@ class Branches:
         return " ".join((self.current, *(f"{name}={head or NOTHING}" for name, head in sorted(self.heads.items()))))
 
     def with_head(self, commit: str) -> Branches:
-        """Return the branches after a commit on the branch that the clone is on."""
+        """Return the branches after a commit on the clone's current branch."""
         return replace(self, heads={**self.heads, self.current: commit})
 
     def with_branch(self, name: str, head: str) -> Branches:
@@ -58,9 +58,9 @@ class Branches:
         return replace(self, heads={**self.heads, name: head})
 
     def without(self, name: str) -> Branches:
-        """Return the branches without this one.
+        """Return the branches without the branch `name`.
 
-        Raises UnknownNameError, or PreflightError if the clone is on the branch.
+        Raises UnknownNameError if the branch does not exist, PreflightError if it is the clone's current branch.
         """
         head_of(self, name)
         if name == self.current:
@@ -93,7 +93,7 @@ def decode(text: str) -> Branches:
 
 
 def current_of(text: str) -> str | None:
-    """Return the branch that a clone is on. `text` is the record in the clone's anchor, or "".
+    """Return the current branch of a clone. `text` is the record on the clone's anchor, or "".
 
     Return None if the record cannot be read.
     """
@@ -104,7 +104,7 @@ def current_of(text: str) -> str | None:
 
 
 def refuse_new(branches: Branches, name: str) -> None:
-    """Raise UsageError for an invalid, ExistsError for an existing name, PreflightError for too many branches."""
+    """Raise UsageError if the name is invalid, ExistsError if it exists, PreflightError if the clone has too many."""
     if not is_branch_name(name):
         raise UsageError(
             f"invalid branch name {name!r}",
@@ -117,7 +117,10 @@ def refuse_new(branches: Branches, name: str) -> None:
 
 
 def head_of(branches: Branches, name: str) -> str:
-    """Return the head of the branch. If the branch does not exist, UnknownNameError lists the existing ones."""
+    """Return the head of the branch.
+
+    If the branch does not exist, raises UnknownNameError, which lists the existing branches.
+    """
     if name not in branches.heads:
         raise UnknownNameError(
             f"there is no branch {name[:80]!r}", hint=f"the clone has {', '.join(sorted(branches.heads))}", about=()

@@ -1,4 +1,4 @@
-"""A person's access to a clone: arguments of the interactive client, and a tunnel by ssh. Pure."""
+"""Builds the commands with which a person reaches a clone: the interactive client, and a tunnel by ssh. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOCAL_HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Tunnel:
-    """A port of this computer, and the host and port to which the ssh server forwards its connections."""
+    """A port on this computer, and the host and port to which the ssh server forwards the connections to this port."""
 
     via: str
     local_port: int
@@ -68,9 +68,9 @@ _CHECKS = ("init-command", "init-command-add")
 _PREFIXES = ("loose-", "enable-", "skip-", "disable-", "maximum-")
 _SHORTEST = {"host": "ho", "port": "por", "socket": "so", "protocol": "pro", "pipe": "pip"}
 _LETTERS = "hPSW"
-"""Letters of the options that give the server's address."""
+"""The letters of the options that set the server's address."""
 _LETTERS_WITH_VALUE = "eDu#pT"
-"""Letters of options whose value may follow in the same argument.
+"""The letters of options whose value may follow in the same argument.
 
 `_LETTERS_WITH_NEXT` contains the letters that use the next argument.
 """
@@ -80,7 +80,8 @@ _LETTERS_WITH_NEXT = "eDu"
 def client_arguments(program: str, options: str, host: str, port: int, words: Sequence[str]) -> list[str]:
     """Return the whole command: first the option file, then the person's arguments, and last the address of the clone.
 
-    The client uses the last value of an option, so no argument can change the address. Raises UsageError if one tries.
+    The client uses the last value of an option, so no argument can change the address. Raises UsageError if an argument
+    sets an address.
     """
     for word in _options_in(words):
         if _leads_elsewhere(word):
@@ -94,7 +95,7 @@ def client_arguments(program: str, options: str, host: str, port: int, words: Se
 
 
 def _options_in(words: Sequence[str]) -> list[str]:
-    """Return the arguments that a client reads as options, not as the value of the previous option."""
+    """Return the arguments that a client reads as options, and not as values of the option before."""
     found, is_value = list[str](), False
     for word in words:
         if word == "--":

@@ -1,4 +1,4 @@
-"""The removal of a clone: its datasets, its commits, and the commits that move to other clones. Pure.
+"""Plans the removal of a clone: of its datasets and commits, and the move of commits to other clones. Pure.
 
 If nothing depends on a commit, the commit is removed with its clone. If another clone depends on the commit, it becomes
 a commit of that clone: `zfs promote` moves the snapshot to the dependent dataset (zfs-promote(8)). Nothing else of the
@@ -29,9 +29,9 @@ class OwnSnapshot:
 
 @dataclass(frozen=True)
 class Promotion:
-    """`zfs promote` of another clone's dataset.
+    """A `zfs promote` of another clone's dataset.
 
-    The dataset takes over its origin snapshot and all earlier snapshots.
+    That dataset takes over the snapshot from which it was cloned, and all earlier snapshots.
     """
 
     dataset: str
@@ -101,9 +101,9 @@ class _State:
         self.snapshots = snapshots
 
     def next_dependent(self) -> tuple[OwnSnapshot, str] | None:
-        """Return a snapshot of the clone that another dataset depends on, and that dataset; None if there is none.
+        """Return a snapshot of the clone on which another dataset depends, and that dataset; None if there is none.
 
-        The dataset is chosen by name, so that all volumes of a commit go to the same clone.
+        The dependent dataset is chosen by its name, so that all volumes of a commit go to the same clone.
         """
         pairs = [
             (clone, snapshot)
@@ -115,7 +115,7 @@ class _State:
         return min(((snapshot, clone) for clone, snapshot in pairs), key=lambda pair: pair[1], default=None)
 
     def promote(self, heir: str, base: OwnSnapshot) -> None:
-        """Apply the effect of `zfs promote`.
+        """Change this state as `zfs promote` of the dataset `heir` would change it.
 
         The heir takes over the snapshots up to its origin. Its new origin is the origin of the snapshots' dataset.
         """
@@ -149,8 +149,8 @@ def _dependents_first(origins: Mapping[str, str]) -> tuple[str, ...]:
             for dataset in left
             if dataset not in needed and not any(other.startswith(dataset + "/") for other in left)
         ]
-        # A loop is impossible, because a clone is younger than its origin. If the properties show a loop, `zfs`
-        # decides.
+        # A loop is impossible, because a clone is younger than its origin. If the properties nevertheless show a loop,
+        # leave the order to `zfs`.
         chosen = max(free or list(left), key=lambda dataset: (len(dataset), dataset))
         order.append(chosen)
         del left[chosen]

@@ -1,4 +1,4 @@
-"""Changes of a table between two states, found by an ordered merge of its rows by primary key.
+"""Finds the changes of a table between two states, by merging its rows in the order of the primary key.
 
 Pure, and in constant memory.
 """
@@ -24,13 +24,13 @@ _REAL = ("float", "double")
 _TEMPORAL = ("date", "time", "datetime", "timestamp")
 _BY_BYTES = ("uuid", "inet6", "inet4")
 _LOSSLESS = ("utf8mb4", "utf8mb3", "utf8", "utf16", "utf16le", "utf32", "ucs2", "latin1")
-"""Character sets whose different texts stay different in utf8mb4 (tested with every character).
+"""Character sets in which different texts stay different after conversion to utf8mb4 (tested with every character).
 
 Other character sets contain two characters for one Unicode character (cp932, big5), or bytes without a character
 (ascii, latin7), which become `?`.
 """
 _MOST_SINGLE_DIGITS = 9
-"""The number of digits that is enough for any single-precision number (IEEE 754, 5.12.2)."""
+"""The number of digits that identifies any single-precision number (IEEE 754, 5.12.2)."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +61,10 @@ class Column:
 def order_expression(column: Column) -> str:
     """Return an expression whose values sort in Python in the same order as the server sorts the column.
 
-    For text it is WEIGHT_STRING, whose bytes compare like the collation (refman 8.4, "String Functions"), padded if the
-    collation pads. ENUM and SET sort by number. A time becomes a number with the same digits, so that zero dates and
-    negative times sort correctly too. UUIDs and network addresses sort by their bytes; see `sort_expression`.
+    For text, the expression is WEIGHT_STRING, whose bytes compare like the collation (refman 8.4, "String Functions").
+    It is padded if the collation pads. ENUM and SET sort by number. A time becomes a number with the same digits, so
+    that zero dates and negative times sort correctly too. UUIDs and network addresses sort by their bytes; see
+    `sort_expression`.
     """
     if column.type in _TEXT:
         padded = f" AS CHAR({column.length})" if column.pads and column.length else ""
@@ -76,7 +77,7 @@ def order_expression(column: Column) -> str:
 
 
 def sort_expression(column: Column) -> str:
-    """Return the expression by which the server has to sort.
+    """Return the SQL expression by which the server must sort the rows.
 
     The expression is the column itself, so that the server can use an index. A UUID is an exception: MariaDB does not
     sort it by its bytes (MariaDB manual, "UUID Data Type").
@@ -110,7 +111,7 @@ def remainder_expression(before: Column, after: Column) -> str | None:
 
 
 def is_same(before: Any, after: Any) -> bool:
-    """Whether two values are the same.
+    """Return whether two values are the same.
 
     Zeros with different signs differ, although SQL and Python consider them equal.
     """
@@ -146,7 +147,7 @@ class DifferenceKind(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """A row that differs: its key, and its values before and after, in the order of the common columns.
+    """A row that differs between two states: its key, and its values before and after, in the order of common columns.
 
     A side is None if the row did not exist there.
     """
@@ -158,7 +159,7 @@ class Change:
 
 
 class RowCount:
-    """Counts the rows that pass through it."""
+    """A counter of the rows that pass through it."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -181,7 +182,8 @@ def count_changes(changes: Iterable[Change], counts: MutableMapping[DifferenceKi
 class Shape:
     """The columns of a comparison: the primary key in order, the common columns, and the columns of only one side.
 
-    `common` are the common columns of the later state, `earlier` the same columns of the earlier state.
+    `common` contains the common columns as defined in the later state, `earlier` the same columns as defined in the
+    earlier state.
     """
 
     key: tuple[Column, ...]
@@ -192,7 +194,7 @@ class Shape:
 
     @property
     def remainders(self) -> tuple[str | None, ...]:
-        """The `remainder_expression` of each common column. It is None if the printed value is enough."""
+        """The `remainder_expression` of each common column. It is None if the printed value identifies the value."""
         return tuple(remainder_expression(*pair) for pair in zip(self.earlier, self.common, strict=True))
 
     def key_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -235,8 +237,8 @@ def shape(before: Sequence[Column], after: Sequence[Column], table: str) -> Shap
 def select(shape_: Shape, columns: Sequence[Column], schema: str, name: str) -> str:
     """Return the query for the rows of one state, in the order of the primary key.
 
-    `columns` are the common columns with the definitions in this state. The query returns the key in comparable form,
-    the values of the common columns, then the remainders (`remainder_expression`).
+    `columns` contains the common columns with their definitions in this state. The query returns the key in comparable
+    form, the values of the common columns, then the remainders (`remainder_expression`).
     """
     selected = (
         *(order_expression(column) for column in shape_.key),
@@ -252,7 +254,7 @@ def select(shape_: Shape, columns: Sequence[Column], schema: str, name: str) -> 
 def merge(shape_: Shape, before: Iterable[Sequence[Any]], after: Iterable[Sequence[Any]]) -> Iterator[Change]:
     """Yield the differing rows in the order of the key. Both sides contain the rows of `select` in ascending order.
 
-    Raises ConsistencyError if a side is not in ascending order, because every result would be wrong.
+    Raises ConsistencyError if a side is not in ascending order, because then the result would be wrong.
     """
     width = len(shape_.key)
     left, right = _ascending(before, width), _ascending(after, width)
@@ -282,8 +284,8 @@ def _readable_row(columns: Sequence[Column], row: Sequence[Any]) -> tuple[Any, .
 def _changed(shape_: Shape, old: Sequence[Any], new: Sequence[Any]) -> Change:
     """Return the change of a row.
 
-    If two different values look alike when displayed, the change contains the unrounded values or, if these look alike
-    too, the remainders.
+    If the two values look the same when displayed, the change contains the unrounded values. If these look the same
+    too, it contains the remainders.
     """
     before, after = list(_readable_row(shape_.earlier, old)), list(_readable_row(shape_.common, new))
     key = shape_.key_of(after)
@@ -331,7 +333,7 @@ def schema_difference(before: Mapping[str, str], after: Mapping[str, str]) -> st
 
 @dataclass
 class ShownDifference:
-    """The remaining space for showing a difference: rows per table, and characters in total.
+    """The space that is left for showing a difference: rows per table, and characters in total.
 
     `is_cut` is set if a part of the difference is not shown.
     """
@@ -343,7 +345,7 @@ class ShownDifference:
     def fitting_lines(self, text: str) -> str:
         """Return the first lines of the text that fit, and subtract their length from the remaining space."""
         if len(text) > self.characters:
-            # Lines are not cut, because a cut line would look like another definition.
+            # Do not cut a line, because a cut line would look like another definition.
             text, self.is_cut = text[: text.rfind("\n", 0, self.characters + 1) + 1].rstrip("\n"), True
         self.characters -= len(text)
         return text

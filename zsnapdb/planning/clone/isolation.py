@@ -1,4 +1,4 @@
-"""The rules for a started clone: it shares nothing with its source, and starts no action by itself. Pure."""
+"""Checks a started clone by rules: it shares nothing with its source, and starts no action by itself. Pure."""
 
 from __future__ import annotations
 
@@ -68,10 +68,10 @@ def find_isolation_breaks(
     unlocked: tuple[str, ...],
     breaches: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return every rule that the started server breaks. If there is none, it is separate from its source.
+    """Return every rule that the started server breaks. If it breaks no rule, it is separate from its source.
 
-    `unlocked` are the unlocked accounts, except the clone's own accounts. `breaches` are the targets that the server
-    can reach outside its sandbox.
+    `unlocked` contains the unlocked accounts, except the clone's own accounts. `breaches` contains the objects that the
+    server can reach outside its sandbox.
     """
     values = server.variables
     wrong = []
@@ -113,8 +113,9 @@ def awake_accounts_query(flavour: Flavour) -> str:
 def lock_accounts_sql(flavour: Flavour) -> tuple[str, ...]:
     """Return the statements that lock every account. The clone's own accounts are created afterwards.
 
-    So accounts of the source with the same user name as the clone's account are locked too, whatever their host part
-    is. A locked account can still be the definer of views and routines (refman 8.4, "Account Locking").
+    Because of this order, accounts of the source with the same user name as the clone's account are locked too,
+    whatever their host part is. A locked account can still be the definer of views and routines (refman 8.4, "Account
+    Locking").
     """
     return _LOCK[flavour], "FLUSH PRIVILEGES;"
 
@@ -128,7 +129,7 @@ _OURS = (
 belong to them.
 """
 
-# MariaDB 10.4 and later keep accounts in global_priv, and also roles, which cannot log in (MariaDB KB,
+# MariaDB 10.4 and later keep accounts in global_priv, which also contains roles. Roles cannot log in (MariaDB KB,
 # "mysql.global_priv Table").
 _AWAKE = {
     Flavour.MYSQL: (
@@ -181,13 +182,13 @@ def grants(
 
     A privilege on the pattern `%` applies to every schema, even to schemas that do not exist yet. If several entries
     match a schema, the server uses only the entry with the most specific name (refman 8.4, "Access Control, Stage 2:
-    Request Verification"; MariaDB manual, "GRANT"). So the entries for `mysql` and `sys` exclude these schemas. An
-    account that can write the tables of accounts, plugins and functions could give itself every right. The same holds
-    for an account that can change a routine that runs with the rights of the server's own accounts.
+    Request Verification"; MariaDB manual, "GRANT"). So the entries for `mysql` and `sys` exclude these schemas. These
+    entries are needed because an account that can write the tables of accounts, plugins and functions could give itself
+    every right. So could an account that can change a routine that runs with the rights of the server's own accounts.
 
     If `patterns_are_names` is set, the server reads `%` as a name, as MySQL with partial_revokes does. In this case the
-    statements grant the rights globally and revoke them for the two schemas. `known` are the privileges that the server
-    has (SHOW PRIVILEGES).
+    statements grant the rights globally and revoke them for the two schemas. `known` contains the privileges that the
+    server has (SHOW PRIVILEGES).
     """
     if rights is AccountRights.ALL:
         return (f"GRANT ALL PRIVILEGES ON *.* TO {account} WITH GRANT OPTION",)
@@ -213,7 +214,7 @@ class ServerProfile(StrEnum):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """Lines for the option file, after the site's own lines."""
+        """The lines of this profile for the option file, after the configured lines."""
         return _TINY if self is ServerProfile.TINY else ()
 
 

@@ -1,4 +1,4 @@
-"""Ports that clones keep: their routes in HAProxy, the state that HAProxy reports, and commands for HAProxy.
+"""Chooses the ports that clones keep, reads their routes from HAProxy's answers, and builds commands for HAProxy.
 
 Pure.
 """
@@ -15,7 +15,7 @@ _BACKEND = "zsnapdb_"
 _SERVER = "clone"
 _RUNS = "2"
 _DISABLED_AT_START = 0x04
-"""A bit of srv_admin_state.
+"""A bit of srv_admin_state in HAProxy's answer.
 
 If the configuration disables a server, the bit stays set even after the server becomes ready (HAProxy 3.0).
 """
@@ -38,7 +38,7 @@ KeptRoutes = Mapping[int, KeptRoute | None]
 
 
 def choose(ports: Collection[int], taken: Collection[int]) -> int | None:
-    """Return the lowest port that no clone keeps; None if there is none."""
+    """Return the lowest of the ports that no clone keeps; None if all are taken."""
     return min(set(ports) - set(taken), default=None)
 
 

@@ -1,4 +1,4 @@
-"""The sources and lifetimes of clones, and the choice of the clones that the reaper removes."""
+"""The lifetimes of clones, and the decision which clones the reaper removes."""
 
 from __future__ import annotations
 
@@ -51,15 +51,18 @@ def policy(settings: CloneSettings) -> Policy:
 
 
 LEAST_HEARTBEAT, MOST_HEARTBEAT = 5.0, 86_400.0
-"""The limits of a heartbeat in seconds. With a shorter one, a clone would expire while its holder waits to run."""
+"""The limits of a heartbeat interval in seconds.
+
+With a shorter interval, a clone would expire while its holder waits for a processor.
+"""
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The heartbeat that keeps a clone: at least one every `every` seconds. The newest heartbeat was at `last`.
+    """The heartbeats that keep a clone: at least one is required every `every` seconds.
 
-    `silence` is the time in seconds since the newest heartbeat by the steady clock, independent of the wall clock, or
-    None if unknown.
+    The newest heartbeat was at `last`. `silence` is the time in seconds since the newest heartbeat by the steady clock,
+    independent of the wall clock, or None if unknown.
     """
 
     every: int
@@ -67,7 +70,7 @@ class Heartbeat:
     silence: float | None = None
 
     def is_over(self, now: datetime) -> bool:
-        """Whether the next heartbeat is overdue."""
+        """Return whether the next heartbeat is overdue."""
         if self.silence is not None:
             return self.silence > self.every
         return now - self.last > timedelta(seconds=self.every)
@@ -83,7 +86,10 @@ def silence_since(beat: tuple[str, float], now: tuple[str, float]) -> float:
 
 
 def heartbeat_seconds(seconds: float) -> int:
-    """Return the seconds between two heartbeats as a whole number. Raises UsageError if they are outside the limits."""
+    """Return the seconds between two heartbeats as a whole number.
+
+    Raises UsageError if this number is outside the limits.
+    """
     if not LEAST_HEARTBEAT <= seconds <= MOST_HEARTBEAT:
         raise UsageError(
             f"an interval of {format_duration(seconds)} between heartbeats is out of range",
@@ -94,7 +100,7 @@ def heartbeat_seconds(seconds: float) -> int:
 
 @dataclass(frozen=True)
 class LeaseChange:
-    """The last change of a lease: its time, the former ends, and the seconds of an extension.
+    """The last change of a lease: the time of the change, the former ends of the lease, and the extension in seconds.
 
     If the clock is behind, an extension may end before the former end, so its seconds are recorded too.
     """
@@ -107,10 +113,10 @@ class LeaseChange:
 
 @dataclass(frozen=True)
 class CloneLease:
-    """The expiry of a clone, and the end of its protection from the reaper, if it is protected.
+    """The time at which a clone expires and, if it is protected from the reaper, the end of this protection.
 
     `heartbeat` is set if the clone expires earlier when a heartbeat of its holder is overdue. `changed` is the last
-    change of the lease, if any. `asked` are the seconds of an extension that is not recorded yet.
+    change of the lease, if any. `asked` is the length in seconds of an extension that is not recorded yet.
     """
 
     expires: datetime
@@ -120,7 +126,7 @@ class CloneLease:
     asked: float | None = field(default=None, compare=False)
 
     def is_protected(self, now: datetime) -> bool:
-        """Whether the reaper must keep the clone at `now`."""
+        """Return whether the reaper must keep the clone at `now`."""
         return self.protected_until is not None and now < self.protected_until
 
 
@@ -147,10 +153,11 @@ def _bounded(seconds: float, limit: float, what: str, key: str) -> timedelta:
 
 
 def first_lease(ttl: float | None, policy: Policy, now: datetime, beats_every: float | None = None) -> CloneLease:
-    """Return the lease of a new clone for `ttl` seconds, or for the configured time if it is None.
+    """Return the lease of a new clone for `ttl` seconds. If `ttl` is None, use the configured time.
 
     `beats_every` is the time in seconds between two heartbeats of its holder, or None if no heartbeat is required.
-    Raises PreflightError if the lease is longer than allowed, and UsageError if the heartbeat is outside its limits.
+    Raises PreflightError if the lease is longer than allowed, and UsageError if the heartbeat interval is outside its
+    limits.
     """
     return CloneLease(
         now + _bounded(policy.ttl if ttl is None else ttl, policy.max_ttl, "a time to live", "clones.max_ttl"),
@@ -159,7 +166,10 @@ def first_lease(ttl: float | None, policy: Policy, now: datetime, beats_every: f
 
 
 def extended(lease: CloneLease, seconds: float | None, policy: Policy, now: datetime) -> CloneLease:
-    """Return the lease with its end `seconds` from now (default: as a new lease). The end never becomes earlier."""
+    """Return the lease extended so that it ends `seconds` from now (default: as for a new lease).
+
+    It is never shortened.
+    """
     wanted = _bounded(policy.ttl if seconds is None else seconds, policy.max_ttl, "an extension", "clones.max_ttl")
     return replace(lease, expires=max(lease.expires, now + wanted), asked=wanted.total_seconds())
 
@@ -176,8 +186,8 @@ def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) 
 def changed(before: CloneLease, after: CloneLease, time: RemovalTime) -> CloneLease:
     """Return the lease after a change, with the time of the change and the former ends.
 
-    If the clock may have been wrong at the previous change, the ends recorded before that change stay, and its
-    extension is applied again.
+    If the clock may have been wrong at the previous change, the ends that were recorded before that change are kept,
+    and the extension of that change is applied again.
     """
     known, asked = before.changed, [math.ceil(after.asked)] if after.asked is not None else []
     if known is None or not (known.at > time.at or time.is_unsure(known.at)):
@@ -233,7 +243,7 @@ def _moved_back(end: datetime, ahead: timedelta) -> datetime:
 
 
 def require_within_age(lease: CloneLease, before: CloneLease | None, begun: datetime, most: float) -> CloneLease:
-    """Return the lease. Raises PreflightError if, at its end, the data of a subject would be older than `most` seconds.
+    """Return the lease. Raises PreflightError if the data of a subject would be older than `most` seconds at its end.
 
     `begun` is the time at which the data was first cloned from an instance. If it is FOREVER, the time is unreadable,
     and the age is not checked. `before` is the former lease, whose ends are always accepted.
@@ -266,14 +276,17 @@ def remaining(lease: CloneLease, now: datetime) -> str:
 
 @dataclass(frozen=True)
 class CloneUse:
-    """The number of connected clients of a clone, and the time since which it has none. None if unknown."""
+    """The number of connected clients of a clone, and the time since which it has had none.
+
+    Both are None if unknown.
+    """
 
     clients: int | None
     idle_since: datetime | None
 
 
 class LeaseVerdict(Enum):
-    """The decision of a sweep about a clone."""
+    """The decision of a sweep about a clone: to keep or to remove it."""
 
     KEEP = "keep"
     REAP = "reap"
@@ -283,7 +296,8 @@ class LeaseVerdict(Enum):
 class JudgedLease:
     """The decision of a sweep about a copy, with its reason. `error` is the error that prevented a decision, if any.
 
-    `is_leak` is set if a killed run left the copy behind. The sweep's limits do not protect such a copy.
+    `is_leak` is set if a killed run left the copy behind. The limit of removals per sweep does not apply to such a
+    copy.
     """
 
     verdict: LeaseVerdict
@@ -293,7 +307,7 @@ class JudgedLease:
 
     @classmethod
     def leak(cls, reason: str) -> JudgedLease:
-        """Return the decision about a copy that a killed run left behind: to remove it."""
+        """Return the decision to remove a copy that a killed run left behind."""
         return cls(LeaseVerdict.REAP, reason, is_leak=True)
 
 
@@ -308,7 +322,7 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
     if lease.is_protected(now):
         return JudgedLease(LeaseVerdict.KEEP, f"protected until {_until(lease.protected_until)}")
     if lease.heartbeat is not None and lease.heartbeat.is_over(now):
-        # A killed holder may have left connections.
+        # Ignore connected clients, because a killed holder may have left connections.
         last = stamp(lease.heartbeat.last)
         return JudgedLease(
             LeaseVerdict.REAP, f"its last heartbeat was at {last}, and one is due each {lease.heartbeat.every} s"
@@ -334,9 +348,9 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
 
 
 def judge_at(judged: Callable[[datetime], JudgedLease], time: RemovalTime) -> JudgedLease:
-    """Return the decision at the time that expiry uses.
+    """Return the decision for the time that decides about expiry.
 
-    If that time is in doubt, the reason for keeping a copy says so.
+    If the clock is in doubt, the reason for keeping a copy says so.
     """
     proven = judged(time.at)
     if time.doubt and proven.verdict is LeaseVerdict.KEEP:
@@ -349,7 +363,7 @@ def _until(moment: datetime | None) -> str:
 
 
 _OF_SUBJECT, _OF_ALL = 10, 50
-"""The default limits of clones per subject and in total, for requests of a subject."""
+"""The default maximum numbers of clones per subject and in total, for requests of a subject."""
 
 
 @dataclass(frozen=True)
@@ -376,7 +390,7 @@ def quota_of(settings: Settings, *, is_subject: bool) -> Quota:
 
 
 def admit(quota: Quota, owner: str, owners: list[str], available: int) -> None:
-    """Raise PreflightError with the limit that was reached if the owner may not have one more clone.
+    """If the owner may not have one more clone, raise PreflightError, which names the limit that was reached.
 
     The error reveals nothing about other owners. `owners` has one entry for each existing clone. `available` is the
     free space of the pool in bytes.
@@ -403,7 +417,7 @@ def admit(quota: Quota, owner: str, owners: list[str], available: int) -> None:
 
 
 class SourceKind(StrEnum):
-    """The origin of a clone's snapshots."""
+    """The kind of snapshots from which a clone was created."""
 
     BACKUP = "backup"
     LIVE = "live"

@@ -17,7 +17,10 @@ from zsnapdb.planning.schema_content import CatalogueTable, RowPlace
 from zsnapdb.planning.server_family import family
 
 MARGIN_NS = 100_000_000
-"""The margin for file times. A file time can be behind the clock by one tick of the kernel, at most 10 ms."""
+"""The margin for comparing file times, in nanoseconds.
+
+A file time can be behind the clock by one tick of the kernel, at most 10 ms.
+"""
 _NO_ROWS = (".frm", ".opt", ".trg", ".trn", ".par", ".sdi")
 """Suffixes of files that contain definitions, but no rows."""
 _FULLTEXT = re.compile(r"fts_[0-9a-f]{16}_")
@@ -28,7 +31,10 @@ the indexed table.
 
 @dataclass(frozen=True)
 class FileState:
-    """The state of a file at one moment. Every write changes the state. The time is in nanoseconds since 1970."""
+    """The state of a file at one moment. Every write to the file changes this state.
+
+    The time is in nanoseconds since 1970.
+    """
 
     size: int
     modified_ns: int
@@ -49,7 +55,7 @@ class Changes:
 
 @dataclass(frozen=True)
 class TableFiles:
-    """The name of a table.
+    """A table and the names of its files.
 
     `needs_file` is set if the table's rows must be in its own files, or in a file that several tables share.
     """
@@ -62,7 +68,7 @@ class TableFiles:
     def key(self) -> tuple[str, str]:
         """The folder and the first part of the table's file names, in lower case.
 
-        Some servers write all names in lower case.
+        Lower case is used because some servers write all names in lower case.
         """
         return file_name(self.schema).casefold(), file_name(self.table).casefold()
 
@@ -91,7 +97,7 @@ def changed(tables: Collection[TableFiles], changes: Changes) -> list[TableFiles
     """Return the tables that may have changed.
 
     A file that was written at about the time of `since_ns` is treated as changed. If a changed file belongs to no
-    table, all tables of its folder are treated as changed. The same applies to a table without its own file.
+    table, all tables of its folder are treated as changed. A table without its own file is also treated as changed.
     """
     known = {table.key for table in tables}
     written, present = set(), set()
@@ -128,7 +134,7 @@ _ENGINES = frozenset(("InnoDB", "MyISAM", "Aria", "CSV", "ARCHIVE", "MEMORY", "M
 
 
 def is_masked(*, required: bool, configured: bool, requested: bool) -> bool:
-    """Whether a clone must be masked: masking is required or requested."""
+    """Return whether a clone must be masked, because masking is required or requested."""
     if requested and not configured:
         raise PreflightError(
             "the instance has no masking configured", hint="name SQL files or scripts in masking.run of the instance"
@@ -142,7 +148,7 @@ def dotted(table: CatalogueTable) -> str:
 
 
 def planned_lines(flavour: Flavour) -> tuple[str, ...]:
-    """Return the lines that a plan prints about masking, in addition to the site's files."""
+    """Return the lines that a plan prints about masking, in addition to the configured files."""
     history = "drop the history of system-versioned tables, except of those in masking.keep_history"
     return (history,) if family(flavour).versions_tables else ()
 
@@ -206,11 +212,11 @@ def renewing_options(flavour: Flavour, release: tuple[int, ...], variables: Mapp
 
 @dataclass(frozen=True)
 class Scrubbed:
-    """The result of the removal of old rows.
+    """The result of removing old rows from the files.
 
-    `logs_known` is set if the snapshot contains the paths of the source's log files. `not_emptied` are the tablespaces
-    that several tables share and whose free pages were not overwritten. A rebuilt table leaves its old pages in such a
-    tablespace.
+    `logs_known` is set if the snapshot contains the paths of the source's log files. `not_emptied` contains the
+    tablespaces that several tables share and whose free pages were not overwritten. A rebuilt table leaves its old
+    pages in such a tablespace.
     """
 
     undo_renewed: bool
@@ -249,7 +255,7 @@ def remains(
 
 
 _SHORTEST = 6
-"""Minimum length of an encoded value in bytes. Shorter byte sequences occur by chance."""
+"""The minimum length of an encoded value in bytes. Shorter byte sequences may occur by chance."""
 
 
 @dataclass(frozen=True)
@@ -261,7 +267,7 @@ class Canary:
 
 
 def canaries(values: tuple[str, ...]) -> tuple[Canary, ...]:
-    """Return the values with their encodings."""
+    """Return the canaries for these values, with their encodings."""
     return tuple(Canary(number, forms(value)) for number, value in enumerate(values, start=1))
 
 
@@ -279,13 +285,13 @@ def forms(value: str) -> tuple[bytes, ...]:
 
 
 def _in_base64(text: bytes, skipped: int) -> bytes:
-    """Return the base64 characters that depend only on `text` if `skipped` bytes precede it."""
+    """Return those base64 characters of `text`, preceded by `skipped` unknown bytes, that depend only on `text`."""
     encoded = base64.b64encode(b"\0" * skipped + text)
     return encoded[-(-skipped * 8 // 6) : (skipped + len(text)) * 8 // 6]
 
 
 def longest(all_canaries: tuple[Canary, ...]) -> int:
-    """Return the length of the longest encoding in bytes."""
+    """Return the length in bytes of the longest encoding of any canary."""
     return max((len(form) for canary in all_canaries for form in canary.forms), default=0)
 
 
@@ -298,10 +304,10 @@ about to clone it.
 class MaskingWay(StrEnum):
     """The way in which the data of a new clone is masked.
 
-    - none: The data is not masked.
-    - prepared: The set was masked when it was prepared.
-    - prepares: The set is masked now, once for all its clones.
-    - alone: Only the clone is masked.
+    - none: the data is not masked.
+    - prepared: the set was masked earlier, when it was prepared.
+    - prepares: a prepared set is created and masked now, once for all clones of it.
+    - alone: only this clone is masked.
     """
 
     NONE = "none"
@@ -323,10 +329,10 @@ class MaskingCase:
     """The source and the purpose of a new clone.
 
     `rules` is the digest of the masking rules that the clone needs (empty if none). `source_rules` is the digest of the
-    rules that masked the clone's source (empty if unmasked). `is_stored`: whether the source is a stored backup, here
-    or in the repository, and not a local or live set. `names_latest`: whether the request is for the latest set.
-    `starts`: whether the clone's server is started now. `is_ephemeral`: whether a command creates the clone for its own
-    use. `keep_unused`: the time in seconds that a set stays after its last use, if no clone depends on it.
+    rules that masked the clone's source (empty if unmasked). `is_stored` is set if the source is a stored backup, here
+    or in the repository, and not a local or live set. `names_latest` is set if the request is for the latest set.
+    `starts` is set if the clone's server is started now. `is_ephemeral` is set if a command creates the clone for its
+    own use. `keep_unused` is the time in seconds for which a set without clones stays after its last use.
     """
 
     kind: SourceKind
@@ -352,7 +358,7 @@ _NOT_PREPARED = {
 def masking_choice(case: MaskingCase) -> MaskingChoice:
     """Return how the clone is masked.
 
-    zsnapdb makes a prepared set only from the set that the next clone will probably use too. So a user who may create
+    zsnapdb creates a prepared set only if the next clone will probably use the same set. So a user who may create
     clones but not prepare sets can cause at most one prepared set per new backup.
     """
     if not case.rules:
@@ -383,7 +389,7 @@ def _objection(case: MaskingCase) -> str | None:
 
 @dataclass(frozen=True)
 class UnusedSet:
-    """A received or prepared set: the number of clones that depend on it, and its last use (as stored).
+    """A received or prepared set: the number of clones that depend on it, and the recorded time of its last use.
 
     `is_form` is set if the set was prepared from another set, and can be prepared from that set again.
     """
@@ -396,9 +402,9 @@ class UnusedSet:
 def judge_set(item: UnusedSet, keep_unused: float, short: str, now: datetime) -> JudgedLease:
     """Return the decision of a sweep about a received or prepared set, with its reason.
 
-    `short` is the reason why the set's pool has too little space, or empty if it has enough. If `short` is not empty,
-    the sweep removes a prepared set one hour after its last use, unless a clone depends on it. If the time of use is
-    unreadable, the set stays.
+    `short` is the reason why the set's pool has too little space; it is empty if the pool has enough. If `short` is not
+    empty, the sweep removes a prepared set one hour after its last use, unless a clone depends on it. If the time of
+    use is unreadable, the set stays.
     """
     if item.clones:
         return JudgedLease(LeaseVerdict.KEEP, f"{item.clones} clones depend on it")

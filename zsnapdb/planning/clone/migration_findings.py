@@ -1,4 +1,4 @@
-"""The effects of a migration on tables, the waits that the migration caused, and the limits that it exceeded. Pure."""
+"""Finds the effects of a migration on tables, the waits that it caused, and the limits that it exceeded. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class AppliedSample:
 
 @dataclass(frozen=True)
 class LoadFindings:
-    """The result of the recorded load.
+    """The result of replaying the recorded load.
 
     The load started at the snapshot set `begins_at`. The applier applied `transactions`, which production committed
     within `seconds`. `late` is the greatest delay of a transaction during the migration, and `late_before` is the
@@ -65,9 +65,9 @@ def load_findings(
     migration_began: float,
     error: str,
 ) -> LoadFindings:
-    """Return the result of the load. Transactions and samples are in order, and all samples are from one run.
+    """Return the result of replaying the load. Transactions and samples are in order, and all samples are from one run.
 
-    The delay of the next transaction is the time since that transaction was due. If the load stopped with an error, no
+    At each sample, the delay is the time since the next transaction was due. If the load stopped with an error, no
     delay is computed after the last sample.
     """
     waiting = iter(recorded)
@@ -89,11 +89,14 @@ def load_findings(
 
 
 MOST_PROBED = 20
-"""Maximum number of tables with probes. More probes would put too much load on the server themselves."""
+"""The maximum number of tables with probes. More probes would themselves put too much load on the server."""
 
 
 class TableEffect(StrEnum):
-    """The effect of a migration on a table. After `rewritten`, its rows are in another file (copy or TRUNCATE)."""
+    """The effect of a migration on a table.
+
+    `rewritten` means that its rows are now in another file, because of a copy or TRUNCATE.
+    """
 
     CREATED = "created"
     DROPPED = "dropped"
@@ -111,7 +114,7 @@ class TouchedTable:
 
     @property
     def is_watched(self) -> bool:
-        """Whether the table existed before the migration and exists after it."""
+        """Whether the table existed before the migration and still exists after it."""
         return not self.effects & {TableEffect.CREATED, TableEffect.DROPPED}
 
 
@@ -145,8 +148,8 @@ def touched_tables(
 ) -> tuple[TouchedTable, ...]:
     """Return the tables and views that the migration touched, ordered by name.
 
-    `before` and `after` are the definitions. `stored` are the tables that store rows, from both states. `changes`
-    contains the file states after slow shutdowns, because only then are all row changes in the files.
+    `before` and `after` are the definitions in both states. `stored` contains the tables that store rows in either
+    state. `changes` contains the file states after slow shutdowns, because only then are all row changes in the files.
     """
     effects: dict[TableName, set[TableEffect]] = {}
     for name in before.keys() | after.keys():
@@ -186,14 +189,14 @@ def watched_tables(tables: Sequence[TouchedTable], sizes: Mapping[TableName, int
 
 @dataclass(frozen=True)
 class MigrationRun:
-    """A run of the migration: its duration in seconds, and the reason for its failure (empty if it succeeded)."""
+    """A run of the migration: its duration in seconds, and the reason why it failed (empty if it succeeded)."""
 
     seconds: float
     failure: str = ""
 
 
 class SecondRun(StrEnum):
-    """The effect of a second run of the migration on the definitions, or its failure.
+    """The effect of a second run of the migration on the definitions, or that the second run failed.
 
     It is unknown whether the second run changed rows. `none` means that there was no second run.
     """
@@ -220,7 +223,10 @@ class MigrationFindings:
 
 
 def problems(findings: MigrationFindings, limits: MigrationSettings) -> tuple[str, ...]:
-    """Return the problems according to the site's limits. If there are none, the migration may run on production."""
+    """Return the problems according to the configured limits.
+
+    If there are none, the migration may run on production.
+    """
     texts = [f"the migration fails: {findings.run.failure}"] if findings.run.failure else []
     if limits.longest is not None and findings.run.seconds > limits.longest:
         texts.append(f"it takes {findings.run.seconds:.1f} s; migration.longest is {format_duration(limits.longest)}")
@@ -303,7 +309,7 @@ def unknown_modes(flavour: Flavour, version: str, sql_mode: str) -> tuple[str, .
 def judge_table(table: str, rows: Sequence[tuple[str, str]]) -> CheckedTable:
     """Return the verdict about a table from the rows (type, text) of CHECK TABLE.
 
-    The table is good if its status is OK or its engine has no check, and if no row is an error or a warning.
+    The table is good if its status is OK or its engine has no check, and if no row reports an error or a warning.
     """
     complaints = [f"{kind}: {text}" for kind, text in rows if kind.lower() in _BAD]
     last = rows[-1][1] if rows else "(no answer)"
@@ -312,7 +318,7 @@ def judge_table(table: str, rows: Sequence[tuple[str, str]]) -> CheckedTable:
 
 
 def complaints(log: str) -> tuple[str, ...]:
-    """Return the warnings and errors in a server's log, each text once."""
+    """Return the warnings and errors in a server's log, each different text once."""
     messages: dict[str, None] = {}
     for line in log.splitlines():
         for mark in ("[Warning]", "[ERROR]"):

@@ -1,4 +1,4 @@
-"""Decisions about the pool of clones: the usable clones, the clones to remove, and the number to create.
+"""Decides which clones of a pool are usable, which are removed, and how many are created.
 
 Pure.
 """
@@ -16,7 +16,7 @@ from zsnapdb.planning.clock_guard import RemovalTime
 from zsnapdb.planning.clone.space_limits import LEAST
 
 LEAST_SPACE = 15 << 20
-"""The bytes that a newly started clone itself occupies without compression.
+"""The number of bytes that a newly started clone itself occupies without compression.
 
 Observed with both servers and small buffer pools. With compression, a clone of a prepared set occupied 0.3 MiB, and a
 clone that needed crash recovery occupied up to 24 MiB. A prepared set with masking occupies at least as much.
@@ -34,7 +34,7 @@ class PoolMark(StrEnum):
 
     @property
     def is_of_nobody(self) -> bool:
-        """Whether the clone has no user, so that no one has credentials for it."""
+        """Whether the clone has no user, so that no user has credentials for it."""
         return self is not PoolMark.HANDED_OUT
 
 
@@ -42,10 +42,10 @@ class PoolMark(StrEnum):
 class PoolSlot:
     """A clone of the pool without a user.
 
-    `data_of` is the time of the clone's data (UTC), `memory` and `space` are in bytes. `key` is the identity of the
-    source data (empty if unknown), `rules` the digest of the rules that masked the clone (empty if unmasked).
-    `is_protected`: an operator protects the clone in order to examine it. `is_current`: the clone was created from a
-    state of production's present history.
+    `data_of` is the time of the clone's data (UTC). `memory` and `space` are in bytes. `key` is the identity of the
+    source data (empty if unknown). `rules` is the digest of the rules that masked the clone (empty if unmasked).
+    `is_protected` is set if an operator protects the clone in order to examine it. `is_current` is set if the clone was
+    created from a state of production's present history.
     """
 
     name: str
@@ -64,7 +64,7 @@ class PoolSlot:
 
 @dataclass(frozen=True)
 class SlotWish:
-    """The slot that a request needs: its data, the digest of its masking rules or "", its profile and address.
+    """The slot that a request needs: its data, the digest of its masking rules (or ""), its profile, and its address.
 
     `data` is the identity of the data, or its maximum age in seconds. `quota` is the number of bytes that the clone
     itself may occupy, including the bytes that it occupies now; 0 means no limit.
@@ -82,8 +82,8 @@ class HostRoom:
     """The memory and space of the host for the pool, in bytes. Unknown values are None.
 
     `memory` is available to new programs. `space` is the space that clones may still write before only
-    `clones.free_floor` is free. `form` is the part of the space that is needed for the prepared set, which is created
-    first. It is 0 without a prepared set.
+    `clones.free_floor` is free. `form` is the part of the space that is needed for a prepared set, which must be
+    created first. It is 0 if no prepared set is needed.
     """
 
     memory: int | None
@@ -95,7 +95,7 @@ class HostRoom:
 class PoolPlan:
     """The plan for filling a pool: the slots to remove, each with the reason, and the number of new slots.
 
-    `short` is the reason why the pool is not filled completely, or empty if it is.
+    `short` is the reason why the pool is not filled completely, or empty if it is filled completely.
     """
 
     keeps: tuple[PoolSlot, ...]
@@ -149,12 +149,12 @@ def handout_objection(slot: PoolSlot, wish: SlotWish, time: RemovalTime) -> str 
 def filling(
     slots: Sequence[PoolSlot], terms: PoolSettings, wish: SlotWish, time: RemovalTime, room: HostRoom, newest: datetime
 ) -> PoolPlan:
-    """Return the plan for filling the pool. `slots` are ordered by the time of their data, oldest first.
+    """Return the plan for filling the pool. `slots` is ordered by the time of the data, oldest first.
 
     `wish` is the default request. `newest` is the time of the set from which new slots would be created. If that set is
     older than `pool.max_age`, or its time is in the future so that its age is unknown, no slot is created. Slots with
-    the newest data and protected slots stay. The expected size of a new server is that of the largest server in the
-    pool.
+    the newest data stay, and so do protected slots. The expected size of a new server is that of the largest server in
+    the pool.
     """
     now = time.at
     refused = [(slot, reason) for slot in slots if (reason := objection(slot, wish, now, time)) is not None]
@@ -197,7 +197,7 @@ def _limits(keeps: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom) -> l
 
 
 def too_large(slots: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom, total_memory: int | None) -> str | None:
-    """Return why this host cannot fill the pool to its size now, with the figures; None if the host can.
+    """Return why this host cannot fill the pool to its configured size now, with the figures; None if it can.
 
     `total_memory` is the memory of the host in bytes, if known. The pool's used space already includes the existing
     slots.

@@ -1,4 +1,4 @@
-"""The decision whether the changes in a clone can be undone row by row, without replacing its data. Pure."""
+"""Decides whether the changes in a clone can be undone row by row, without replacing the clone's data. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from zsnapdb.planning.binlog.row_values import TableShape, is_readable
 from zsnapdb.planning.binlog.undo import LoggedRow, RowChange, shape_objection
 
 MOST_CHANGES = 2000
-"""Maximum number of row changes that are undone. With several thousand changes, it is faster to replace the data."""
+"""The maximum number of row changes that are undone.
+
+With several thousand changes, it is faster to replace the data.
+"""
 MOST_TABLES = 500
-"""Maximum number of tables whose counters are read. A server must open a table to return its counter."""
+"""The maximum number of tables whose AUTO_INCREMENT counters are read.
+
+To return a counter, a server must open the table.
+"""
 
 
 def transaction_objection(transaction: TransactionChanges) -> str | None:
@@ -22,7 +28,7 @@ def transaction_objection(transaction: TransactionChanges) -> str | None:
         return f"a statement that is no change of rows was run ({first})"
     if transaction.is_prepared or transaction.has_incident or not transaction.are_rows_known:
         return "the binlog has not all changes: " + "; ".join(transaction.unknown)
-    # A statement can be written so that a parser mistakes it for the end of a transaction.
+    # A transaction with statements is refused, because a parser may mistake a statement for the end of a transaction.
     return None if transaction.rows else "a statement that is no change of rows was run"
 
 
@@ -41,8 +47,8 @@ def table_objection(shape: TableShape) -> str | None:
 def unreadable_objection(shape: TableShape, row: LoggedRow) -> str | None:
     """Return why unreadable values in the binlog, such as MySQL JSON, prevent undoing the change; None if they do not.
 
-    An undone insert removes such values with the row. Unreadable values that an update did not change in any byte stay
-    as they are.
+    They do not prevent the undo of an insert, which removes the whole row. They do not prevent the undo of an update
+    that did not change any of their bytes.
     """
     if row.before is None:
         return None
@@ -67,7 +73,7 @@ def changes_objection(changes: Sequence[RowChange]) -> str | None:
 
 
 def log_objection(status: Mapping[str, str]) -> str | None:
-    """Return why, according to the server's binlog status, the binlog may lack changes; None if no reason is known."""
+    """Return why the server's binlog may lack changes, according to its status; None if there is no reason."""
     if not status.get("File"):
         return "the server writes no binlog"
     filters = status.get("Binlog_Do_DB", "") + status.get("Binlog_Ignore_DB", "")
@@ -78,7 +84,8 @@ def log_objection(status: Mapping[str, str]) -> str | None:
 class SwapCase:
     """A clone that may be swapped for another clone: its kept port, and whether HAProxy listens on the port.
 
-    `has_commits` is set if the clone has branches or snapshots, because these would be removed together with its data.
+    `has_commits` is set if the clone has branches or snapshots, because a swap would remove these together with the
+    clone's data.
     """
 
     has_pool: bool

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from zsnapdb.base.quantities import size
 
 LEAST = 64 << 20
-"""Minimum space of a clone. Its server needs this space to start, because it rewrites redo logs and undo
-tablespaces.
+"""The minimum space of a clone in bytes.
+
+Its server needs this space to start, because it rewrites redo logs and undo tablespaces.
 """
 
 COMPARED = 1 << 30
@@ -32,10 +33,10 @@ def form_quota(configured: int, available: int, floor: int) -> int:
 
 
 def home_quota(used: int, available: int, floor: int, before: int = 0) -> int:
-    """Return the quota of all clones together in bytes. It is their `used` space plus the free space above the floor.
+    """Return the quota in bytes for all clones together: their `used` space plus the free space above the floor.
 
     `before` is the quota that was set earlier, or 0. While the pool's free space is below the floor, the quota does not
-    grow. Otherwise each call would let the clones use another `LEAST` bytes of production's space.
+    grow. If it did, each call would let the clones use another `LEAST` bytes of production's space.
     """
     wanted = used + max(LEAST, available - floor)
     return min(wanted, before) if before and available < floor else wanted
@@ -62,7 +63,7 @@ def objection_to_set(needed: int, free: int, floor: int) -> str | None:
 
 
 def objection_to_sets_of(owner: str, kept: Mapping[str, int], needed: int, most: int) -> str | None:
-    """Return why one more set may not be received for this subject; None if it may.
+    """Return why one more set may not be received for this subject; None if it may be received.
 
     `kept` maps the id of each set that was or is being received for the subject to the bytes of the set. If `most` is
     0, there is no limit.
@@ -78,7 +79,7 @@ def objection_to_sets_of(owner: str, kept: Mapping[str, int], needed: int, most:
 
 
 def objection_to_sets_of_all(bytes_: int, most: int, receiving: int, most_at_once: int) -> str | None:
-    """Return why one more set may not be received for any subject; None if it may.
+    """Return why one more set may not be received for any subject; None if it may be received.
 
     The text reveals nothing about other subjects.
 

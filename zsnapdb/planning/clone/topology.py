@@ -1,4 +1,4 @@
-"""Sets of clones: the source of each replica, and the statements that set up the replication on each server. Pure."""
+"""Plans sets of clones: their names, and the statements that set up replication on each server. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LARGEST = 50
 
 
 class CloneTopology(StrEnum):
-    """The connection of the clones in a set: they are independent, or the first clone is the source of all others."""
+    """How the clones in a set are connected: they are independent, or the first clone is the source of all others."""
 
     INDEPENDENT = "independent"
     REPLICATION = "replication"
@@ -42,8 +42,8 @@ def replica_statements(flavour: Flavour, *, knows_replica: bool) -> ReplicaState
     The statements contain placeholders for port, user and password.
 
     `knows_replica` says whether the server has CHANGE REPLICATION SOURCE (MySQL 8.0.23). GET_SOURCE_PUBLIC_KEY is safe,
-    because the connection does not leave the host. So the password may be encrypted with a key that the source itself
-    provides (refman 8.4, "CHANGE REPLICATION SOURCE TO").
+    because the connection does not leave the host. So it is safe to encrypt the password with a key that the source
+    itself provides (refman 8.4, "CHANGE REPLICATION SOURCE TO").
     """
     if flavour is Flavour.MARIADB:
         return ReplicaStatements(

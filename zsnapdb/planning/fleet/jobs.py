@@ -1,6 +1,6 @@
 """The jobs of a fleet: messages, progress texts, the next action after an attempt, and the decisions of a host. Pure.
 
-A host decides about a request according to its own configuration, not to the content of the request.
+A host decides about a request by its own configuration, not by the content of the request.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ CONTROL = "control"
 """The queue of the workflows."""
 DRILL = "drill"
 ANY = "any"
-"""The queues that several hosts serve: drills, and jobs that need only a repository."""
+"""The queue that several hosts serve: for drills, and for jobs that need only a repository."""
 OLDEST = timedelta(days=8)
-"""Maximum age of a planned run that a host still executes."""
+"""The maximum age of a planned run that a host still executes."""
 CLOCKS = timedelta(minutes=5)
-"""The allowed difference between clocks."""
+"""The allowed difference between the clocks of two hosts."""
 
 
 class _Message(BaseModel):
@@ -44,7 +44,7 @@ class _Message(BaseModel):
 
 
 class JobRequest(_Message):
-    """A request to a host. `scheduled` (UTC) is the time of the schedule that the run serves."""
+    """A request to a host. `scheduled` (UTC) is the time of the schedule for which the run is made."""
 
     verb: FleetVerb
     instance: InstanceName
@@ -99,7 +99,7 @@ class FleetJob(_Message):
 
 
 class SlotsState(_Message):
-    """The workflow ids of the runs that occupy a bucket's slots, and of the waiting runs in order."""
+    """The workflow ids of the runs that occupy a bucket's slots, and those of the waiting runs, in order."""
 
     bucket: BucketName
     limit: Annotated[int, Field(ge=1, le=1000)]
@@ -146,39 +146,44 @@ def answer_text(answer: JobAnswer) -> str:
 
 
 class JobVerdict(StrEnum):
-    """The continuation of a job after an attempt."""
+    """The next action for a job after an attempt."""
 
     DONE = "done"
     AGAIN = "again"
     TWICE = "twice"
     NEVER = "never"
     ELSEWHERE = "elsewhere"
-    """This host cannot do a job that any host may do, and has changed nothing. Another host is tried."""
+    """The error code of a host that cannot do a job which any host may do.
+
+    The host has changed nothing, and another host is tried.
+    """
 
 
 _OF_A_HOST = frozenset({UsageError.exit_code, ConfigError.exit_code, PreflightError.exit_code})
-"""Exit codes for causes that affect only this host. The command changed nothing."""
+"""Exit codes for errors whose cause affects only this host. A command with such an exit code has changed nothing."""
 _OF_CLASSES = {
     RetryClass.AGAIN: JobVerdict.AGAIN,
     RetryClass.TWICE: JobVerdict.TWICE,
     RetryClass.NEVER: JobVerdict.NEVER,
 }
 _MOST = {JobVerdict.DONE: 1, JobVerdict.TWICE: 2, JobVerdict.NEVER: 1, JobVerdict.ELSEWHERE: 30}
-"""Maximum number of attempts by verdict. For a verdict without an entry, attempts continue until the job's timeout. If
-30 hosts could not do a job, the job is offered again later. Until then it occupies no slot of its bucket.
+"""The maximum number of attempts, by verdict.
+
+For a verdict without an entry, attempts continue until the job's timeout. If 30 hosts could not do a job, it is offered
+again later. Until then the job occupies no slot of its bucket.
 """
 
 
 def verdict(exit_code: int, error_code: str, *, anywhere: bool) -> JobVerdict:
-    """Return the continuation of a job whose command ended with this exit code. It is negative after a signal.
+    """Return the next action for a job whose command ended with this exit code.
 
-    `error_code` is the stable code of the command's error, or "" if unknown. `anywhere` says that any host may do the
-    job.
+    The code is negative if a signal ended it. `error_code` is the stable code of the command's error, or "" if unknown.
+    `anywhere` says that any host may do the job.
     """
     if exit_code == 0:
         return JobVerdict.DONE
     if exit_code < 0:
-        # Something outside the command ended it, such as a reboot or a lack of memory.
+        # The command was ended from outside, for example by a reboot or because memory was short.
         return JobVerdict.AGAIN
     if anywhere and exit_code in _OF_A_HOST:
         return JobVerdict.ELSEWHERE
@@ -211,7 +216,7 @@ def command_arguments(request: JobRequest) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason why a host does not do a job, and the continuation of the job."""
+    """The reason why a host does not do a job, and the next action for the job."""
 
     reason: str
     verdict: JobVerdict
@@ -253,7 +258,10 @@ def drop_future_run(last: RunRecord | None, now: datetime) -> RunRecord | None:
 
 
 def is_too_soon(request: JobRequest, last: RunRecord | None, own: WorkerSettings, now: datetime) -> bool:
-    """Return whether another run of the job began within the spacing. A retry of the same run is never too soon."""
+    """Return whether another run of the job began less than the required spacing ago.
+
+    A retry of a run is never too soon.
+    """
     if last is None or last.run_id == request.run_id:
         return False
     return 0 <= (now - last.started).total_seconds() < own.spacing
@@ -270,7 +278,7 @@ def served_until(request: JobRequest, now: datetime) -> datetime:
 def served_by(request: JobRequest, last: RunRecord | None) -> str:
     """Return the run that has done the same job for this time or a later time; "" if there is none.
 
-    A backup that the agent made meanwhile covers every earlier time of the schedule.
+    A backup that the agent made meanwhile serves all earlier times of the schedule.
     """
     if request.verb is not FleetVerb.BACKUP or last is None or last.is_running:
         return ""

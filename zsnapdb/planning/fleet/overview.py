@@ -1,4 +1,4 @@
-"""Verdicts about the instances of a fleet, from their repositories, and the selection and order of rows. Pure.
+"""Judges the instances of a fleet from their repositories, and selects and orders the rows of the view. Pure.
 
 `planning/health/objectives.py` judges the objectives. This module adds the judgement whether a host is silent, which
 only a fleet needs.
@@ -21,18 +21,18 @@ from zsnapdb.planning.health.objectives import Health, Judgement, Objective, Ver
 HEARD = "heard"
 """The name of the judgement whether a host is silent."""
 _CLOCKS = 300.0
-"""The allowed difference between clocks, in seconds. A sign of life that is further in the future proves nothing."""
+"""The allowed difference between clocks, in seconds. A sign of life that is further in the future is ignored."""
 NOT_JUDGED = ("copies", "immutable_for")
-"""Objectives that need another repository, or a request for the lock of each object. The fleet view uses neither."""
+"""Objectives that the fleet view does not judge: they need another repository, or a request for each object's lock."""
 
 
 @dataclass(frozen=True)
 class InstanceFacts:
     """The facts about an instance in a repository.
 
-    `host` and `objectives` are from its newest backup. They are "" and None if not recorded. `heard` is the newest sign
-    of life: a backup, a drill, an evidence record or the end of the archive. `oldest_point` is the first restorable
-    point. Sizes are in bytes.
+    `host` and `objectives` are from its newest backup. If the backup does not record them, they are "" and None.
+    `heard` is the newest sign of life: a backup, a drill, an evidence record or the end of the archive. `oldest_point`
+    is the first restorable point. Sizes are in bytes.
     """
 
     instance: str
@@ -55,7 +55,7 @@ class InstanceFacts:
 
 @dataclass(frozen=True)
 class FleetReason:
-    """The reason why an instance is not good, the advice, and the start of the problem in UTC, if known.
+    """The reason why an instance has a problem, advice for the user, and the start of the problem in UTC, if known.
 
     `what` is the objective, or HEARD.
     """
@@ -72,8 +72,8 @@ class FleetRow:
     """An instance in a repository, judged at a time.
 
     `problem` is the reason why the instance could not be read now. In this case its facts, if any, are from an earlier
-    reading. `read` is the time of the reading. `reasons` are the objectives that are not met, ordered by verdict (worst
-    first) and then by age (oldest first).
+    reading. `read` is the time of the reading. `reasons` contains the objectives that are not met, ordered by verdict
+    (worst first) and then by age (oldest first).
     """
 
     instance: str
@@ -91,7 +91,7 @@ class FleetRow:
 
     @property
     def verdict(self) -> Verdict:
-        """The worst of the verdicts. An unreadable instance is broken."""
+        """The worst of the verdicts. If the instance is unreadable, the verdict is broken."""
         if self.problem or self.facts is None:
             return Verdict.BROKEN
         return worst(reason.verdict for reason in self.reasons)
@@ -134,7 +134,7 @@ class HostState:
 
 @dataclass(frozen=True)
 class FleetCounts:
-    """The number of instances, and the numbers of those that are broken, have a warning, or have a due drill.
+    """The number of all instances, and of those that are broken, have a warning, or have a due drill.
 
     An unreadable instance counts as broken. `stored_bytes` is the total size in the store.
     """
@@ -184,9 +184,9 @@ def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[
 def row(
     facts: InstanceFacts, read: datetime, at: datetime, expected: ObjectiveSettings, silent: Mapping[str, HostState]
 ) -> FleetRow:
-    """Return the instance, judged by the objectives in its backups or, without these, by the `expected` objectives.
+    """Return the instance's row, judged by the objectives in its backups. If they record none, use `expected`.
 
-    `silent` are the silent hosts, by name.
+    `silent` contains the silent hosts, by name.
     """
     health = judge(replace(facts.health, at=at), judged_by(facts.objectives or expected))
     reasons = [_reason(one, facts.health) for one in health.judgements if one.verdict is not Verdict.MET]
@@ -223,7 +223,8 @@ def _urgency(reason: FleetReason) -> tuple[int, float]:
 class SortKey(StrEnum):
     """The orders of rows.
 
-    With RED, the worst verdict comes first, and among equal verdicts the one that has lasted longest.
+    With RED, the rows with the worst verdict come first. Rows with equal verdicts are ordered by how long the verdict
+    has lasted, longest first.
     """
 
     RED = "red"

@@ -1,4 +1,4 @@
-"""The wanted schedules and limits of the engine, and their differences from the current ones, with reasons. Pure.
+"""Computes the wanted schedules and limits of the fleet's engine, and the changes that produce them. Pure.
 
 The module also contains results for an operator: a plan, runs of jobs, and paused schedules.
 """
@@ -22,7 +22,7 @@ from zsnapdb.planning.fleet.jobs import FleetJob
 
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MOST = 8
-"""Maximum number of consecutive windows that delay a job."""
+"""The maximum number of consecutive windows that delay a job."""
 
 
 def windows_of(host: str, windows: Sequence[WindowSettings]) -> tuple[WindowSettings, ...]:
@@ -49,7 +49,7 @@ def _end(window: WindowSettings, now: datetime) -> datetime | None:
         if _DAYS[day.weekday()] not in window.days:
             continue
         last = day + timedelta(days=1) if window.end < window.start else day
-        # If the local clock repeats or skips a time, that time stands for two moments, and the window contains both.
+        # A local time that the clock repeats or skips stands for two moments, and the window contains both.
         start, end = min(_at(day, window.start, zone)), max(_at(last, window.end, zone))
         if start <= now < end:
             return end
@@ -134,8 +134,9 @@ class FleetChange:
     wave: int
     schedule: FleetSchedule | None = None
     stale: tuple[str, ...] = ()
-    """The ids of schedules that are removed once the new schedule exists. If one of these is paused, the new schedule
-    is paused too.
+    """The ids of schedules that are removed after the new schedule exists.
+
+    If one of them is paused, the new schedule is paused too.
     """
     limit: int | None = None
     """The new limit of the bucket `name`; None if the limit is removed, or if the change concerns a schedule."""
@@ -299,7 +300,7 @@ def is_meant(filters: Sequence[JobFilter], job: FleetJob, home: str) -> bool:
 
 @dataclass(frozen=True)
 class FleetPlan:
-    """The changes of `fleet apply`. `unchanged` is the number of schedules and limits that are already right."""
+    """The changes that `fleet apply` makes. `unchanged` is the number of schedules and limits that need no change."""
 
     changes: tuple[FleetChange, ...]
     unchanged: int

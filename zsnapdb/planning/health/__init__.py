@@ -1,1 +1,1 @@
-"""Evaluation of the objectives of an instance."""
+"""Decisions about the health of an instance: its objectives, notifications and daily summary."""

@@ -1,4 +1,4 @@
-"""A daily summary of records: successful runs, and the longest pauses between backups and between drills. Pure."""
+"""Summarises recorded runs by day: successful runs, and the longest pauses between backups and drills. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from zsnapdb.planning.health.objectives import Objective
 
 @dataclass(frozen=True)
 class CompletedRun:
-    """A finished run: its job, its end (UTC), its duration in seconds, and its exit code."""
+    """A finished run: its job, the time when it ended (UTC), its duration in seconds, and its exit code."""
 
     job: str
     finished: datetime
@@ -27,7 +27,7 @@ class CompletedRun:
 
 @dataclass(frozen=True)
 class ReportedDay:
-    """A day in UTC.
+    """The summary of a day (UTC).
 
     `longest_without_backup` is the greatest age of the newest backup during this day in seconds; None if there was no
     backup yet. `longest_without_drill` is the greatest age of the newest drill that passed.
@@ -45,7 +45,10 @@ class ReportedDay:
 
 @dataclass(frozen=True)
 class KeptObjective:
-    """The greatest age on a day and its limit, both in seconds. `longest` is None if there was no run yet."""
+    """An age objective on a day: the greatest age and its limit, both in seconds.
+
+    `longest` is None if there was no run yet.
+    """
 
     objective: Objective
     limit: float

@@ -1,7 +1,7 @@
 """The facts for the health of an instance in one repository. Pure.
 
-All facts come from the content of the repository and the record of the host, and none from a running program. So the
-facts are correct even if no job ran for a month, and on another host that only reads the repository.
+All facts come from the content of the repository and from the host's record. None comes from a running program. So the
+facts are correct even if no job ran for a month, or if another host only reads the repository.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import StrEnum
 
 @dataclass(frozen=True)
 class DrillFact:
-    """The evidence of a drill: its end (UTC), and whether it passed."""
+    """The evidence of a drill: the time when it ended (UTC), and whether it passed."""
 
     drill_id: str
     backup_id: str
@@ -23,7 +23,7 @@ class DrillFact:
 
 @dataclass(frozen=True)
 class CheckFact:
-    """The restorable backup with the oldest last check.
+    """The restorable backup that has not been checked for the longest time.
 
     `since` is the time of that check, or the time of the backup if the backup was never checked (`was_checked` is
     False).
@@ -45,7 +45,7 @@ class CopyFact:
 
 @dataclass(frozen=True)
 class LockFact:
-    """The time until which the store protects the objects of a backup and its chain, judged by a sample of objects.
+    """The time until which the store's locks protect a backup and its chain, judged by a sample of their objects.
 
     `until` is None in two cases: an object is unprotected (`unprotected` is its name), or all protections are legal
     holds without an end.
@@ -86,7 +86,7 @@ class ExchangeFact:
 
 @dataclass(frozen=True)
 class StoppedServer:
-    """The systemd unit of a server that does not run on this host, although it ran during the last backup.
+    """The systemd unit of a server that is not running on this host, although it was running during the last backup.
 
     `has_failed` is set if the server crashed or did not start. It is not set if the server was stopped on purpose.
     """
@@ -101,9 +101,9 @@ class HealthFacts:
 
     - `newest_point`: the newest restorable point; None if nothing can be restored
     - `window_start`: the start of the gapless range up to that point; None if nothing can be restored
-    - `no_copy`: why this host cannot restore the newest backup
-    - `damage`, `doubts`: problems that a person must solve now, and problems that can wait
-    - `room`: why this host cannot keep its records
+    - `no_copy`: the reason why this host cannot restore the newest backup
+    - `damage`, `doubts`: the problems that a person must solve now, and the problems that can wait
+    - `room`: the reason why this host cannot write its records
     - `restore_seconds`: the expected duration of a restore of the newest point; None without a suitable drill
     - `exchanges`: the unfinished replacements of this host's server
     """

@@ -1,4 +1,4 @@
-"""Events, the notification targets for them, and the problems that each target already knows. Pure."""
+"""Decides which notification targets receive an event, from the problems that each target already knows. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zsnapdb.config.notifications import NotificationEvent, NotificationTarget, 
 from zsnapdb.planning.health.objectives import Health, Objective, Verdict
 
 READABLE = "repository"
-"""The subject of an event that says whether the state of an instance could be read."""
+"""The subject of events which say whether the state of an instance could be read."""
 _FIRST = NotificationEvent.START, NotificationEvent.SUCCESS, NotificationEvent.FAILURE
 
 
@@ -39,7 +39,7 @@ class _FrozenRecord(BaseModel):
 
 
 class KnownProblem(_FrozenRecord):
-    """A problem that was reported to a target, but whose end was not reported yet."""
+    """A problem that was reported to a target, and whose end was not yet reported."""
 
     instance: Annotated[str, Field(max_length=200)]
     subject: Annotated[str, Field(max_length=200)]
@@ -64,7 +64,10 @@ class FailedDelivery(_FrozenRecord):
 
 
 class TargetMemory(_FrozenRecord):
-    """The notifications that a target received. `failed` is the last failed delivery; None after a successful one."""
+    """The notifications that a target received. `failed` is the last failed delivery.
+
+    It is None if a delivery succeeded after that.
+    """
 
     format: Literal[1] = 1
     problems: tuple[KnownProblem, ...] = ()
@@ -95,7 +98,7 @@ class TargetMemory(_FrozenRecord):
 
 
 def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
-    """Return whether the event is relevant for the target, independent of earlier notifications."""
+    """Return whether the target must in general receive this event, without regard to earlier notifications."""
     if target.instances and occasion.instance and occasion.instance not in target.instances:
         return False
     if occasion.event is NotificationEvent.TEST:
@@ -114,7 +117,7 @@ def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
 
 
 def is_news(target: NotificationTarget, memory: TargetMemory, occasion: Occasion) -> bool:
-    """Return whether a target that the event concerns must be notified now.
+    """Return whether a target must be notified now of an event that concerns it.
 
     - A ping target gets every event, because missing pings cause an alarm.
     - Other targets get a problem once, and again after `repeat`.
@@ -125,7 +128,7 @@ def is_news(target: NotificationTarget, memory: TargetMemory, occasion: Occasion
         return True
     known = next((problem for problem in memory.problems if problem.is_of(occasion)), None)
     if occasion.event.is_problem:
-        # Send problems even if the clock was set back.
+        # If the clock was set back, report the problem again.
         age = (occasion.at - known.sent).total_seconds() if known is not None else None
         return age is None or age < 0 or age >= target.repeat
     if known is not None and occasion.event is not NotificationEvent.START:
@@ -149,7 +152,10 @@ class JudgedInstance:
 
 
 def judgement_occasions(judged: Iterable[JudgedInstance], at: datetime) -> Iterator[Occasion]:
-    """Yield the state of every objective: BROKEN or MET. If the instance was not judged, yield only that fact."""
+    """Yield the state of every objective: BROKEN or MET.
+
+    If the instance could not be judged, yield only an event that says so.
+    """
     for one in judged:
         broken = one.health is None
         yield Occasion(
@@ -184,7 +190,7 @@ def overall(
 ) -> Occasion | None:
     """Return the single event for a ping target of objectives; None if not all of its instances were judged.
 
-    `known` are the configured instances. The event is MET only if no objective of these instances is broken.
+    `known` contains the configured instances. The event is MET only if no objective of these instances is broken.
     """
     names = set(target.instances or known)
     mine = [one for one in judged if one.instance in names]
@@ -198,7 +204,7 @@ def overall(
 
 
 UNIT_NAME = r"[A-Za-z0-9:_.\\@-]{1,200}"
-"""The pattern of valid unit names (systemd.unit(5)), without the suffix after the dot."""
+"""The pattern of valid systemd unit names (systemd.unit(5)), without the suffix after the dot."""
 _OURS = re.compile(r"zsnapdb-(?P<job>[a-z]+)(@(?P<instance>.+))?")
 _EXIT_CODE = "exit-code"
 
@@ -222,10 +228,10 @@ class UnitEnd:
 
 
 def unit_failure(end: UnitEnd, at: datetime) -> Occasion | None:
-    """Return the failure to report; None after success, or if the run was refused because another run was in progress.
+    """Return the failure to report.
 
-    For a unit of zsnapdb, the subject is the job, as in the job's own notification, so that a target is notified of a
-    failure only once.
+    Return None if the unit succeeded, or if its run was refused because of another run. For a unit of zsnapdb, the
+    subject is the job, as in the job's own notification, so that a target is notified only once of a failure.
     """
     if end.result == "success" or end.exit_code == BusyError.exit_code:
         return None

@@ -1,4 +1,4 @@
-"""Evaluation of an instance's objectives in one repository, for everything that displays or reports health. Pure."""
+"""Evaluates an instance's objectives for one repository, for everything that displays or reports health. Pure."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from zsnapdb.planning.health.facts import CheckFact, CopyFact, ExchangedServer, 
 from zsnapdb.planning.trial.drill import Timing, expected_seconds
 
 _CLOCKS = 300.0
-"""Seconds by which two clocks may differ before an age is considered wrong."""
+"""If a fact is more than this many seconds in the future, its age is considered wrong."""
 _FAR = 86_400.0
-"""Seconds by which a fact may be in the future before its objective breaks, or the limit if that is longer.
+"""If a fact is further in the future than this (in seconds) and than the limit, its objective is broken.
 
-Otherwise, work that stopped after a backup by a clock that was a year ahead would cause no alarm for a year.
+Without this rule, if a backup was made while the clock was a year ahead and no later backup is made, there would be no
+alarm for a year.
 """
 
 
@@ -65,7 +66,7 @@ class Verdict(StrEnum):
 class Judgement:
     """The state of one objective, with its reason.
 
-    - `fact`: the time (UTC) on which the verdict depends, so that a reader can compute the current age
+    - `fact`: the time (UTC) on which the verdict depends, from which a reader can compute the current age
     - `seconds`, `limit`: the measured and the configured value, if any
     - `subject`: the other repository of a copy
     - `deadline`: the time at which an age objective breaks unless its fact changes
@@ -111,7 +112,7 @@ def judge(facts: HealthFacts, objectives: ObjectiveSettings) -> Health:
     """Return the judgement of every configured objective, and of the objectives that apply to every instance.
 
     While a zsnapdb command replaces the server and the server is down, the server writes nothing and none of its jobs
-    can run. So during that time the objectives in `_STAND_STILL` cause only warnings, and the objective `server`
+    can run. So during that time the objectives in `_STAND_STILL` cause at most warnings, and the objective `server`
     reports the state.
     """
     configured = tuple(_configured(facts, objectives))
@@ -241,7 +242,10 @@ class _Ages:
     warn_at: float
 
     def judge(self, kind: Objective, what: str, fact: datetime | None, limit: float, hint: str) -> Judgement:
-        """Return the judgement about the age of a fact. If the fact's time is in the future, its age is unknown."""
+        """Return the judgement about the age of a fact.
+
+        If the time of the fact is in the future, its age is unknown.
+        """
         if fact is None:
             return Judgement(kind, Verdict.BROKEN, f"{what}: there is none", hint, limit=limit)
         age = (self.at - fact).total_seconds()
@@ -379,7 +383,7 @@ _OF_CHECKS = ("pages", "tables", "probes", "boot", "ask")
 def restore_seconds(history: Sequence[Timing], sizes: Mapping[str, int]) -> float | None:
     """Return the expected duration in seconds; None if no past drill had all the required kinds of steps.
 
-    `sizes` are the total bytes that the restore transfers, by kind of step. For steps that transfer no bytes, the
+    `sizes` contains the total bytes that the restore transfers, by kind of step. For steps that transfer no bytes, the
     median of past durations is used.
     """
     moving = [expected_seconds(kind, sizes[kind], history) for kind in _OF_BYTES if sizes.get(kind)]

@@ -1,1 +1,1 @@
-"""Decisions about retention, verification and leftovers in a repository."""
+"""Decisions about a repository: retention, verification, and the removal of leftovers."""

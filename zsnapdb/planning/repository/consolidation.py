@@ -1,4 +1,4 @@
-"""The choice of the backup, the chain and the new id for `zsnapdb consolidate`. Pure."""
+"""Chooses the backup, the chain and the new id for `zsnapdb consolidate`. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SUFFIXES = 0x10000
 
 
 class ChainMember(PlacedLink, Protocol):
-    """A stored backup with its place in the order of creation, and whether it is a full backup."""
+    """A stored backup with the facts that determine its order of creation, and whether it is a full backup."""
 
     @property
     def is_full(self) -> bool: ...
@@ -50,9 +50,9 @@ def choose(
 ) -> Consolidation[S]:
     """Return the consolidation of the requested backup or, for `latest`, of the newest backup with a complete chain.
 
-    `stored` is oldest first. `unchosen` maps the backups that `latest` never chooses to the reasons. Raises NotFound if
-    there is no such backup, PreflightError if a full backup of its snapshots is stored, and DamagedError if its chain
-    is broken or known to be damaged.
+    `stored` contains the backups, oldest first. `unchosen` maps the backups that `latest` never chooses to the reasons.
+    Raises NotFound if there is no such backup, and PreflightError if a full backup of its snapshots is stored. Raises
+    DamagedError if the chain of the backup is broken or known to be damaged.
     """
     chain, passed = (
         _newest(stored, damage, unchosen) if requested == LATEST else (_find_requested(stored, requested, damage), ())
@@ -104,7 +104,7 @@ def _find_requested(stored: Sequence[S], requested: str, damage: DamageRegister)
 
 
 def _full_of(stored: Sequence[S], original: S, damage: DamageRegister) -> S | None:
-    """Return the full backup with the same snapshots, if there is one without known damage."""
+    """Return a full backup with the same snapshots and without known damage; None if there is none."""
     guids = {(volume.role, volume.guid) for volume in original.volumes}
     bad = damage.stored()
     return next(
@@ -120,10 +120,11 @@ def _full_of(stored: Sequence[S], original: S, damage: DamageRegister) -> S | No
 
 
 def id_after(backup_id: str, randomness: int) -> str:
-    """Return an id for another backup of the same snapshots. It is in the same second, directly after `backup_id`.
+    """Return an id for another backup of the same snapshots.
 
-    With this id, retention and searches by time use the time of the snapshots, not of the consolidation. If the second
-    has too few free ids, the new id is in the next second. Raises PreflightError if the id has no time.
+    The new id is in the same second, directly after `backup_id`. With such an id, retention and searches by time use
+    the time of the snapshots, and not that of the consolidation. If the second has too few free ids, the new id is in
+    the next second. Raises PreflightError if `backup_id` contains no time.
     """
     first = int(backup_id[-4:], 16) + 1
     if _SUFFIXES - first >= _ROOM:

@@ -16,7 +16,7 @@ from zsnapdb.planning.repository.host_backup_record import RecordPart
 
 DRILLS, CHECKS, MARKS, PINS = "drills", "checks", "marks", "pins"
 _MOST = {DRILLS: 400, CHECKS: 50, MARKS: 50, PINS: 1000}
-"""Maximum number of recorded documents per kind. Readers need only the newest documents."""
+"""The maximum number of recorded documents per kind. Readers need only the newest documents."""
 _MOST_ELSEWHERE = 10_000
 _MOST_REPLACED = 8
 """Maximum number of recorded documents of a place whose document is replaced. The host records a new document before
@@ -45,7 +45,7 @@ def segments(incarnation: str, file: str) -> str:
 
 
 class OwnDocuments(RecordPart):
-    """The SHA-256 of document lines, by place.
+    """The record of this host's own documents: the SHA-256 of their lines, by place.
 
     A place is the kind of document and, for archive parts, its history and file.
     """

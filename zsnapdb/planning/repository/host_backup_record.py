@@ -1,6 +1,6 @@
 """The record of the backups and binlogs that a host stored, and its comparison with a repository. Pure.
 
-The record is stored on the host, where accounts that can write to the repository cannot change it. So the comparison
+The record is stored on the host. Accounts that can write only to the repository cannot change it. So the comparison
 finds backups that were deleted, hidden or rolled back in the repository. The record is also the only proof that this
 host itself removed a backup.
 """
@@ -37,7 +37,7 @@ from zsnapdb.planning.repository.retention import RetentionFacts
 
 _SHOWN = 3
 _DRILLS = 20
-"""Maximum number of drills in a record. Only the newest drills are needed."""
+"""The maximum number of drills in a record. Only the newest drills are needed."""
 _BINLOG = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]+$"
 
 
@@ -62,8 +62,8 @@ class RecordedBackup(RecordPart):
 
     `server` is the server's name in its binlog history, or None if the source is not a server. `writer` is the identity
     of the source. Backups that earlier versions recorded have no pool, transaction group or sequence. `manifest` is the
-    SHA-256 of the manifest's line. `manifest` is None if an earlier version recorded the backup, and no writing command
-    of this version has read it yet.
+    SHA-256 of the manifest's line. It is None if an earlier version recorded the backup, and no writing command of this
+    version has read the manifest yet.
     """
 
     backup_id: BackupId
@@ -83,9 +83,9 @@ class RecordedBackup(RecordPart):
 class RemovedBackup(RecordPart):
     """A backup that a prune of this host removed, or whose removal a person acknowledged.
 
-    The host writes the record before the removal, so the removal may be incomplete. `guids` are the GUIDs of its
-    snapshots. `manifest` means the same as in `RecordedBackup`. `acknowledged` is set if a person acknowledged the
-    removal.
+    The host writes this record before it removes the backup, so the removal may be incomplete. `guids` contains the
+    GUIDs of the backup's snapshots. `manifest` means the same as in `RecordedBackup`. `acknowledged` is set if a person
+    acknowledged the removal.
     """
 
     backup_id: BackupId
@@ -97,8 +97,8 @@ class RemovedBackup(RecordPart):
 class EvidenceEnd(RecordPart):
     """The newest evidence record that this host wrote or read: its number and the SHA-256 of its object.
 
-    `own` are ranges of records that this host wrote or adopted, each with its first and last number, or None if an
-    earlier version did not record the ranges.
+    `own` contains the ranges of records that this host wrote or adopted, each with its first and last number. It is
+    None if an earlier version did not record the ranges.
     """
 
     format: Literal[1] = 1
@@ -107,11 +107,11 @@ class EvidenceEnd(RecordPart):
     own: tuple[tuple[int, int], ...] | None = None
 
     def owns(self, number: int) -> bool:
-        """Whether this host wrote or adopted the record with this number."""
+        """Return whether this host wrote or adopted the record with this number."""
         return self.own is None or any(first <= number <= last for first, last in self.own)
 
     def after(self, before: EvidenceEnd | None) -> EvidenceEnd:
-        """Return this end, with the own records of this end and of `before`."""
+        """Return this end, with the own records of both this end and `before`."""
         earlier = () if before is None else ((1, before.number),) if before.own is None else before.own
         merged: list[tuple[int, int]] = []
         for first, last in sorted((*earlier, *(self.own or ()))):
@@ -141,18 +141,18 @@ class BackupRecord(RecordPart):
     abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
     """The backups that a pool made before an older copy replaced it, with the transaction group of the next backup."""
     unread: tuple[BackupId, ...] = ()
-    """The backups whose manifests were unreadable when this host adopted the backups of another one."""
+    """The backups whose manifests were unreadable when this host adopted the backups of another host."""
 
     def with_next_number(self, stored: Iterable[int | None]) -> BackupRecord:
         """Return the record with the sequence number of a new document.
 
-        `stored` are the numbers of the existing documents.
+        `stored` contains the numbers of the existing documents.
         """
         given = (one.sequence for one in self.stored)
         return self.model_copy(update={"sequence": creation_order.next_number(self.sequence or 0, (*given, *stored))})
 
     def with_turn(self, pool_guid: int, createtxg: int) -> BackupRecord:
-        """Return the record after a pool created a set in this group. Backups with later groups become abandoned."""
+        """Return the record after a pool created a set in this group. Backups in later groups become abandoned."""
         of_pool = {one.backup_id: one.createtxg or 0 for one in self.stored if one.pool_guid == pool_guid}
         return self.model_copy(update={"abandoned": creation_order.with_turn(self.abandoned, of_pool, createtxg)})
 
@@ -169,7 +169,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"drilled": (*self.drilled, drill_id)[-_DRILLS:]})
 
     def with_stored(self, backup: RecordedBackup) -> BackupRecord:
-        """Return the record with one more backup. A recorded backup keeps its place."""
+        """Return the record with one more backup. If the backup is already recorded, it keeps its place."""
         if any(known.backup_id == backup.backup_id for known in self.stored):
             return self
         return self.model_copy(update={"stored": (*self.stored, backup)})
@@ -179,7 +179,7 @@ class BackupRecord(RecordPart):
     ) -> BackupRecord:
         """Return the record with these backups, as if this host had stored them.
 
-        `order` are the ids that the repository lists, oldest first. `unread` are the ids of unreadable backups.
+        `order` contains the listed ids, oldest first. `unread` contains the ids of unreadable backups.
         """
         place = {name: at for at, name in enumerate(order)}
         waiting = [backup for backup in backups if backup.backup_id in place]
@@ -194,7 +194,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": (*stored, *waiting), "removed": removed, "unread": doubtful})
 
     def with_digests(self, digests: Mapping[str, str]) -> BackupRecord:
-        """Return the record with these digests of manifests, by backup id, where it lacked them."""
+        """Return the record completed with these digests of manifests (by backup id)."""
         stored = tuple(
             backup.model_copy(update={"manifest": digests[backup.backup_id]})
             if backup.manifest is None and backup.backup_id in digests
@@ -227,7 +227,7 @@ class BackupRecord(RecordPart):
 
         If the record contains the set, the order of the record is used, otherwise the transaction groups of the pool.
         Backups of another pool are considered later if the record contains an earlier backup of this pool. If no
-        recorded backup has a transaction group (an earlier version), the times in the ids are used.
+        recorded backup has a transaction group (recorded by an earlier version), the times in the ids are used.
         """
         guids = frozenset(snapshot.guid for snapshot in made.snapshots.values())
         ids = [backup.backup_id for backup in self.stored]
@@ -236,12 +236,9 @@ class BackupRecord(RecordPart):
             after = list(self.stored[ids.index(made.backup_id) + 1 :])
         elif placed:
             here = [at for at, backup in enumerate(placed) if backup.pool_guid == pool_guid]
-            back = placed[here[0] :] if here else []
-            after = [
-                one
-                for one in back
-                if one.pool_guid != pool_guid or creation_order.made_before((made,), one.createtxg or 0)
-            ]
+            after = placed[here[0] :] if here else []
+            is_later = creation_order.made_before
+            after = [one for one in after if one.pool_guid != pool_guid or is_later((made,), one.createtxg or 0)]
         else:
             after = [one for one in self.stored if creation_order.is_after(one.backup_id, made.backup_id, ())]
         return tuple(
@@ -273,7 +270,7 @@ class ArchivedPosition(RecordPart):
 
     @property
     def place(self) -> tuple[int, int]:
-        """The number of the binlog and the offset in it. Later positions of an incarnation are greater."""
+        """The number of the binlog and the offset in it. A later position of an incarnation compares as greater."""
         return int(self.file.rpartition(".")[2]), self.end
 
 
@@ -282,8 +279,8 @@ class RecordedBinlog:
     """A rotated binlog that this host archived: its incarnation, its name, and the digest of its description.
 
     `line` is the SHA-256 of the stored line, or None if an earlier version recorded the binlog. `removing` is set if a
-    prune on this host began to remove the binlog. A record contains many of these objects. As dataclasses, they need
-    half the memory.
+    prune on this host began to remove the binlog. A record contains many of these objects. Dataclasses need half as
+    much memory as models.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -323,7 +320,7 @@ class ArchivedBinlogs(RecordPart):
 
 
 class StoredKind(StrEnum):
-    """Kinds of findings from comparing a repository with the record of this host."""
+    """The kinds of findings from comparing a repository with the record of this host."""
 
     BACKUPS_MISSING = "backups-missing"
     EXPIRED_MISSING = "expired-backups-missing"
@@ -334,13 +331,13 @@ class StoredKind(StrEnum):
     """This account may not read this host's record, so a loss of backups would not be noticed."""
     OTHER_WRITER = "other-writer"
     FROM_FUTURE = "from-the-future"
-    """A backup that this host did not store, with a time in the future."""
+    """Kind of a finding about a backup with a time in the future that this host did not store."""
     FOREIGN = "foreign"
-    """A backup without proof that this host knows it."""
+    """Kind of a finding about a backup for which there is no proof that this host knows it."""
     MARKER_MISSING = "marker-missing"
-    """The object that gives the repository its id."""
+    """Kind of a finding that the marker, the object that gives the repository its id, is missing."""
     REWRITTEN = "rewritten"
-    """A backup that this host stored, but whose manifest was replaced."""
+    """Kind of a finding about a backup that this host stored, but whose manifest was replaced."""
 
 
 @dataclass(frozen=True)
@@ -380,7 +377,7 @@ class StoredFinding:
 
     @property
     def is_warning(self) -> bool:
-        """Whether a person should examine the finding. Missing expired backups are harmless."""
+        """Whether a person should examine the finding. Findings about missing expired backups are harmless."""
         return self.kind is not StoredKind.EXPIRED_MISSING
 
 
@@ -395,7 +392,7 @@ class LocalBackup:
 
 @dataclass(frozen=True)
 class _PlacedRecord:
-    """A recorded backup with its place."""
+    """A recorded backup with its place in the order."""
 
     backup_id: str
     volumes: tuple[RecordedVolume, ...]
@@ -426,7 +423,7 @@ class _UnknownBackup:
 class MissingBackup:
     """A backup that this host stored and the repository lacks.
 
-    If `recorded` is None, the backup is known only from local snapshots. `guids` are the GUIDs of its snapshots.
+    If `recorded` is None, the backup is known only from local snapshots. `guids` contains the GUIDs of its snapshots.
     """
 
     backup_id: str
@@ -446,8 +443,8 @@ def missing_backups(
 ) -> tuple[MissingBackup, ...]:
     """Return the backups that this host stored and the repository lacks, in the order in which they were stored.
 
-    `there` are the readable backups of the repository, and `unreadable` are the ids of its unreadable backups. A
-    missing backup is considered expired if the retention policy would not keep it, because another host may have
+    `there` contains the readable backups of the repository, and `unreadable` the ids of its unreadable backups. If the
+    retention policy would not keep a missing backup, the backup is considered expired, because another host may have
     removed it. Backups in `foreign` never make another backup expire.
     """
     listed = {link.backup_id for link in there} | set(unreadable)
@@ -491,8 +488,8 @@ def order_of(
 ) -> tuple[str, ...]:
     """Return the ids of all stored backups and all backups that this host knows, oldest first.
 
-    `there` are the readable backups. The record determines the places of missing and rewritten backups. Without a
-    record, their snapshots do. Backups in `foreign` do not change the order of the others.
+    `there` contains the readable backups. The record determines the places of missing and rewritten backups. If there
+    is no record, their snapshots do. Backups in `foreign` do not change the order of the other backups.
     """
     own = {backup.backup_id for backup in record.stored}
     there = [link for link in there if link.backup_id not in foreign or link.backup_id not in own]
@@ -547,8 +544,8 @@ def judge_writers(
 ) -> tuple[StoredFinding, ...]:
     """Return a finding for each other server that writes under the name of the instance.
 
-    `own` are the ids of backups that this host stored. If there are no such ids, a repository with one server causes no
-    finding, unless this host is about to write to it (`is_writing`).
+    `own` contains the ids of backups that this host stored. If it is empty, there is no finding about a repository with
+    only one server, unless this host is about to write to it (`is_writing`).
     """
     if len(known) < 2 and (own or not is_writing):
         return ()
@@ -575,7 +572,7 @@ def judge_marker(note: str) -> tuple[StoredFinding, ...]:
 def judge_archive(archived: ArchivedPosition | None, reached: Iterable[ArchivedPosition]) -> StoredFinding | None:
     """Return the finding if the archive does not reach the newest position that this host archived.
 
-    `reached` are the end positions of the binlogs in the archive.
+    `reached` contains the end positions of the binlogs in the archive.
     """
     if archived is None:
         return None

@@ -1,4 +1,4 @@
-"""The decision for each stored backup whether this host knows it or it is foreign, with reasons. Pure.
+"""Decides for each stored backup whether this host knows it or it is foreign, with reasons. Pure.
 
 Anyone who can write to a repository can add a manifest. Three proofs make a backup known to this host: a trusted
 signature, its snapshots and manifest in this host's record, or marked snapshots on this host. Only known backups are
@@ -68,7 +68,7 @@ def trust_hint(repository: str) -> str:
 
 
 def signing_note(encryption: EncryptionSettings, repository: str) -> str:
-    """Return the warning about a host that does not sign; "" if the host signs, or only reads."""
+    """Return the warning that this host does not sign its documents; "" if it signs them, or only reads."""
     match SigningState.of(encryption):
         case SigningState.NONE:
             return 'this host signs nothing (signing = "none"): it believes whoever can write to the repository'
@@ -96,12 +96,12 @@ class KnownBy(StrEnum):
 class Provenance:
     """The proof for each known backup, and the reason why each other backup is foreign.
 
-    `knows_any` is set if this host stored or adopted backups of the instance, or trusts signatures. Otherwise known and
-    foreign backups cannot be distinguished, so all can be restored, and none is removed. `rewritten` are foreign
-    backups with an id under which this host stored another manifest. `untrusted` are the rewritten backups, and the
-    foreign backups whose manifests contain the snapshots of one of this host's backups. Untrusted backups are never
-    used in a chain. `begun` are known backups whose removal this host began. `unsealed` contains the digests of known
-    manifests that are not in the record.
+    `knows_any` is set if this host stored or adopted backups of the instance, or trusts signatures. If it is not set,
+    known and foreign backups cannot be distinguished, so all backups can be restored, and none is removed. `rewritten`
+    contains the foreign backups with an id under which this host stored another manifest. `untrusted` contains the
+    rewritten backups, and the foreign backups whose manifests contain the snapshots of one of this host's backups.
+    Untrusted backups are never used in a chain. `begun` contains the known backups whose removal this host began.
+    `unsealed` contains the digests of known manifests that are not in the record.
     """
 
     knows_any: bool = False
@@ -122,7 +122,10 @@ class Provenance:
 
     @property
     def unchosen(self) -> Mapping[str, str]:
-        """The foreign backups, which only an explicit id selects. It is empty on a host that knows no backup."""
+        """The foreign backups, with reasons: they are used only if a user names them.
+
+        On a host that knows no backup, it is empty.
+        """
         return self.foreign if self.knows_any else {}
 
     @property
@@ -158,13 +161,13 @@ def judge(
     unbelieved: Mapping[str, str] | None = None,
     unreadable: Collection[str] = (),
 ) -> Provenance:
-    """Return which of the backups this host knows. `unreadable` are the backups whose manifests cannot be read.
+    """Return which of the backups this host knows. `unreadable` contains the backups whose manifests cannot be read.
 
-    `digests` are the SHA-256 of their manifests, by id. `local` are the backups with marked snapshots on this host.
-    `is_signed` says that this host trusts a manifest only if a trusted key signed it or this host recorded it.
-    `unbelieved` contains the reasons against the other manifests, by id. `consolidated` are the backups whose manifests
-    say that they were consolidated. A record without any digest is from an earlier version. In this case a consolidated
-    backup is known if it contains the snapshots of a recorded increment.
+    `digests` contains the SHA-256 of the manifests, by id. `local` contains the backups with marked snapshots on this
+    host. `is_signed` says that this host trusts a manifest only if a trusted key signed it or this host recorded it.
+    `unbelieved` contains the reasons against the other manifests, by id. `consolidated` contains the backups whose
+    manifests say that they were consolidated. If a record contains no digest, it is from an earlier version. In this
+    case a consolidated backup is known if it contains the snapshots of a recorded increment.
     """
     stored = {backup.backup_id: backup for backup in record.stored}
     removed = {backup.backup_id: backup for backup in record.removed}
@@ -218,8 +221,8 @@ def judge(
 def _with_unread(known: Provenance, record: BackupRecord, unreadable: Collection[str]) -> Provenance:
     """Return the provenance in which the unreadable backups that are not of this host are foreign.
 
-    An unreadable manifest proves nothing itself. So it is foreign only if the record is complete: this version wrote
-    it, and it contains every known backup. Otherwise another host may have stored the unreadable backup.
+    An unreadable manifest itself proves nothing. So its backup is foreign only if the record is complete: this version
+    wrote the record, and it contains every known backup. Otherwise another host may have stored the unreadable backup.
     """
     recorded = {backup.backup_id for backup in record.stored}
     is_complete = any(backup.manifest is not None for backup in record.stored)
@@ -247,7 +250,7 @@ def _of_signed(
 def _heritage(
     record: BackupRecord, consolidated: Collection[str]
 ) -> Collection[tuple[str, frozenset[tuple[str, int]]]]:
-    """Return the possible ids and snapshots of consolidated backups from an earlier version."""
+    """Return the ids and snapshots that consolidated backups from an earlier version may have."""
     if any(backup.manifest is not None for backup in record.stored):
         return ()
     increments = [backup for backup in record.stored if any(v.from_guid is not None for v in backup.volumes)]
@@ -276,8 +279,8 @@ def judge_foreign(
 ) -> tuple[StoredFinding, ...]:
     """Return the findings about foreign backups. `foreign` contains the reasons by id.
 
-    `rewritten` are foreign backups that use the ids of this host's own backups. `named` are backups that another
-    finding mentions. Without `knows_any`, there is no finding.
+    `rewritten` contains the foreign backups that use the ids of this host's own backups. `named` contains backups that
+    another finding mentions. If `knows_any` is not set, there is no finding.
     """
     if not knows_any:
         return ()
@@ -342,11 +345,11 @@ def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFi
 
 
 def from_future(backup_ids: Iterable[str], now: datetime, own: Collection[str]) -> Mapping[str, datetime]:
-    """Return, by id, the times of the backups whose ids are more than a day after `now`.
+    """Return the backups whose ids contain a time more than a day after `now`: for each id, the time.
 
-    Anyone who can write to a repository can add such a backup, which would then be treated as the newest. `own` are the
-    ids of the backups that this host stored. The result never contains these, because their ids show only that the
-    clock was or is wrong.
+    Anyone who can write to a repository can add such a backup, which would then be treated as the newest. `own`
+    contains the ids of the backups that this host stored. The result never contains these backups, because their ids
+    show only that the clock was or is wrong.
     """
     times = {name: retention.time_of(name) for name in backup_ids}
     return {name: time for name, time in times.items() if time - now > FAR and name not in own}

@@ -1,4 +1,4 @@
-"""Decisions about leftovers of interrupted runs: objects under backup ids without a manifest. Pure."""
+"""Decides about leftovers of interrupted runs: objects under backup ids without a manifest. Pure."""
 
 from __future__ import annotations
 
@@ -60,10 +60,11 @@ def decide(
 ) -> tuple[SweepDecision[Leftover], ...]:
     """Return a decision for each leftover.
 
-    `stored` are the backups that this host stored. Chunks of these backups are not leftovers, even if a manifest is
-    missing. A host that knows no backup removes nothing. Unfinished backups of unknown hosts stay. Any other leftover
-    is removed if, according to both its id and the store's clock, nothing was written to it for `after` seconds. The
-    delay is needed because running uploads look the same, and interrupted runs continue with the stored chunks.
+    `stored` contains the backups that this host stored. Chunks of these backups are not leftovers, even if the manifest
+    is missing. A host that knows no backup removes nothing. Unfinished backups of unknown hosts stay. Any other
+    leftover is removed if, according to both its id and the store's clock, nothing was written to it for `after`
+    seconds. The delay is needed because an upload in progress looks the same, and because an interrupted backup may be
+    continued with the stored chunks.
     """
     ordered = sorted(leftovers, key=lambda item: item.backup_id)
     return tuple(_one(leftover, now, after, stored, knows_any) for leftover in ordered)
@@ -85,7 +86,7 @@ def _one(
 
 
 def _by_age(what: str, latest: datetime, now: datetime, after: float) -> tuple[bool, str]:
-    # Both clocks may be wrong, so a time that is in the future or too recent prevents the removal.
+    # Both clocks may be wrong. So if one of the times is in the future or too recent, the leftover stays.
     if now - latest < timedelta(seconds=after):
         return False, f"{what}; swept when {format_setting(after)} old, last written {latest:%Y-%m-%d %H:%M:%S} UTC"
     return True, f"{what}, last written {latest:%Y-%m-%d %H:%M:%S} UTC"
@@ -99,9 +100,10 @@ def decide_binlogs(
     *,
     knows_any: bool = True,
 ) -> tuple[SweepDecision[BinlogLeftover], ...]:
-    """Return a decision for each leftover of a binlog. `archived` are the binlogs that this host archived completely.
+    """Return a decision for each leftover of a binlog.
 
-    A binlog whose archiving is in progress looks the same, so only old leftovers are removed.
+    `archived` contains the binlogs that this host archived completely. A binlog whose archiving is in progress looks
+    the same, so only old leftovers are removed.
     """
     what = "parts of no archived binlog"
 

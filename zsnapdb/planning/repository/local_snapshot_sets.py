@@ -1,4 +1,4 @@
-"""Decisions whether a prune keeps or removes a host's own snapshots, bookmarks and local sets, with reasons.
+"""Decides whether a prune keeps or removes a host's own snapshots, bookmarks and local sets, with reasons.
 
 A prune never relies on the list in a repository alone, because every writer of the bucket can change that list. A prune
 removes a snapshot in three cases:
@@ -9,9 +9,9 @@ removes a snapshot in three cases:
 
 The newest sets of this host always stay.
 
-A bookmark cannot have zsnapdb's property. It belongs to zsnapdb if its name matches zsnapdb's pattern and a proof
-contains the GUID of its snapshot. Proofs are a manifest, the record, or a snapshot with the property. The sets of
-`zsnapdb snapshot` expire by separate rules.
+A bookmark cannot have user properties such as zsnapdb's. A bookmark belongs to zsnapdb if its name matches zsnapdb's
+pattern, and a manifest, the record, or a snapshot with zsnapdb's property contains the GUID of its snapshot. The sets
+of `zsnapdb snapshot` expire by separate rules.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from zsnapdb.planning.repository.retention import Decision, RetentionFacts
 class LocalSnapshot:
     """A snapshot of a stored backup: its full name, its holds and clones, and its `used` bytes.
 
-    `used` are the bytes that only this snapshot keeps in the pool. `createtxg` is its transaction group. `repository`
-    is the id of the repository that contains the backup, or "" if unknown.
+    `used` is the number of bytes that only this snapshot keeps in the pool. `createtxg` is the transaction group of the
+    snapshot. `repository` is the id of the repository that contains the backup, or "" if unknown.
     """
 
     name: str
@@ -58,11 +58,11 @@ class LocalBookmark:
 class RepositoryAfterPrune:
     """The state of the repository after the planned prune.
 
-    `kept` are the ids that stay, `removed` are the GUIDs of removed backups by id, and `base` is the id of the next
-    increment's base ("" if there is none). `removed_before` are the GUIDs of the backups that earlier prunes of this
-    host removed, according to its record. `staying` maps each GUID to the latest kept backup with that snapshot: a
-    snapshot outlives its own backup if a kept backup contains it. `damaged` backups cannot be restored, so their
-    snapshots may be the last intact copy.
+    `kept` contains the ids of the backups that stay, and `removed` the GUIDs of removed backups by id. `base` is the id
+    of the next increment's base ("" if there is none). `removed_before` contains the GUIDs of the backups that earlier
+    prunes of this host removed, according to its record. `staying` maps each GUID to the latest kept backup with that
+    snapshot: a snapshot outlives its own backup if a kept backup contains it. Backups in `damaged` cannot be restored,
+    so their snapshots may be the last intact copy of the data.
     """
 
     id: str
@@ -74,7 +74,10 @@ class RepositoryAfterPrune:
     damaged: Collection[str] = ()
 
     def backup_of(self, item: LocalSnapshot | LocalBookmark) -> str:
-        """Return the kept backup that contains this snapshot, else the id in the name of the snapshot."""
+        """Return the id of the kept backup that contains this snapshot.
+
+        If there is none, return the id in the snapshot's name.
+        """
         return self.staying.get(item.guid, item.backup_id)
 
 
@@ -109,7 +112,7 @@ def decide(
     limits: LocalLimits,
 ) -> tuple[LocalDecision, ...]:
     """Return a decision for each snapshot and bookmark."""
-    # Order by the transaction groups of this pool, not by a clock.
+    # The transaction groups of this pool determine the order, not a clock.
     made = [
         there.backup_of(item) for item in reversed(creation_order.by_creation(snapshots, lambda item: item.createtxg))
     ]
@@ -134,8 +137,8 @@ def decide(
 def _complete(snapshots: Sequence[LocalSnapshot], there: RepositoryAfterPrune) -> set[str]:
     """Return the backups of this repository whose snapshots are all on this host.
 
-    A set that lost a snapshot, for example by `zfs rename`, and a set of another repository are not counted as newest
-    sets.
+    A set that lost a snapshot, for example by `zfs rename`, does not count as one of the newest sets. Nor does a set of
+    another repository.
     """
     here: dict[str, set[int]] = {}
     for item in snapshots:
@@ -166,7 +169,7 @@ def _snapshot(
     recent: Collection[str],
     limits: LocalLimits,
 ) -> tuple[bool, str]:
-    """Return whether the snapshot is removed, and why."""
+    """Return whether the snapshot is removed, with the reason."""
     stored_as = there.backup_of(item)
     if stored_as in staying:
         if stored_as == there.base:
@@ -215,8 +218,8 @@ def _bookmark(
 class LocalSet:
     """A snapshot set on this host: its snapshots by role, its position as text, and its `used` bytes.
 
-    `used` are the bytes that only this set keeps in the pool. `state` is the state of its snapshots. `users` are the
-    clones and holds that need the set. If `is_complete` is False, the set lacks a volume and is unusable.
+    `used` is the number of bytes that only this set keeps in the pool. `state` is the state of its snapshots. `users`
+    contains the clones and holds that need the set. If `is_complete` is False, the set lacks a volume and is unusable.
     """
 
     backup_id: str
@@ -229,7 +232,7 @@ class LocalSet:
 
     @property
     def volumes(self) -> Sequence[VolumeLink]:
-        """No volumes, because a set on a host needs no other set."""
+        """Always empty, because a set on a host depends on no other set."""
         return ()
 
 
@@ -238,10 +241,10 @@ def decide_local(
 ) -> tuple[Decision, ...]:
     """Return the decisions about the sets of `zsnapdb snapshot` at `now`, with reasons, in the order of the sets.
 
-    `sets` are ordered oldest first. A set with users stays. An incomplete set does not take the place of a complete
-    set. It stays as long as a complete set would, because it may contain all volumes that existed at its time.
-    `is_sure` says that a time in the future is wrong. `unsure` are the sets that were created while the clock may have
-    been behind.
+    `sets` are ordered oldest first. A set with users stays. An incomplete set does not take the place of a complete set
+    under the rules. It stays as long as a complete set would stay, because it may contain all volumes that existed when
+    it was created. `is_sure` says that a time in the future is wrong. `unsure` contains the sets that were created
+    while the clock may have been behind.
     """
     in_use = {one.backup_id: ", ".join(one.users) for one in sets if one.users}
     known = RetentionFacts(in_use=in_use, is_sure=is_sure, unsure=unsure)

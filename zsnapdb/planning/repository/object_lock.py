@@ -1,4 +1,7 @@
-"""Decisions about locks of stored objects: extensions of locks, and conflicts with the bucket and the policy. Pure."""
+"""Decides about locks of stored objects: when to extend them, and where they conflict with the bucket or policy.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ _SLACK = 0.5
 class BucketFacts:
     """The settings of a bucket that decide what happens to removed objects.
 
-    `keeps_versions` is None if unknown. `days` is the number of days after which a rule removes older versions, or None
-    without such a rule.
+    `keeps_versions` is None if unknown. `days` is the number of days after which a rule removes older versions; None if
+    there is no such rule.
     """
 
     keeps_versions: bool | None
@@ -82,11 +85,11 @@ def extended_until(now: datetime, period: float) -> datetime:
 
 
 def must_extend(held_until: datetime | None, *, is_held: bool, needed: datetime) -> bool:
-    """Whether the locks of a backup must be extended, judged by the lock of its manifest.
+    """Return whether the locks of a backup must be extended, judged by the lock of its manifest.
 
-    An extension changes the manifest last, so the manifest is never locked longer than the other objects. A backup
-    whose lock was never extended was stored before the backup that needs it began, so its lock always ends too early. A
-    legal hold (`is_held` without an end) needs no extension.
+    An extension changes the manifest last, so the manifest is never locked longer than the other objects. If the lock
+    of a backup was never extended, the backup was stored before the backup that needs it began. So that lock always
+    ends too early. A legal hold (`is_held` without an end) needs no extension.
     """
     return not is_held or (held_until is not None and held_until < needed)
 

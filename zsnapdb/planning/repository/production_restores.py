@@ -1,12 +1,12 @@
-"""The restores and rollbacks that returned production to an earlier state, and the backups of abandoned states. Pure.
+"""Finds backups of states that production abandoned by a restore or a rollback to an earlier state. Pure.
 
 Production's history is a path. It goes back from now to the latest restore that replaced production, then from the
 restored state to the previous restore, and so on. If ZFS created the snapshots of a backup outside that path, the
-backup is not a past state of production, however new the backup is.
+backup is not a past state of production, even if it is the newest backup.
 
 `zfs rollback` leaves no record. It destroys the later snapshots and bookmarks of its dataset, and zsnapdb leaves a
-bookmark of each stored backup. So the newest backups are abandoned too if production has no snapshot or bookmark of
-them. `zfs receive -F` keeps bookmarks of the data that it replaces, which `zfs/replaced_data.py` finds.
+bookmark of each stored backup. So if production has no snapshot or bookmark of the newest backups, these backups are
+abandoned too. `zfs receive -F` keeps bookmarks of the data that it replaces, which `zfs/replaced_data.py` finds.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ class LocatedBackup(Protocol):
 class ProductionPoints:
     """The snapshots and bookmarks of production's datasets, which are in one pool.
 
-    `guids` are the GUIDs of these, and of the datasets' origins. `oldest` is the lowest transaction group of a snapshot
-    or bookmark (None: there is none). `abandoned` are the GUIDs of bookmarks whose data was replaced.
+    `guids` contains the GUIDs of these snapshots and bookmarks, and of the snapshots from which the datasets were
+    cloned. `oldest` is the lowest transaction group of a snapshot or bookmark, or None if there is none. `abandoned`
+    contains the GUIDs of bookmarks whose data was replaced.
     """
 
     pool_guid: int
@@ -50,7 +51,7 @@ class ProductionPoints:
 
 
 class ProductionRestore(RecordPart):
-    """A restore that took production's place.
+    """A restore whose datasets replaced those of production.
 
     The restore began with the state of transaction group `base_group` in pool `base_pool`. Production continues after
     transaction group `group` of pool `pool`.
@@ -64,7 +65,7 @@ class ProductionRestore(RecordPart):
 
 
 class ProductionRestoreRecord(RecordPart):
-    """The restores that took production's place for an instance, oldest first."""
+    """The restores that replaced an instance's production, oldest first."""
 
     format: Literal[1] = 1
     restores: tuple[ProductionRestore, ...] = ()
@@ -81,7 +82,7 @@ class ProductionRestoreRecord(RecordPart):
         return ProductionRestoreRecord(restores=(*self.restores, made))
 
     def as_of(self, restore_id: str | None) -> ProductionRestoreRecord:
-        """Return the record up to the restore whose datasets are in production's place; empty for None.
+        """Return the record up to the restore whose datasets production uses now; empty if `restore_id` is None.
 
         If an operator puts replaced datasets back by hand, the later restores no longer count.
         """
@@ -94,10 +95,10 @@ class ProductionRestoreRecord(RecordPart):
         return ProductionRestoreRecord(restores=self.restores[len(present.restores) :])
 
     def discarded(self, backups: Sequence[LocatedBackup], production: Collection[int]) -> dict[str, str]:
-        """Return the ids of the backups of datasets that these restores, which an operator undid, put in place.
+        """Return the ids of the backups of datasets that came from these restores, which an operator undid by hand.
 
-        Each id has the restore. `production` are the GUIDs of production's pools, whose backups are left out: within a
-        pool, transaction groups do not distinguish the datasets.
+        Each id is mapped to the restore. `production` contains the GUIDs of production's pools. Backups of these pools
+        are left out, because within a pool, transaction groups do not distinguish the datasets.
         """
         found: dict[str, str] = {}
         for one in (one for one in self.restores if one.pool not in production):
@@ -123,7 +124,7 @@ class ProductionRestoreRecord(RecordPart):
         return found
 
     def is_since(self, backup: LocatedBackup) -> bool:
-        """Whether ZFS created the backup's snapshots after the latest restore took production's place."""
+        """Return whether ZFS created the backup's snapshots after the latest restore replaced production."""
         last = self.last
         return (
             last is not None
@@ -147,7 +148,7 @@ class ProductionRestoreRecord(RecordPart):
             if one.pool == pool:
                 yield pool, one.group, until
             else:
-                # Between the two restores production moved to another pool by other means.
+                # Between the two restores, production was moved to another pool without a restore.
                 yield pool, -1, until
                 yield one.pool, one.group, _NOW
             pool, until = one.base_pool, one.base_group
@@ -159,9 +160,9 @@ def rolled_back(
 ) -> list[str]:
     """Return the ids of the newest backups whose snapshots and bookmarks no longer exist on production.
 
-    `backups` are oldest first. Only backups that were created after the oldest snapshot or bookmark, and after the
-    latest recorded restore, are considered. Older backups are not considered, because other datasets may have been in
-    production's place at that time.
+    The backups are ordered, oldest first. Only backups that were created after the oldest snapshot or bookmark, and
+    after the latest recorded restore, are considered. Older backups are not considered, because production may have
+    used other datasets at that time.
     """
     abandoned: list[str] = []
     for backup in reversed(backups):

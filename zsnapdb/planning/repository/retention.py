@@ -1,6 +1,6 @@
 """Retention: the decision which backups stay, with reasons for each.
 
-Pure: backups, rules and time are parameters. A prune never removes these backups:
+The decision is pure: backups, rules and time are parameters. A prune never removes these backups:
 
 - The base of a backup that stays.
 - The last backup that can be restored.
@@ -9,15 +9,15 @@ Pure: backups, rules and time are parameters. A prune never removes these backup
 The rules apply to each server separately if several servers write under one name (`backup_writers.py`).
 
 Several restorable backups may have the same snapshots, because `zsnapdb consolidate` creates a second one. The rules
-consider only the latest of them.
+consider only the latest of these backups.
 
 The time of a backup is the UTC time in its id. If that time is in the future, the clock was ahead. As soon as the clock
 is right, the backup is treated as created together with the next backup. In each period (hour, day, ISO week, month,
 year; all UTC) the rules keep the newest backup.
 
 If the ids of two backups contradict their order, a clock was ahead or behind, and the periods of both are unknown. Such
-a backup may be the newest of its period, so it stays until enough newer periods are known. It does not take the place
-of other backups. So a wrong clock can only delay a removal.
+a backup may be the newest of its period, so it stays until enough newer periods are known. Under the rules, it does not
+take the place of another backup. So a wrong clock can only delay a removal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ NEEDED_BY = "needed by "
 """The beginning of the reason for a backup that stays as the base of another backup."""
 _LATEST = datetime.max.replace(tzinfo=UTC)
 CLOCK_SLACK = timedelta(days=1)
-"""The largest expected amount by which a host's clock is set back between a backup and its base."""
+"""The largest expected amount by which a host's clock is set back between two consecutive backups."""
 
 
 class Unrestorable(StrEnum):
@@ -53,7 +53,7 @@ class Unrestorable(StrEnum):
 
 @dataclass(frozen=True)
 class RetentionFacts:
-    """Facts that are not in the manifests. Each mapping contains texts by backup id."""
+    """Facts for retention that are not in the manifests. Each mapping contains texts by backup id."""
 
     unreadable: Mapping[str, str] = field(default_factory=dict)
     faulty: Mapping[str, str] = field(default_factory=dict)
@@ -68,16 +68,16 @@ class RetentionFacts:
     A foreign backup stays, and does not take the place of a known backup.
     """
     untrusted: Collection[str] = ()
-    """The foreign backups that no chain may use."""
+    """The foreign backups that may not be part of a chain."""
     begun: Collection[str] = ()
-    """The backups whose removal this host began. They do not take the place of other backups."""
+    """The backups whose removal this host began. Under the rules, they do not take the place of other backups."""
 
     order: Sequence[str] = ()
     """The ids of all backups with known places, including unreadable ones, oldest first."""
     is_sure: bool = False
     """Whether a time in the future is wrong (`RemovalTime.is_sure`).
 
-    If so, a backup with a future time is treated as created together with the next backup.
+    If it is set, a backup with a future time is treated as created together with the next backup.
     """
     unsure: Collection[str] = ()
     """The backups that this host created while its clock may have been behind, so that their periods are unknown."""
@@ -121,7 +121,7 @@ _PERIODS: Mapping[str, Callable[[datetime], str]] = {
 
 @lru_cache(1 << 16)
 def time_of(backup_id: str) -> datetime:
-    """Return the time in an id; the latest representable time if the id contains no time."""
+    """Return the time in a backup id. If the id contains no time, return the latest representable time."""
     try:
         return backup_time(backup_id)
     except ValueError:
@@ -151,7 +151,8 @@ def decide(
     apart = _by_writer(good, known.writers)
     for writer, names in apart.items():
         _apply_rules(names, times, rules, now, keep, f" of {writer}" if len(apart) > 1 else "")
-    # Broken backups stay if there is no good backup, or if a manifest is unreadable, because it may be repaired.
+    # Broken backups stay if there is no good backup. They also stay if a manifest is unreadable, because it may be
+    # repaired.
     _protect(keep, times.at, family, now, known, unrestorable if good and not known.unreadable else Unrestorable.KEEP)
     _keep_bases(keep, family)
     why_not = {
@@ -184,7 +185,7 @@ def decide(
 class _Times:
     """The times of backups that the rules use: the times in their ids, or the latest possible times.
 
-    `unknown` are the latest possible times of the backups whose ids contradict the order of creation.
+    `unknown` contains the latest possible times of the backups whose ids contradict the order of creation.
     """
 
     at: Mapping[str, datetime]
@@ -216,7 +217,7 @@ class _Times:
         return cls(times, unknown)
 
     def newest(self, good: Sequence[str], rule: str) -> dict[str, str]:
-        """Return the newest backup of each known period, newest period first. `good` is newest first."""
+        """Return the newest backup of each known period, newest period first. `good` is ordered, newest first."""
         newest: dict[str, str] = {}
         for name in good:
             if name not in self.unknown:
@@ -235,7 +236,7 @@ class _Times:
                 continue
             period = period_of(self.at[name])
             if period not in periods:
-                # If all of these backups were created in this period, the latest is the newest of the period.
+                # If all these backups were created in this period, the latest of them is the newest of the period.
                 is_same = bool(waiting) and period_of(self.unknown[waiting[0]]) == period
                 possible += waiting[:1] if is_same else waiting
             waiting = []
@@ -286,7 +287,7 @@ class _Family:
             self._settle(link.backup_id)
 
     def _settle(self, name: str) -> None:
-        """Set the depth and soundness of a backup and of every base in its chain."""
+        """Determine the depth of a backup, and of every base in its chain, and whether they can be restored."""
         path: list[str] = []
         on_path: set[str] = set()
         at: str | None = name
@@ -359,7 +360,7 @@ def _protect(
 
 
 def _needing(names: Sequence[str], known: RetentionFacts) -> dict[str, str]:
-    """Return the possible bases of unreadable backups, each with the unreadable backup that may need the base.
+    """Return the backups that may be bases of unreadable backups, each with the unreadable backup that may need it.
 
     An increment is not older than its base. If the place of the unreadable backup is unknown, the time in its id is
     used.
@@ -390,7 +391,7 @@ def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
 
 
 class _Reasons:
-    """The reasons why no rule keeps an expired backup."""
+    """A builder of the reasons why no rule keeps an expired backup."""
 
     def __init__(self, good: Sequence[str], times: _Times, rules: KeepRules) -> None:
         self._rules, self._times = rules, times
@@ -417,7 +418,7 @@ class _Reasons:
 
 
 _CANDIDATES = (30 * 86400.0, 14 * 86400.0, 7 * 86400.0, 3 * 86400.0, 86400.0)
-"""The values of `full_every` for the estimate, in seconds."""
+"""The values of `full_every`, in seconds, for which savings are estimated."""
 
 
 class SizedBackup(Protocol):
@@ -468,7 +469,7 @@ class ChainCost:
 def chain_cost(decisions: Sequence[Decision], stored: Sequence[SizedBackup]) -> ChainCost:
     """Return the cost of the chains that kept backups need, with the `full_every` that would free the most bytes.
 
-    `stored` is oldest first.
+    `stored` contains the backups, oldest first.
     """
     backups = list(stored)
     kept = {d.backup_id for d in decisions if d.keep}

@@ -1,4 +1,4 @@
-"""The estimate for a server of a given size, from simulated backups, measured rates and list prices of stores. Pure."""
+"""Estimates sizes and costs for a server, from simulated backups, measured rates and the stores' list prices. Pure."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ PRICES: dict[str, StorePrice] = {
         traffic_gib=0.12,
     ),
 }
-"""Price lists by the name of `--prices`."""
+"""The price lists, by their names for `--prices`."""
 
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -87,16 +87,16 @@ BACKUP = MeasuredRate(
     "1,280 MiB of InnoDB data in 2.59 s, zstd 1, encrypted, two processors that also ran the S3 server"
     " (throughput benchmark, 2026-11-24)",
 )
-"""Stream bytes that a backup stores per second."""
+"""The number of stream bytes that a backup stores per second."""
 RESTORE = MeasuredRate(
     8.4 * GIB / 31.3,
     "8.4 GiB in 31.3 s, MariaDB, including its recovery, one processor that also ran the S3 server (restore benchmark)",
 )
-"""Stream bytes that a restore receives per second."""
+"""The number of stream bytes that a restore receives per second."""
 STORED = MeasuredRate(0.43, "the InnoDB stream in the throughput benchmark; 0.26 in the restore benchmark")
-"""Stored bytes per stream byte."""
+"""The number of stored bytes for each stream byte."""
 BINLOG_STORED = MeasuredRate(0.53, "22.9 MiB of binlog stored as 12.1 MiB, encrypted, in a virtual machine of the lab")
-"""Stored bytes per binlog byte."""
+"""The number of stored bytes for each binlog byte."""
 BACKUP_MEMORY = MeasuredRate(250 * MIB, "backups of 1, 4 and 16 GiB (throughput benchmark)")
 RESTORE_MEMORY = MeasuredRate(220 * MIB, "restores of 1, 4 and 16 GiB (throughput benchmark)")
 
@@ -118,11 +118,11 @@ class Requests:
 
 
 BACKUP_REQUESTS = Requests(put=17, list=6, get=7)
-"""Maximum number of requests of a backup, apart from its chunks. A unit test counts them."""
+"""The maximum number of requests of a backup, apart from its chunks. A unit test counts them."""
 ROUND_REQUESTS = Requests(put=2)
-"""Maximum number of requests for each segment of an archiver round. A unit test counts them."""
+"""The maximum number of requests for each segment of an archiver round. A unit test counts them."""
 MERGE_REQUESTS = Requests(put=2, get=1)
-"""Maximum number of requests that the archiver needs to replace MERGED segments by one segment."""
+"""The maximum number of requests with which the archiver replaces MERGED segments by one segment."""
 MERGED = 32
 """The number of segments that the archiver merges into one segment."""
 
@@ -131,7 +131,7 @@ DAY = 86400.0
 MONTH = 30 * DAY
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _HOURS = {"hourly": 1, "daily": 24, "weekly": 7 * 24, "monthly": 31 * 24, "yearly": 366 * 24}
-"""The hours of the longest period of each rule."""
+"""The length in hours of the longest period of each retention rule."""
 _PERIODS = 3
 """The number of full backups that are simulated after the oldest backup that the rules keep."""
 _LATER_CHUNK = 1_000_000
@@ -141,9 +141,9 @@ _PRUNES = 24
 
 DEFAULT_KEEP = KeepRules.model_construct(daily=14, weekly=8)
 ChunkSize = Callable[[int], int]
-"""Returns the size in bytes of the chunk with this number (from 1) of a stream."""
+"""Function that returns the size in bytes of the chunk with this number (from 1) of a stream."""
 ChunkSizes = Callable[[float], ChunkSize]
-"""Returns the chunk sizes of a stream with this size in bytes."""
+"""Function that returns the chunk sizes of a stream with this size in bytes."""
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ class SizingEstimate:
 
     @property
     def stored(self) -> int:
-        """All stored bytes."""
+        """The number of all bytes in the store."""
         return self.stored_full + self.stored_increments + self.stored_binlogs
 
 
@@ -232,7 +232,7 @@ class _Backup:
 def estimate(
     load: Workload, chunk_sizes: ChunkSizes, prices: tuple[StorePrice, ...] = (PRICES["s3"],)
 ) -> SizingEstimate:
-    """Return the estimate for a server whose data is one stream. `chunk_sizes` are the configured chunk sizes."""
+    """Return the estimate for a server whose data is one stream. `chunk_sizes` gives the configured chunk sizes."""
     kept = kept_backups(_rules(load.keep), load.every, load.full_every)
     increment = load.change * load.every / DAY
     chunks, increment_chunks, binlog_chunks = (
@@ -267,7 +267,7 @@ def estimate(
 
 
 def count_chunks(size: float, chunk_size: ChunkSize) -> int:
-    """Return the number of objects for a stream. `size` is in bytes."""
+    """Return the number of chunk objects that a stream of `size` bytes needs."""
     count = 0
     while size > 0:
         count += 1
@@ -325,7 +325,7 @@ def _archive_requests(load: Workload, binlog_chunks: int, chunk: int) -> Request
 
 
 def _seconds(size: float, rate: float, stored: float, line: float) -> float:
-    """Return the duration of a stream in seconds. The slower of program and line determines it."""
+    """Return the duration of a stream in seconds. The slower of the program and the line determines the duration."""
     return max(size / rate, size * stored / line)
 
 

@@ -1,4 +1,4 @@
-"""The choice of backups to verify, and the consequences of damage. Pure."""
+"""Chooses the backups to verify, and determines the consequences of damage. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def due(
 ) -> tuple[str, ...]:
     """Return the backups to verify, the most urgent first.
 
-    `whole_since` maps the backups, oldest first, to the time of the last verification without damage (None: never
-    verified, or damaged). A time in the future counts as None, because a clock was wrong. Backups without a time come
-    first, newest first. The others follow, the oldest time first. `older_than` excludes backups that were verified
-    without damage within that many seconds.
+    `whole_since` maps the backups, oldest first, to the time of the last verification without damage. The time is None
+    if the backup was never verified, or is damaged. A time in the future counts as None, because a clock was wrong.
+    Backups without a time come first, newest backup first. The other backups follow, oldest time first. `older_than`
+    excludes backups that were verified without damage within that many seconds.
     """
     checked = {name: since for name, since in whole_since.items() if since is not None and since <= now}
     never = [name for name in reversed(list(whole_since)) if name not in checked]
@@ -37,7 +37,7 @@ class Consequences:
     """The consequences of damage for the other backups.
 
     `dependents` maps each damaged backup to the backups that need it. `broken` maps a backup to the place where its
-    chain is broken. `restorable` are the backups that can be restored, oldest first.
+    chain is broken. `restorable` contains the backups that can be restored, oldest first.
     """
 
     dependents: Mapping[str, tuple[str, ...]]
@@ -77,7 +77,7 @@ def _damaged_in_chain(
     below: tuple[str, ...] | DamagedError = ()
     while here is not None and here.backup_id not in known:
         if here.backup_id in walked:
-            # The chain is a loop. Each backup that leads to the loop has its own message.
+            # The chain is a loop. Each backup that leads to the loop gets its own message.
             return _way_round(link, lineage)
         walked[here.backup_id] = here
         try:

@@ -1,4 +1,4 @@
-"""The state of an exchange of a server's datasets, judged by their GUIDs and properties. Pure.
+"""Determines the state of an exchange of a server's datasets from their GUIDs and properties. Pure.
 
 A renamed dataset keeps its GUID (zfsprops(7), guid). Names alone prove nothing, because another command or a person may
 have renamed a dataset.
@@ -42,8 +42,8 @@ class NamedDataset:
 class Exchange:
     """The state of an exchange, and the reasons if the state is unclear.
 
-    `has_begun` is set if a dataset was renamed. Before that, the restored datasets may be missing, because they are not
-    created yet.
+    `has_begun` is set if a dataset was renamed. Before a rename, the restored datasets may be missing, because they are
+    not created yet.
     """
 
     state: ExchangeState
@@ -62,7 +62,7 @@ def judge(step: Promote, there: Mapping[str, NamedDataset]) -> Exchange:
     olds_in_place = [_is_old(part, part.place, there) for part in step.parts if part.old is not None]
     has_begun = any(restored_in_place) or not all(olds_in_place)
     if all(restored_in_place):
-        # Once all restored datasets are in place, the replaced datasets may be removed.
+        # If all restored datasets are in place, the replaced datasets may already have been removed.
         return Exchange(ExchangeState.IN_PLACE, has_begun)
     reasons = [reason for part in step.parts if (reason := _objection(part, there))]
     if reasons:
@@ -94,14 +94,14 @@ def _is_old(part: PromotePart, name: str, there: Mapping[str, NamedDataset]) -> 
 def recovery_commands(step: Promote) -> list[tuple[str, str]]:
     """Return the renames (from, to) that undo the exchange, in order.
 
-    The caller omits renames that have not been done.
+    The caller skips renames of the exchange that were not made.
     """
     return [(new, old) for old, new in reversed(step.renames)]
 
 
 @dataclass(frozen=True)
 class Inside:
-    """A path or dataset below a replaced dataset. `kind` is a text."""
+    """A dataset or mount below a replaced dataset. `kind` says in text which of the two it is."""
 
     name: str
     what: str
@@ -110,8 +110,8 @@ class Inside:
 def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[tuple[str, str]]) -> list[Inside]:
     """Return the datasets and mounts below the replaced datasets that an exchange would move away without replacement.
 
-    `places` maps the dataset of each volume to its mount point. `below` are all datasets below these datasets. `mounts`
-    contains the path and source of every mount on this host.
+    `places` maps the dataset of each volume to its mount point. `below` contains all datasets below these datasets.
+    `mounts` contains the path and source of every mount on this host.
     """
     known = set(places)
     datasets = [Inside(name, "a dataset below it") for name in below if name not in known]
@@ -127,8 +127,8 @@ def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[
 def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wanted_id: int | None) -> list[str]:
     """Return the differences between the started server and the restored server as texts; empty if they are the same.
 
-    Users may already have written to the started server, so it may have more transactions. `executed` are its GTIDs, or
-    None if not read. `wanted_id` is the required server_id, or None for any.
+    Users may already have written to the started server, so it may have more transactions. `executed` contains the
+    GTIDs of the started server, or None if they were not read. `wanted_id` is the required server_id, or None for any.
     """
     wrong, flavour, point = list[str](), plan.flavour, plan.point
     if wanted_id is not None and server_id != wanted_id:
@@ -141,7 +141,8 @@ def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wa
     if isinstance(executed, GtidPosition) and isinstance(restored, GtidPosition) and wanted_id is not None:
         wrong += _under_old_id(executed, restored, plan.server_id)
     out = point.following.gtid if point.following is not None else None
-    # A MariaDB position does not show which servers assigned the numbers before its newest numbers.
+    # A MariaDB position contains only the newest number of each domain, and not which servers assigned the earlier
+    # numbers.
     if out is not None and family(flavour).gtids_are_sets and contains(executed, parse_gtids(flavour, str(out))):
         wrong.append(f"it has {out}, which the point leaves out")
     return wrong

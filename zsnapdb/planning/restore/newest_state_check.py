@@ -1,4 +1,4 @@
-"""Unusable backups and archived binlogs that are newer than the state that `latest` reaches. Pure.
+"""Finds unusable backups and archived binlogs that are newer than the state that `latest` reaches. Pure.
 
 Restores report these items: unreadable manifests, and backups and archived positions that this host stored but the
 repository lacks.
@@ -25,7 +25,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class UnusableBackup:
-    """A stored backup that cannot be used, with the reason. `server` and `gtids` are None if unknown."""
+    """A stored backup that cannot be used, with the reason. `server` and `gtids` are None if they are unknown."""
 
     backup_id: str
     why: str
@@ -56,7 +56,7 @@ class UnusableArchive:
 
 
 def asks_for_newest(target: Target) -> bool:
-    """Whether the target is the newest state or the newest backup, without an explicit id."""
+    """Return whether the target is the newest state or the newest backup, and not a backup that the user named."""
     return isinstance(target, Latest) or target == AtBackup(None)
 
 
@@ -70,7 +70,8 @@ def newer_than(
     """Return texts about the unusable backups and binlogs that are newer than the chosen backup.
 
     `choice` is the route from the backup to the target, or None if the source has no binlogs, so that the backup alone
-    is the target. `order` are the ids of all stored backups and of all backups that this host stored, oldest first.
+    is the target. `order` contains the ids of all stored backups and of all backups that this host stored, oldest
+    first.
     """
     newer = [
         f"backup {item.backup_id}: {item.why}"
@@ -83,9 +84,10 @@ def newer_than(
 
 
 def _is_covered(choice: RestoreRoute, item: UnusableBackup) -> bool:
-    """Whether the archived binlogs lead past the backup, so that the restored state contains all its transactions.
+    """Return whether the replay goes past the backup, so that the restored state contains all its transactions.
 
-    GTIDs alone prove nothing, because a server uses them again after a reset. In that case the times do not match.
+    GTIDs alone do not prove this, because a server uses the same GTIDs again after a reset. In that case the times do
+    not match.
     """
     reached = choice.route.reached
     if not isinstance(choice.target, Latest) or item.gtids is None or reached is None:
@@ -101,7 +103,7 @@ def last_writers(known: Sequence[Writer], ends: Mapping[str, BackupPoint]) -> tu
     """Return the servers whose history no other server provably continues.
 
     MySQL GTIDs prove a continuation if the newest backup of the other server contains every transaction in the newest
-    backup of the first server. `ends` are the positions of the backups by id.
+    backup of the first server. `ends` contains the positions of the backups by id.
     """
 
     def goes_on_from(one: BackupPoint, other: BackupPoint) -> bool:
@@ -118,7 +120,7 @@ def last_writers(known: Sequence[Writer], ends: Mapping[str, BackupPoint]) -> tu
 
 
 def ambiguous(instance: str, known: Sequence[Writer]) -> HistoryError:
-    """Return the error about several servers. Its text contains the newest backup of each server."""
+    """Return the error that several servers wrote backups. Its text contains the newest backup of each server."""
     listed = "; ".join(f"{writer.name}, newest backup {writer.newest}" for writer in known)
     return HistoryError(
         f"several servers wrote backups under the name {instance}, and the command does not choose one: {listed}",

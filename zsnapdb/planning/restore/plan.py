@@ -1,4 +1,4 @@
-"""The plan for the restore of a server or a machine: the point, the places of the volumes, and the steps. Pure."""
+"""The plan for the restore of a server or a machine: its point, the locations of the volumes, and its steps. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ArchivedTransaction:
     time_of: TimeOf = "transaction"
 
     def describe(self) -> str:
-        """Return the transaction in a few words."""
+        """Return a short text that describes the transaction."""
         name, at = self.gtid or "(no GTID)", f"{self.committed:%Y-%m-%d %H:%M:%S.%f} UTC"
         if self.time_of == "binlog":
             return f"{name} at {self.file}:{self.end}, committed {at}, or before if the server's clock was set back"
@@ -57,9 +57,9 @@ class ArchivedTransaction:
 class RestorePoint:
     """The state at which a restore ends: a transaction boundary.
 
-    `gtids` are the GTIDs of all its transactions, as the server prints them, or None if transactions have no GTIDs.
-    `last` is the last replayed transaction, or None if nothing is replayed after the backup. `following` is the first
-    omitted transaction, or None if the archive ends at the point.
+    `gtids` contains the GTIDs of all transactions in the state, as the server prints them. It is None if transactions
+    have no GTIDs. `last` is the last replayed transaction, or None if nothing is replayed after the backup. `following`
+    is the first transaction that is left out, or None if the archive ends at the point.
     """
 
     gtids: str | None
@@ -70,7 +70,7 @@ class RestorePoint:
 
 @dataclass(frozen=True)
 class RestoreLayout:
-    """The places of the volumes: dataset and mount point of each role.
+    """The locations of the restored volumes: the dataset and mount point of each role.
 
     `top` is the dataset above all other datasets, and `mount` is the folder above all other folders. `places` contains
     the dataset and mount point of each role on the source.
@@ -85,7 +85,7 @@ class RestoreLayout:
 
 @dataclass(frozen=True, kw_only=True)
 class _PlannedRestore:
-    """The part that the plans for a server and for a machine have in common.
+    """The fields that the plans for a server and for a machine have in common.
 
     `requested` is the text of the requested point.
     """
@@ -112,7 +112,7 @@ class _PlannedRestore:
     def with_own_keys(self) -> tuple[str, ...]:
         """The datasets that are received from raw streams.
 
-        Each is its own encryption root (zfs-receive(8), observed with 2.3.9).
+        Each of them is its own encryption root (zfs-receive(8), observed with 2.3.9).
         """
         return tuple(dict.fromkeys(step.dataset for step in self.receives if step.key_location is not None))
 
@@ -121,8 +121,8 @@ class _PlannedRestore:
 class RestorePlan(_PlannedRestore):
     """The plan of a restore of a server: its point, its layout and its steps in order.
 
-    `variables` are the variables that a server needs in order to start on the files of the backup's server. `key_files`
-    are the files from which the backup's server read the keys of encrypted tables.
+    `variables` contains the variables that a server needs in order to start on the files of the backup's server.
+    `key_files` contains the files from which the backup's server read the keys of encrypted tables.
     """
 
     flavour: Flavour
@@ -181,7 +181,8 @@ class RestorePlan(_PlannedRestore):
         Two plans with the same identity restore the same state.
 
         The sources are the snapshots of the backup and the replayed ranges of archived binlogs. The host of the replay
-        is irrelevant. The heads distinguish files of the same name, because the server may have been rolled back.
+        is irrelevant. The fingerprints of the heads distinguish files of the same name, which exist if the server was
+        rolled back.
         """
         replayed = [
             (log.incarnation, log.file, log.start, log.stop, log.fingerprint)
@@ -214,7 +215,7 @@ class RestorePlan(_PlannedRestore):
 
 @dataclass(frozen=True)
 class MachineRestorePlan(_PlannedRestore):
-    """The plan for the restore of a machine, with its steps in order. `grade` is the consistency grade of the backup.
+    """The plan for the restore of a machine, with its steps in order. `grade` is the consistency level of the backup.
 
     `top` is the dataset above the zvols, and `datasets` maps each role to its zvol. `notes` lists the parts of the
     original that the restored machine lacks.
@@ -235,7 +236,7 @@ class MachineRestorePlan(_PlannedRestore):
 
     @property
     def mounts(self) -> tuple[str, ...]:
-        """No folders, because zvols are not mounted."""
+        """Always empty, because zvols are not mounted."""
         return ()
 
     @property
@@ -256,7 +257,7 @@ class RestoreOrigin(StrEnum):
 
 
 class SetStanding(StrEnum):
-    """The status, in this host's record, of a local snapshot set whose backup the repository does not list."""
+    """The status, by this host's record, of a local snapshot set whose backup the repository does not list."""
 
     LOCAL = "local"
     STORED = "stored"
@@ -276,7 +277,8 @@ def standing_note(backup_id: str, standing: SetStanding) -> str:
 class OriginChoice:
     """The chosen origin, with its reason.
 
-    `snapshots` contains, by role, the full name of the snapshot to clone. It is empty if all volumes are fetched.
+    `snapshots` contains, by role, the full name of the snapshot to clone. It is empty if all volumes are fetched from
+    the repository.
     """
 
     reason: str
@@ -288,9 +290,9 @@ def choose_origin(
 ) -> OriginChoice:
     """Return the origin of the volumes of a backup.
 
-    `guids` are the GUIDs of the backup's snapshots by role, and `here` are the snapshots with their names on this host.
-    A clone is in the same pool as its snapshot (zfs-clone(8)), so `target`, the dataset to restore to, must be in that
-    pool too. Raises PreflightError if this host was requested and lacks a snapshot.
+    `guids` contains the GUIDs of the backup's snapshots by role. `here` contains the snapshots on this host, with their
+    names. A clone is in the same pool as its snapshot (zfs-clone(8)), so `target`, the dataset to restore to, must be
+    in that pool too. Raises PreflightError if this host was requested and lacks a snapshot.
     """
     if requested is RestoreOrigin.REPOSITORY:
         return OriginChoice("the repository was requested")

@@ -1,12 +1,12 @@
-"""The ways to specify a point in time in `--to` and `--at`. Pure.
+"""Parses the forms in which `--to` and `--at` specify a point in time. Pure.
 
 A point is specified by:
 
-- `latest`: the newest state that backups and archive reach.
+- `latest`: the newest state that the backups and the archive reach.
 - `latest-backup`, or a backup id.
 - A time with its zone.
-- A GTID: this transaction is the last included one.
-- `before-` and a GTID: this transaction is the first omitted one.
+- A GTID: this transaction is the last that the state contains.
+- `before-` and a GTID: this transaction is the first that the state does not contain.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Latest:
 
 @dataclass(frozen=True)
 class AtBackup:
-    """A backup alone. If `backup_id` is None, it is the newest backup."""
+    """The state of a backup, without a replay. If `backup_id` is None, the newest backup is meant."""
 
     backup_id: str | None
 
 
 @dataclass(frozen=True)
 class AtTime:
-    """Everything that was committed at or before a moment (UTC)."""
+    """The state with everything that was committed at or before a moment (UTC)."""
 
     moment: datetime
 
@@ -134,10 +134,10 @@ def _count(flavour: Flavour, text: str) -> int:
 
 
 def parse_time(text: str) -> datetime:
-    """Return a moment, UTC.
+    """Return the moment (UTC) that a text specifies.
 
-    The zone must be given: Z, UTC, an offset, or a name such as Europe/Berlin. No zone is assumed. Raises UsageError
-    for invalid text, and for a time at the limits of the calendar.
+    The text must contain the zone: Z, UTC, an offset, or a name such as Europe/Berlin. There is no default zone. Raises
+    UsageError for invalid text, and for a time at the limits of the calendar.
     """
     try:
         found = _moment(text)

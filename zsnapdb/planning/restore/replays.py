@@ -1,4 +1,4 @@
-"""The start and the stop of a replay, determined from the transactions in binlogs, and the replay steps. Pure."""
+"""Determines the start and the stop of a replay from the transactions in binlogs, and the replay steps. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Scanned:
     """A transaction that was read from a binlog: its offsets, its GTID and its commit time (UTC).
 
     `committed` is the time in its events. If the archiver observed another commit time, `between` contains the bounds
-    of that time. If the first bound is None, it is unknown.
+    of that time. The first bound is None if it is unknown.
     """
 
     gtid: str | None
@@ -36,7 +36,8 @@ class Scanned:
 def start_in(route: Route, scanned: Iterable[Scanned]) -> int:
     """Return the offset of the first transaction in the route's first file that the backup does not contain.
 
-    `scanned` are all transactions of that file. These are read only if the route does not contain the exact offset.
+    `scanned` contains all transactions of that file. The transactions are read only if the route does not contain the
+    exact offset.
     """
     if route.is_start_exact:
         return route.start
@@ -72,7 +73,8 @@ class Boundary:
 def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned], end: int | None = None) -> Boundary:
     """Return the stop in the last binlog.
 
-    `start` is the offset in bytes at which the replay of this binlog begins. `scanned` are all its transactions.
+    `start` is the offset in bytes at which the replay of this binlog begins. `scanned` contains all transactions of
+    this binlog.
 
     If the target is a time, `end` is the stop of the replay (`find_stop`). Raises NotFound if the target is a GTID that
     this history assigned to another transaction.
@@ -119,14 +121,14 @@ class _Sought:
 
     @property
     def is_one_of_mariadb(self) -> bool:
-        """Whether the replay stops at a single MariaDB GTID, not at a set or at a position of several domains."""
+        """Whether the replay stops at a single MariaDB GTID, and not at a set or at a position of several domains."""
         is_one = isinstance(self.gtids, GtidPosition) and len(self.gtids.heads) == 1
         return is_one and isinstance(self.target, AtGtids)
 
     def includes(self, transaction: Scanned, own: Gtids | None, reached: Gtids | None) -> bool:
-        """Whether this transaction, which has the GTID `own`, belongs to the target state.
+        """Return whether this transaction, which has the GTID `own`, belongs to the target state.
 
-        `reached` are the transactions before this one.
+        `reached` contains the GTIDs of the transactions before this one.
         """
         if isinstance(self.target, AtTime):
             return self.end is not None and transaction.end <= self.end
@@ -148,7 +150,7 @@ def to_transaction(transaction: Scanned | None, file: str) -> ArchivedTransactio
 
 
 def restore_point(choice: RestoreRoute, boundary: Boundary | None, following_file: str | None = None) -> RestorePoint:
-    """Return the point that a choice reaches; without a boundary, the point of the backup alone.
+    """Return the point that a choice reaches. If there is no boundary, the point is the backup itself.
 
     `following_file` is the binlog of the first omitted transaction.
     """
@@ -202,7 +204,7 @@ def newest_in_backup(
 
 
 def is_past(target: Target, newest: datetime | None, snapshot_by: datetime) -> bool:
-    """Whether a backup may contain a transaction committed after the target time.
+    """Return whether a backup may contain a transaction that was committed after the target time.
 
     `newest` is the commit time of the last transaction in the backup. If that time is unknown (None), the backup may
     contain all commits until its snapshot. According to the clock at that time, the snapshot was created at
@@ -213,8 +215,9 @@ def is_past(target: Target, newest: datetime | None, snapshot_by: datetime) -> b
 
 _TOLERANCE = timedelta(microseconds=TOLERANCE)
 _STEP = timedelta(seconds=1)
-"""Minimum distance between two candidates. Closer times are treated as equal, so that the search keeps few
-candidates.
+"""The minimum distance in time between two candidates.
+
+Closer times are treated as equal, so that the search keeps few candidates.
 """
 
 Scan = Callable[[RouteFile], Iterable[Scanned]]
@@ -224,7 +227,7 @@ Stop = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Bounds:
-    """A transaction with the bounds of its commit time, its number in commit order, and the stop before it."""
+    """A transaction with the bounds of its commit time, its number in commit order, and the stop that excludes it."""
 
     number: int
     earliest: datetime
@@ -268,7 +271,7 @@ class _Search:
             self.outside.append(one)
 
     def _is_later(self, one: _Bounds) -> bool:
-        """Whether a transaction was committed after the moment.
+        """Return whether a transaction was committed after the target moment.
 
         If only bounds of the commit time are known, the commit may be earlier by the tolerance.
         """
@@ -368,7 +371,7 @@ def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str)
 def located(
     steps: Sequence[Replay], local: Collection[tuple[str, str]], digests: Mapping[tuple[str, str], str] | None = None
 ) -> tuple[Replay, ...]:
-    """Return the steps, with a mark on each binlog that exists on this host.
+    """Return the steps, in which each binlog that exists on this host is marked.
 
     `local` contains the incarnation and the name of each such binlog. `digests` maps rotated binlogs to the digests of
     their descriptions.
@@ -436,7 +439,10 @@ def _joined_parts(parts: Sequence[LogPart]) -> list[LogPart]:
 
 
 def _is_same(done: LogPart, wanted: LogPart) -> bool:
-    """Whether both are the same range of one file. Ranges from restores of an older version have no fingerprints."""
+    """Return whether both are the same range of the same file.
+
+    Ranges from restores of an older version have no fingerprints.
+    """
     seen = replace(wanted, size=done.size, is_local=done.is_local, description=done.description)
     return done == seen or done == replace(seen, fingerprint="")
 

@@ -1,4 +1,4 @@
-"""The clients that read a server's binlogs, and the decision whether the server may return to an earlier point. Pure.
+"""Decides whether a server may return to an earlier point, from the clients that read its binlogs (readers). Pure.
 
 A server that returned to an earlier point lacks transactions that its readers have applied. A MySQL server gets a new
 server_uuid, so GTIDs do not collide, and replicas follow without an error although they differ permanently. MariaDB
@@ -49,11 +49,12 @@ class RegisteredReplica:
 class ObservedReaders:
     """The present readers of a server's binlogs, as far as the server shows them to the account of zsnapdb.
 
-    `connections`: the reading connections, as user@host. `replicas`: the registered replicas among the readers.
-    `members`: the other servers in the server's replication group or Galera cluster. `counted`: the number of readers
-    according to the server's own counters. `may_read`: accounts that may read binlogs and are not administrators.
-    `hidden`: the reason why connections are invisible; empty if all are visible. `unknown`: other facts that are
-    invisible. `written`: the GTIDs that the server's binlogs contain or once contained.
+    `connections` contains the reading connections, as user@host. `replicas` contains the registered replicas among the
+    readers. `members` contains the other servers in the server's replication group or Galera cluster. `counted` is the
+    number of readers by the server's own counters. `may_read` contains accounts that may read binlogs and are not
+    administrators. `hidden` is the reason why connections are invisible; it is empty if all are visible. `unknown`
+    contains other facts that are invisible. `written` contains the GTIDs that the server's binlogs contain or once
+    contained.
     """
 
     connections: tuple[str, ...] = ()
@@ -104,7 +105,7 @@ def judge(seen: ObservedReaders | None, *, will_be_rebuilt: bool) -> tuple[Reade
     """Return the findings before a server returns to an earlier point. `seen` is None if the server does not answer.
 
     A connected replica, or a server that cannot list its replicas, causes a refusal, unless `will_be_rebuilt` is set.
-    An account that may read binlogs causes only a warning, because possibly no replica uses that account.
+    An account that may read binlogs causes only a warning, because there may be no replica that uses the account.
     """
     if seen is None:
         text = "the server does not answer, so it cannot be seen which replicas read its binlogs"
@@ -137,7 +138,7 @@ def _of_readers(seen: ObservedReaders, *, will_be_rebuilt: bool) -> ReaderFindin
 class NotedReader(RecordPart):
     """A recorded reader of a server that returned to an earlier point.
 
-    The reader itself reported all values. `who` is a description for people.
+    The reader itself reported all these values, so they are untrusted. `who` is a description for people.
     """
 
     server_uuid: ServerUuid | None = None
@@ -149,8 +150,8 @@ class NotedReader(RecordPart):
 class ReaderNote(RecordPart):
     """The record of a server's readers, written before its datasets were exchanged.
 
-    The record applies while the datasets of the restore `incarnation` are in the server's place. `left_out` are the
-    GTIDs that the server had before the restore and lacks after it; empty if unknown.
+    The record applies while the server uses the datasets of the restore `incarnation`. `left_out` contains the GTIDs
+    that the server had before the restore and lacks after it; empty if unknown.
     """
 
     incarnation: BackupId
@@ -165,14 +166,14 @@ class ReaderNotes(RecordPart):
     notes: tuple[ReaderNote, ...] = ()
 
     def of(self, incarnation: str | None) -> ReaderNote | None:
-        """Return the record that applies while this incarnation is in place."""
+        """Return the record that applies while the server uses the datasets of this incarnation."""
         return next((note for note in reversed(self.notes) if note.incarnation == incarnation), None)
 
     def with_note(self, note: ReaderNote, in_place: str | None) -> ReaderNotes:
         """Return the notes with one more note.
 
         The new note includes the readers of the note that applies now, because they are not rebuilt yet. It also
-        includes readers that this restore found earlier, because they may only have lost their connection.
+        includes readers that this restore found earlier, because such readers may only have lost their connection.
         """
         readers = {_key(reader): reader for reader in note.readers}
         for before in (self.of(note.incarnation), self.of(in_place)):
@@ -199,7 +200,7 @@ def readers_to_record(seen: ObservedReaders) -> tuple[NotedReader, ...]:
         )
         for one in seen.replicas
     )
-    # A connection without a registered replica has only its account and host.
+    # For a connection without a registered replica, only the account and the host are known.
     others = seen.connections if len(seen.connections) > len(replicas) else ()
     named = (*replicas, *(NotedReader(who=who[:1000]) for who in (*others, *seen.members)))
     missing = seen.count - len(named)
@@ -208,7 +209,7 @@ def readers_to_record(seen: ObservedReaders) -> tuple[NotedReader, ...]:
 
 
 def beyond(flavour: Flavour, more: str, less: str) -> str:
-    """Return the GTIDs in `more` that `less` lacks, in the form that the server prints; empty if there are none.
+    """Return the GTIDs in `more` that `less` lacks, as the server prints GTIDs; empty if there are none.
 
     A MariaDB position contains only the newest GTID of each domain, so the result contains the domains in which `more`
     is ahead. Raises ValueError if a GTID is malformed.
@@ -236,7 +237,7 @@ class QueriedReader:
 def sentence(
     note: ReaderNote, reader: NotedReader, seen: ObservedReaders | None, asked: QueriedReader | None
 ) -> str | None:
-    """Return the warning about a recorded reader; None if the server surely has all transactions of the reader."""
+    """Return the warning about a recorded reader; None if the server certainly has all transactions of the reader."""
     if asked is not None and asked.lacking == "":
         return None
     read = f"{reader.who} read the binlogs before the server was put back at {note.at:%Y-%m-%d %H:%M} UTC"

@@ -1,10 +1,10 @@
-"""The choice of backup, archived binlogs and history that lead to a point in time. Pure.
+"""Chooses the backup, the archived binlogs and the history that lead to a point in time. Pure.
 
 A point is a transaction boundary. `point_forms.py` parses the texts for a point; `replays.py` finds the exact stop of
 the replay.
 
 A server that is set back starts another history from an earlier state. The old history is abandoned, but its binlogs
-stay in the archive. A time, and on MariaDB a GTID, may stand for a state in each history.
+stay in the archive. A time may stand for a different state in each history. On MariaDB, so may a GTID.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class RestoreRoute:
 
 @dataclass(frozen=True)
 class ArchiveView:
-    """The archive at the time at which one history was the newest, and all backups, which may be in that history.
+    """The archive as it was when one of its histories was the newest, and all backups, which may be in that history.
 
-    `files` are the files of the view, and `whole` are all files of the archive. `left` is the start (UTC) of the
+    `files` contains the files of the view, and `whole` all files of the archive. `left` is the start (UTC) of the
     server's next history, or None if there is no next history or its start is unknown.
     """
 
@@ -80,8 +80,8 @@ class ArchiveView:
     def known(self, state: ArchiveState) -> ArchiveState:
         """Return the state of the archive in this view.
 
-        If another server took over later, the records of completeness are ignored, because those records are not from
-        the old server.
+        If another server took over later, the records of completeness are ignored, because the old server did not write
+        those records.
         """
         server = self.files[-1].server
         is_own = all(file.server == server for file in self.whole[len(self.files) :])
@@ -150,9 +150,9 @@ def _view(
 
 
 def is_same(one: RestoreRoute, other: RestoreRoute, point: datetime | Gtids) -> bool:
-    """Whether both routes lead to the same state, or the second passes through the state at which the first ends.
+    """Return whether both routes lead to the same state, or the second passes through the end state of the first.
 
-    After a server was set back, a file may be archived twice, and one copy may be truncated. Both copies have the same
+    After a server was set back, a file may be archived twice, and one copy may be shorter. Both copies have the same
     transactions up to the end of the shorter copy.
     """
     place = one.place
@@ -173,7 +173,7 @@ def _is_within(file: RouteFile, point: datetime | Gtids) -> bool:
 
 
 def ambiguous_history_error(what: str, candidates: Sequence[RestoreRoute]) -> AmbiguousPointError:
-    """Return the error for a point that lies in several histories."""
+    """Return the error for a point that is in several histories."""
     lines = []
     for choice in candidates:
         place = choice.place
@@ -229,8 +229,9 @@ def choose(
 ) -> RestoreRoute:
     """Return the backup and the binlogs from which the target can be restored.
 
-    `backups` are oldest first. The newest suitable backup is chosen, because it requires the fewest binlogs. `history`
-    is the id of the incarnation of the target. `holds` is called only if several histories seem to have a GTID.
+    The backups are ordered, oldest first. The newest suitable backup is chosen, because it requires the fewest binlogs.
+    `history` is the id of the incarnation of the target. `holds` is called only if several histories seem to have a
+    GTID.
 
     Raises NotFound or PreflightError with the reachable states. Raises HistoryError if the archive contains data that
     is newer than the latest state but unreachable, or if the target is in several histories and `history` is None.
@@ -297,13 +298,14 @@ def _choose_of_histories(
     point = target.moment if isinstance(target, AtTime) else parse_gtids(backups[-1].flavour, target.text)
     for view in older_views(backups, files):
         choice = _choose_in(view, target, now, view.known(state))
-        # A history that ended before the time is not an answer itself, but it makes another answer doubtful.
+        # A history that ended before the time does not contain the target, but it makes a result from another history
+        # doubtful.
         if choice is None or (choice.target != target and not choices):
             continue
         if not any(is_same(choice, known, point) for known in choices):
             choices.append(choice)
     if len(choices) > 1 and not isinstance(target, AtTime):
-        # A MariaDB position seems to contain each lower number, whichever server assigned it.
+        # A MariaDB position seems to contain every lower number, whichever server assigned the number.
         choices = [choice for choice in choices if choice.exact_backup or holds(choice)] or choices[:1]
     if len(choices) > 1:
         raise ambiguous_history_error(readable_time(point) if isinstance(point, datetime) else str(point), choices)
@@ -319,7 +321,7 @@ def _choose_of_histories(
 def _choose_in(
     view: ArchiveView, target: AtTime | AtGtids | BeforeGtid, now: datetime, state: ArchiveState
 ) -> RestoreRoute | None:
-    """Return the route to the target in an abandoned history; None if no backup leads to it.
+    """Return the route to the target in an abandoned history; None if no backup leads to that target.
 
     The route begins with the newest backup that leads into the history.
 
@@ -413,7 +415,7 @@ def _last_to_replay(files: Sequence[RouteFile], moment: datetime) -> int:
     """Return the place of the file in which a restore to a time stops: the last file with a commit up to that time.
 
     After a takeover, the files of the new server may contain commits that the old server made long before. So a restore
-    does not leave a history that contains commits after that time.
+    stays in a history if this history contains commits after the requested time.
     """
     last = 0
     for _, own in groupby(enumerate(files), lambda numbered: numbered[1].incarnation):
@@ -449,7 +451,7 @@ def _choose_gtid(
         ) from error
     for point in reversed(backups):
         if point.gtids is None:
-            # The server had no GTIDs at that time. An older backup may lead to the transaction.
+            # The server had no GTIDs when this backup was made. An older backup may lead to the transaction.
             continue
         if contains(point.gtids, gtids):
             if isinstance(target, AtGtids) and (gtids == point.gtids or _ends_with(point, gtids)):
@@ -473,7 +475,7 @@ def _choose_gtid(
 
 
 def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
-    """Whether one of these transactions is the last in a backup. The backup must contain all of them."""
+    """Return whether one of these transactions is the last in a backup that contains all of them."""
     if point.last_gtid is None:
         return False
     last = parse_gtids(point.flavour, point.last_gtid)
@@ -483,7 +485,9 @@ def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
 
 
 _SPARE = 2
-"""The number of sets before the point to consider. The newest of these sets may contain transactions after the point.
+"""The number of sets before the point that are considered.
+
+The newest of these sets may contain transactions after the point.
 """
 
 
@@ -491,8 +495,8 @@ _SPARE = 2
 class SetOnHost:
     """A set on this host: its creation time (UTC), the number of its binlog, and its GTIDs.
 
-    `binlog` is None if unknown. `gtids` are in the format that the server prints, or None if its transactions have no
-    GTIDs.
+    `binlog` is None if unknown. `gtids` contains the GTIDs as the server prints them; it is None if its transactions
+    have no GTIDs.
     """
 
     created: datetime
@@ -503,7 +507,7 @@ class SetOnHost:
 def first_binlog(sets: Sequence[SetOnHost], target: Target | None, flavour: Flavour) -> int:
     """Return the number of the oldest binlog on the way from one of the sets (oldest first) to the target.
 
-    Without a target, it is the oldest binlog that any of the sets needs. The result is 0 if this is unknown, so that
+    If there is no target, return the oldest binlog that any of the sets needs. If it is unknown, return 0, because
     every binlog may be needed.
     """
     near = list(sets)

@@ -1,6 +1,6 @@
-"""The instructions to a person for each step of a restore. Pure.
+"""Writes instructions to a person for each step of a restore. Pure.
 
-Each page lists the zsnapdb command, the commands that it runs, the checks of success, and what to do after a failure.
+Each page lists the zsnapdb command, the commands that it runs, checks of its success, and instructions for a failure.
 This module has a page for every kind of step. The type checker rejects a kind of step without a page.
 """
 
@@ -45,7 +45,7 @@ class RunbookPage:
 class Commands:
     """The calls of `zsnapdb restore` for this plan.
 
-    `where` are the arguments that select the dataset `top`. `options` are the arguments for the handover.
+    `where` contains the arguments that select the dataset `top`. `options` contains the arguments for the handover.
     """
 
     instance: str
@@ -73,7 +73,7 @@ class Commands:
 
 
 def pinned(planned: RestorePlan) -> str:
-    """Return a value of `--to` that will still mean the same state later.
+    """Return a value for `--to` that will still stand for the same state later.
 
     The value is the requested point, or the backup id if nothing is replayed after the backup.
     """

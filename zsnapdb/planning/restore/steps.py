@@ -74,10 +74,10 @@ def place_of(old: str, restore_id: str) -> str:
 class PromotePart:
     """A volume that replaces an old volume: `dataset` is renamed to `place`.
 
-    The dataset that is now named `place` is renamed to `old`, which is None if there is no such dataset. `old_guid` is
-    the GUID of that dataset, `old_canmount` is the value of its `canmount`, and `old_canmount_is_set` says whether the
-    site has set it. They are None in plans that older versions wrote. `mounted_by` is the value of the dataset's
-    `mountpoint` if that value is not a path, for example because fstab mounts the dataset.
+    The dataset that is named `place` now is renamed to `old`. `old` is None if there is no such dataset. `old_guid` is
+    the GUID of that dataset, `old_canmount` is the value of its `canmount`, and `old_canmount_is_set` says whether an
+    administrator has set it. These fields are None in plans from older versions. `mounted_by` is the value of the
+    dataset's `mountpoint` if that value is not a path, for example because fstab mounts the dataset.
     """
 
     role: str
@@ -102,9 +102,9 @@ class Promote:
 
     The datasets of the old server are kept under other names. `renames` are renames of dataset trees (from, to) in
     order, the trees of the old server first. The next backup is a full backup. The restored server begins a new
-    `incarnation`, because its history may differ from that of the old server. `server_id` is the id that the site sets
-    in the server's option file before the first start, or None if no other id was requested. `unit` is the systemd unit
-    that a rewind stops and starts, or None if it is unknown or not needed.
+    `incarnation`, because its history may differ from that of the old server. `server_id` is the id that must be in the
+    server's option file before the first start, or None if no other id was requested. `unit` is the systemd unit that a
+    rewind stops and starts, or None if it is unknown or not needed.
     """
 
     parts: tuple[PromotePart, ...]
@@ -150,8 +150,8 @@ HandoverStep = LeaveStopped | ReadOnlyStart | ParallelRun | Promote | MakeReplic
 class PoolNeeds:
     """The requirements on the receiving pool: space for `plain_bytes` of streams, and the `features` of the streams.
 
-    At least `stored_bytes` must be free. The features are the feature bits of the BEGIN records. ZFS should not be
-    older than `zfs_version`, the version that made the backup.
+    At least `stored_bytes` must be free. `features` contains the feature bits of the streams' BEGIN records. ZFS should
+    not be older than `zfs_version`, the version that made the backup.
     """
 
     pool: str
@@ -299,7 +299,7 @@ class MountVolumes:
 
 @dataclass(frozen=True)
 class Recover:
-    """Start the server once with its own binlogs, unreachable, and shut it down.
+    """Start the server once on its own binlogs, without a network, and shut it down.
 
     The server must recover to exactly the backup's position.
     """
@@ -347,7 +347,7 @@ runs the output of the server's binlog tool in one session.
 
 @dataclass(frozen=True)
 class Replay:
-    """Replay some archived binlogs, then create snapshots.
+    """Replay a batch of archived binlogs, then create snapshots.
 
     The datasets are first rolled back to the snapshot of the previous step.
     """
@@ -383,8 +383,9 @@ class Replay:
 class ResumedRun:
     """Continue a finished restore, whose server must still have exactly these transactions, and create snapshots.
 
-    The step starts the server once, unreachable, and shuts it down. If `after_look` is set, the server was started
-    read-only. In this case the step stops the server and rolls its volumes back to their state before that start.
+    The step starts the server once, without a network, and shuts it down. If `after_look` is set, the server was
+    started read-only. In this case the step stops the server and rolls its volumes back to their state before that
+    start.
     """
 
     number: int
@@ -404,7 +405,7 @@ class ResumedRun:
 
 @dataclass(frozen=True)
 class CheckServer:
-    """Start the server, unreachable, and shut it down.
+    """Start the server without a network, check it, and shut it down.
 
     The server must contain exactly these transactions, and its tables must be readable.
     """
@@ -433,7 +434,7 @@ class VolumeCheck:
 
 @dataclass(frozen=True)
 class CheckVolumes:
-    """Compare GUIDs and sizes of the received zvols, restore the properties, and wait for their devices."""
+    """Compare GUIDs and sizes of the received zvols, set the recorded properties, and wait for their devices."""
 
     parts: tuple[VolumeCheck, ...]
     kind: Literal["check-volumes"] = "check-volumes"

@@ -1,1 +1,1 @@
-"""Decisions about a server that runs on a copy of a server's files."""
+"""Decisions about a server that runs on a copy of another server's files."""

@@ -1,4 +1,4 @@
-"""The option file of a server on a copy, with its own paths and identity and without background activity. Pure."""
+"""Writes the option file of a server on a copy: with its own paths and identity, and no background activity. Pure."""
 
 from __future__ import annotations
 
@@ -45,8 +45,10 @@ With the prefix `loose_`, a server ignores an option that it does not know.
 
 
 BRIEF = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
-"""Options for a server that runs only briefly. It does not load the pages that the source had in memory, and keeps the
-list of these pages (ib_buffer_pool) for the server that users get.
+"""Options for a server that runs only briefly.
+
+Such a server does not load the pages that the source had in memory, and keeps the list of these pages (ib_buffer_pool)
+for the server that users get.
 """
 
 
@@ -80,7 +82,7 @@ _DATA_FILE_SIZE = re.compile(r"[0-9]+[KMGkmg]?(:[A-Za-z0-9]+)*|")
 
 
 class LoginAccess(Enum):
-    """The permitted logins: accounts in the data or, at the first start, anyone who can open the private socket."""
+    """The permitted logins: the accounts in the data or, at the first start, anyone who can open the private socket."""
 
     ACCOUNTS = "accounts"
     PRIVATE_SOCKET = "private socket"
@@ -116,7 +118,7 @@ class PathMap:
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """The identity of a server on a copy. Without a `port`, it has no network. `folder` is its private folder.
+    """The identity of a server on a copy. If `port` is None, the server has no network. `folder` is its private folder.
 
     `trusts_creators` says that accounts that may create triggers and functions in a schema need no additional global
     privilege.
@@ -177,9 +179,9 @@ def option_file(
 ) -> str:
     """Return the option file of a server on a copy of the files.
 
-    `extra` are the site's own lines. Later lines of zsnapdb override them, so they cannot restore a path, an identity
-    or an activity of the source. `last` are lines of zsnapdb for the current task, which override all other lines.
-    Raises PreflightError if the source used a path outside its volumes, or a line is refused.
+    `extra` contains the configured lines. Later lines of zsnapdb override these, so that they cannot restore a path, an
+    identity or an activity of the source. `last` contains the lines of zsnapdb for the current task, which override all
+    other lines. Raises PreflightError if the source used a path outside its volumes, or a line is refused.
     """
     _refuse_options(extra)
     lines = [*kept_lines(flavour, variables, extra), *extra]
@@ -214,7 +216,10 @@ def _data_lines(flavour: Flavour, variables: Mapping[str, str], paths: PathMap) 
 
 
 def _log_lines(variables: Mapping[str, str], paths: PathMap) -> list[str]:
-    """Return the options that put binlogs and relay logs into the copy. It has a binlog only if the source has one."""
+    """Return the options that put binlogs and relay logs into the copy.
+
+    The copy has a binlog only if the source has one.
+    """
     lines = ["skip_log_bin"]
     binlog = binlog_paths(variables, "log_bin")
     if variables.get("log_bin") == "ON" and binlog is not None:
@@ -236,7 +241,7 @@ def _identity_lines(identity: ServerIdentity) -> list[str]:
         f"secure_file_priv={identity.temporary}",
     ]
     if identity.port is None:
-        # A server that accepts connections only on a socket needs no keys, and creating keys takes seconds.
+        # A server that accepts connections only on a socket needs no TLS keys, and creating them takes seconds.
         lines += ["skip_networking=ON", *_NO_KEYS]
     else:
         lines += ["skip_networking=OFF", f"bind_address={identity.bind_address}", f"port={identity.port}"]
@@ -306,7 +311,7 @@ _CHUNK = 128 << 20
 _OF_FREE = 0.5
 """The fraction of free memory for the buffer pool. The rest is for the ARC during a receive, and for production."""
 _UNKNOWN = 8 << 30
-"""The upper bound if the backup does not record the size of the server's buffer pool, like older backups."""
+"""The upper bound in bytes if the backup does not record the server's buffer pool size, as in older backups."""
 _OF_LIMIT = 0.6
 """The fraction of `server.memory` for the buffer pool. A server needs more memory than its buffer pool, and is killed
 if it exceeds `server.memory`.
@@ -316,9 +321,9 @@ if it exceeds `server.memory`.
 def buffer_pool(
     options: Sequence[str], variables: Mapping[str, str], free: int | None, limit: int | None
 ) -> int | None:
-    """Return the buffer pool size in bytes, which is larger than the default; None if the option must not be set.
+    """Return the buffer pool size in bytes if it must be larger than the default; None if the option must not be set.
 
-    - `options`: the site's own lines, which have precedence if one of them sets the size
+    - `options`: the configured lines; if one of them sets the size, it has precedence
     - `variables`: the variables of the backup's server, whose size was sufficient
     - `free`: bytes of memory that are available without swapping, if known
     - `limit`: the maximum memory of the server in bytes (`server.memory`)
@@ -340,5 +345,8 @@ def current_buffer_pool(planned: int | None, now: int | None) -> int | None:
 
 
 def buffer_pool_lines(size: int | None) -> tuple[str, ...]:
-    """Return the lines of the option file for a buffer pool of this size in bytes. There are none for None."""
+    """Return the lines of the option file for a buffer pool of this size in bytes.
+
+    If the size is None, there are no lines.
+    """
     return (f"{OPTION}={size}",) if size is not None else ()

@@ -1,4 +1,4 @@
-"""The plugins that a server on a copy loads, those that it omits, and those that this host lacks. Pure.
+"""Decides which plugins a server on a copy loads or leaves out, and finds those that this host lacks. Pure.
 
 A copy loads the plugins of its source. Recovery needs the storage engines of the tables. A replayed statement has the
 same effect only if engines, authentication plugins, functions and password checks are the same. A plugin that is not
@@ -93,7 +93,7 @@ class InstalledPlugins:
 class PluginObjection:
     """Plugins of a source that a copy on this host would lack, and a hint.
 
-    `is_needed` is set if data or binlogs may need them, so that a copy is refused.
+    `is_needed` is set if the data or the binlogs may need these plugins. In that case a copy is refused.
     """
 
     text: str
@@ -116,7 +116,7 @@ def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_r
     """Return the option file lines by which a copy loads the plugins of its source. These lines follow `options`.
 
     - `known`: the plugins of the backup's server; None if the backup does not record them
-    - `options`: the site's lines (`server.options`); a plugin that these lines switch off is not loaded
+    - `options`: the configured lines (`server.options`); a plugin that these lines switch off is not loaded
     - `reads_rows`: the server itself loads the plugins in `mysql.plugin`, as every server with accounts does
       (refman 8.4, "skip_grant_tables")
     """
@@ -133,7 +133,8 @@ def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_r
         kind = classify(plugin)
         if kind in (PluginClass.BUILT_IN, PluginClass.LEFT_OUT):
             is_on = kind is PluginClass.BUILT_IN and plugin.is_active
-            # The name is from a manifest. With the prefix, the text can only be an option of a plugin (sql_plugin.cc).
+            # The name comes from a manifest, which is untrusted. With the prefix, the text can only be an option of a
+            # plugin (sql_plugin.cc).
             lines.append(f"loose_plugin_{plugin.option}={'ON' if is_on else 'OFF'}")
     return tuple(lines)
 
@@ -174,7 +175,8 @@ def objections(
 ) -> tuple[PluginObjection, ...]:
     """Return the plugins that a copy of a server with these plugins would lack on this host.
 
-    `installed` is None if the server program does not list its plugins. `options` are the lines of `server.options`.
+    `installed` is None if the server program does not list its plugins. `options` contains the lines of
+    `server.options`.
     """
     if known is None or installed is None:
         return ()

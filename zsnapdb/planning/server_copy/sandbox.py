@@ -32,7 +32,9 @@ _SETTINGS = (
     "/var/cache/cracklib",
     "/var/lib/mecab",
 )
-"""Files of the C library, OpenSSL, and plugins with dictionaries. None of these folders contains secrets of the host.
+"""Files and folders that the C library, OpenSSL, and plugins with dictionaries read.
+
+They contain no secrets of the host.
 """
 
 PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the sandbox
@@ -43,9 +45,9 @@ PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the 
 class Sandbox:
     """The host paths that a server can see. All other paths are invisible to the server.
 
-    `base` is the folder above the copy. `writable` are the copy's folders, `readable` are the folders with programs and
-    settings, and `hidden` are the source's folders. `connects` says that the server may connect to other servers.
-    `answers_beyond` says that it listens on an address that other hosts can reach.
+    `base` is the folder above the copy. `writable` contains the copy's folders, `readable` the folders with programs
+    and settings, and `hidden` the source's folders. `connects` says that the server may connect to other servers.
+    `answers_beyond` says that the server listens on an address that other hosts can reach.
     """
 
     base: str
@@ -67,8 +69,8 @@ def sandbox_of(
     """Return the sandbox of a server on a copy.
 
     `private` is the private folder at the top of the copy. `volumes` and `source` are the mount points of the copy and
-    of its source. `programs` are the paths of the server program (a link, and its target). The server may also read the
-    files and folders whose paths are in `options` or `reads`.
+    of its source. `programs` contains the paths of the server program (a link, and its target). The server may also
+    read the files and folders whose paths are in `options` or `reads`.
     """
     inside = [normpath(path) for path in volumes]
     writable = sorted({*inside, *([] if _is_in(private, inside) else [private])}, key=len)
@@ -111,7 +113,7 @@ class MountSeen:
 class ProcessSeen:
     """The namespace and rights of a running server, as reported by the kernel.
 
-    `rights` are lines of /proc/PID/status by name. `shares_mounts` says that the server has the mount namespace of
+    `rights` contains lines of /proc/PID/status by name. `shares_mounts` says that the server has the mount namespace of
     zsnapdb.
     """
 

@@ -1,7 +1,7 @@
-"""Facts about a source server that a server on a copy of its files needs. Pure.
+"""The facts about a source server that a server on a copy of its files needs. Pure.
 
-A user property of every snapshot in a set, and of every clone, contains these facts. So a copy can be created and
-started even if the source is down and the repository is unreachable.
+The facts are in a user property of every snapshot in a set, and of every clone. So a copy can be created and started
+even if the source is down and the repository is unreachable.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ def missing_options(variables: Mapping[str, str], options: Sequence[str]) -> tup
 def advice(missing: Sequence[MissingOption], log: str, absent: Sequence[str] = ()) -> str | None:
     """Return advice for a server on a copy that did not start; None if its log and options do not indicate encryption.
 
-    `absent` are the key files of the source that this host lacks.
+    `absent` contains the key files of the source that this host lacks.
     """
     files = f"; the source read its keys from {', '.join(absent)}, and this host has no such file" if absent else ""
     if missing:
         lines = ", ".join(f'"{option.line}"' for option in missing)
-        # It is not recorded whether the source had this option, because its value may be the passphrase itself.
+        # This option of the source is not recorded, because its value may be the passphrase itself.
         passphrase = (
             " (and file_key_management_filekey=FILE:PATH, if that file is encrypted)"
             if any(option.line.startswith(_MARIADB_KEY_FILE) for option in missing)
@@ -170,9 +170,10 @@ _WITHOUT_ORIGIN = (
     "transaction_isolation",
     "tx_isolation",
 )
-"""Variables that a server reports as compiled defaults even if an option set them. Also variables whose default depends
-on another option that may differ on a copy. MySQL 8.0.15 and 9.7.4 and MariaDB 10.5 to 11.8 were tested with an option
-for every kept variable.
+"""Variables that a server reports as compiled defaults even if an option set them.
+
+The list also contains variables whose default depends on another option that may differ on a copy. MySQL 8.0.15 and
+9.7.4 and MariaDB 10.5 to 11.8 were tested with an option for every kept variable.
 """
 
 EMPTY_COUNTS = ("sql_mode", "old_mode", "character_set_collations")
@@ -182,9 +183,9 @@ EMPTY_COUNTS = ("sql_mode", "old_mode", "character_set_collations")
 def recorded_variables(variables: Mapping[str, str], origins: Mapping[str, str] | None) -> dict[str, str]:
     """Return the variables to record: those in RECORDED, and each setting that differs from the compiled default.
 
-    `origins` are the variables that the server reports as set, with their origin. If the server does not report them
-    (MySQL before 8.0), `origins` is None, and every variable that a copy keeps is recorded. Secrets are never recorded,
-    and each value is one line.
+    `origins` contains the variables that the server reports as set, with their origin. If the server does not report
+    them (MySQL before 8.0), `origins` is None, and every variable that a copy keeps is recorded. Secrets are never
+    recorded, and each value is one line.
     """
     return {
         name: variables[name]
@@ -214,7 +215,7 @@ def recorded_origins(origins: Mapping[str, str] | None) -> dict[str, str]:
 ORIGIN_PROPERTY = f"{PROPERTY}:origin"
 
 PROPERTY_BYTES = 8000
-"""Limit below the 8191 bytes that a user property's value may have (zfsprops(7))."""
+"""The maximum length of an encoded origin. The value of a user property may have 8191 bytes (zfsprops(7))."""
 
 _PACKED = "zlib:"
 _LONGEST = 1 << 20
@@ -234,8 +235,8 @@ class SourceServer(BaseModel):
     """A server at the time of the snapshot of its files.
 
     `variables` are the recorded variables, with absolute paths. `volumes` maps each role to its volume.
-    `absolute_tablespaces` are the first few tablespaces with absolute paths. `unlogged` are the GTIDs that no binlog
-    contained, if known.
+    `absolute_tablespaces` contains the first few tablespaces with absolute paths. `unlogged` contains the GTIDs that no
+    binlog contained, if known.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -294,7 +295,7 @@ class SourceServer(BaseModel):
     def encode(self) -> str:
         """Return the origin as one line for a user property, compressed if it is long.
 
-        If the line is too long for the property, first `unlogged` and then the longest settings are omitted.
+        If the line is too long for the property, first `unlogged` and then the longest settings are left out.
         """
         for shorter in self._ever_shorter():
             whole = shorter.model_dump_json(exclude_defaults=True)
@@ -336,7 +337,10 @@ def decode(text: str, where: str) -> SourceServer:
 
 
 def _unpacked(text: str) -> bytes:
-    """Return the unpacked text of a property. Raises ValueError if it is not packed, or is longer than any origin."""
+    """Return the unpacked text of a property.
+
+    Raises ValueError if the text is not packed, or if it is longer than any origin can be.
+    """
     unpacker = zlib.decompressobj()
     whole = unpacker.decompress(base64.b85decode(text.removeprefix(_PACKED)), _LONGEST)
     if not unpacker.eof:
@@ -345,7 +349,7 @@ def _unpacked(text: str) -> bytes:
 
 
 LONGEST_LINE = 4000
-"""Maximum bytes of a line in an option file. The servers read it into a buffer of 4096 bytes."""
+"""The maximum length in bytes of a line in an option file. The servers read lines into a buffer of 4096 bytes."""
 
 _STRICT = frozenset(name for flavour in Flavour for name in family(flavour).strict_variables)
 _PLAIN = re.compile(r"[A-Za-z0-9_,.+:=@-]*")
@@ -380,7 +384,7 @@ writes.
 """
 
 _LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}
-"""Options that are repeated for each part of the value. Their names differ between the server families."""
+"""Options that are repeated for each part of the value. Their names differ between MySQL and MariaDB."""
 
 
 @dataclass(frozen=True)
@@ -396,7 +400,7 @@ class ExcludedObject:
 
 
 def _objection(name: str, value: str) -> str | None:
-    """Return why a server cannot be given this value; None if it can."""
+    """Return why an option file cannot contain this value; None if it can."""
     if not is_line(value):
         return "its value has several lines or control characters"
     if name in _TEXTS:
@@ -420,7 +424,7 @@ def _line(prefix: str, name: str, value: str) -> str:
 
 def _kept_variables(variables: Mapping[str, str]) -> Iterator[tuple[str, str, VariableClass]]:
     for name, value in sorted(variables.items()):
-        if not is_name(name) or name in KEY_VARIABLES:  # The site's own lines load the keys.
+        if not is_name(name) or name in KEY_VARIABLES:  # The configured lines load the keys.
             continue
         kind = class_of(name)
         if kind.is_kept and not is_secret(name):
@@ -430,8 +434,8 @@ def _kept_variables(variables: Mapping[str, str]) -> Iterator[tuple[str, str, Va
 def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the lines of an option file for the settings of the source.
 
-    `options` are the site's own lines (`server.options`), which may load the source's keys. Raises PreflightError if a
-    variable that affects the files has a value that no server can report.
+    `options` contains the configured lines (`server.options`), which may load the source's keys. Raises PreflightError
+    if a variable that affects the files has a value that no server can report.
     """
     lines = []
     for name, value, kind in _kept_variables(variables):
@@ -450,7 +454,7 @@ def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence
 def _reason(
     name: str, value: str, kind: VariableClass, variables: Mapping[str, str], options: Sequence[str]
 ) -> str | None:
-    """Return why a copy does not get this setting although its class is kept; None if the copy gets the setting."""
+    """Return why a copy does not get this setting, although its class is kept; None if the copy gets it."""
     objection = _objection(name, value)
     if objection is not None and name in _STRICT:
         raise PreflightError(
@@ -465,7 +469,7 @@ def _reason(
 
 
 def kept_statements(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the statements that a server runs on startup for settings without an option."""
+    """Return the statements that a server runs on startup for settings that no option can set."""
     return tuple(
         f"SET GLOBAL {name} = {value if value.isdecimal() else repr(value)};"
         for name, value, kind in _kept_variables(variables)
@@ -489,7 +493,7 @@ def left_out(variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple
 def notes_on(variables: Mapping[str, str], options: Sequence[str], zones: Sequence[str] | None) -> tuple[str, ...]:
     """Return notes for a plan about settings of the source that a copy does not have, one line for each reason.
 
-    - `options`: the site's own lines
+    - `options`: the configured lines (`server.options`)
     - `zones`: the names of this host's time zone; None if the source's zone is recorded, which
       `planning/server_time_zone.py` evaluates
 

@@ -1,7 +1,7 @@
-"""The classes of global server variables. They decide which variables a copy keeps, and why it omits the others. Pure.
+"""The classes of global server variables. They decide which variables a copy keeps, and why it leaves out the others.
 
-Each variable is in exactly one class. A name in a list has precedence over a prefix. A variable in no list and without
-a known prefix is kept, because it may change the effect of a statement.
+Pure. Each variable is in exactly one class. A name in a list has precedence over a prefix. A variable in no list and
+without a known prefix is kept, because it may change the effect of a statement.
 `tests/unit/planning/server_copy/test_variables.py` compares the lists with the complete lists of recorded releases.
 """
 
@@ -41,7 +41,7 @@ class VariableClass(Enum):
 
     @property
     def is_setting(self) -> bool:
-        """Whether an administrator sets such a variable."""
+        """Whether variables of this class are settings that an administrator makes."""
         return self not in (VariableClass.BUILD, VariableClass.STATE)
 
 
@@ -268,7 +268,7 @@ PREFIXES: Mapping[VariableClass, str] = {
     VariableClass.KEYS: "admin_ssl_ admin_tls_ ssl_ tls_",
     VariableClass.BUILD: "have_ version_",
 }
-"""The name prefixes of each class. NAMES has precedence over them."""
+"""The name prefixes of each class. NAMES has precedence over these prefixes."""
 
 _SECRETS = ("password", "passwd", "secret", "_pwd", "sst_auth", "access_key", "filekey", "token", "provider_options")
 _PASSWORD_RULES = (

@@ -1,4 +1,4 @@
-"""The decision which server program may start on a server's files. Pure."""
+"""Decides which server program may start on a server's files. Pure."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def objection_to(flavour: Flavour, recorded: str, program: str) -> str | None:
 def objection_to_upgrade(flavour: Flavour, recorded: str, program: str) -> str | None:
     """Return why a program of version `program` cannot upgrade files of version `recorded`; None if it can.
 
-    The server that wrote the files was shut down cleanly. No server can downgrade, and MySQL must not skip a long-term
-    series.
+    It is assumed that the server that wrote the files was shut down cleanly. No server can downgrade files, and a MySQL
+    upgrade must not skip a long-term series.
     """
     if flavour_in(program) is not flavour:
         return f"it is {family(flavour_in(program)).title}, the files are of {family(flavour).title}"
@@ -62,7 +62,7 @@ class BackupVersion:
 
 @dataclass(frozen=True)
 class SeriesNeed:
-    """The backups of one series: their count, the newest backup, and the newest version (the minimum for a program)."""
+    """The backups of one series: their number, the newest backup, and the newest version, which a program must have."""
 
     flavour: Flavour
     series: str
@@ -99,8 +99,9 @@ _SOMEBODY = ServerIdentity(
 def objections_to_files(tablespaces: Sequence[str], links: Sequence[str] = ()) -> tuple[str, ...]:
     """Return why a copy would use files outside itself.
 
-    `tablespaces` are the files with absolute paths in the data dictionary, and `links` are the symbolic links in the
-    data directory with absolute targets. Through both, a server on a copy would open the files of the source.
+    `tablespaces` contains the files with absolute paths in the data dictionary. `links` contains the symbolic links in
+    the data directory with absolute targets. Through these paths, a server on a copy would open the files of the
+    source.
     """
     found = []
     if tablespaces:
@@ -123,7 +124,7 @@ def objections_to_settings(
 ) -> tuple[str, ...]:
     """Return why paths in the server's settings cannot be mapped to a copy.
 
-    The function finds out by generating a copy's option file.
+    To find this out, the function generates the option file of a copy.
 
     - `variables`: the variables in the manifest
     - `mountpoints`: the mount points of the volumes

@@ -1,1 +1,1 @@
-"""Setup of a host: facts, layout, files and commands. Pure."""
+"""Decisions about the setup of a host: its facts, layout, files and commands. Pure."""

@@ -1,4 +1,4 @@
-"""The configuration that setup writes, and the removal of an instance from it. Pure."""
+"""Writes the text of the configuration for setup, and removes an instance from it. Pure."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class SetupSurroundings:
     """The configuration without the tables that setup writes, and the facts on which these tables depend.
 
     `before` and `after` are the text around the tables. `repository` is the name of the instance's repository.
-    `is_shared` and `has_agent` say that repository and agent are already configured and stay unchanged. `target` is the
-    name of the notification target that setup adds, or "" if it adds none. `is_silent` says that no notification target
-    is configured.
+    `is_shared` says that the repository is already configured, and `has_agent` that the agent is; both then stay
+    unchanged. `target` is the name of the notification target that setup adds, or "" if it adds none. `is_silent` says
+    that no notification target is configured.
     """
 
     before: str = ""
@@ -61,7 +61,7 @@ def surroundings(
 ) -> SetupSurroundings | None:
     """Return the part of the configuration that setup keeps; None if that part cannot be separated.
 
-    `written` are the tables of this instance from an earlier setup, if they are unchanged. If `written` is None,
+    `written` contains the tables of this instance from an earlier setup, if they are unchanged. If `written` is None,
     everything except the tables of the instance is kept.
     """
     if configured is None:
@@ -134,7 +134,7 @@ def _target(answers: SetupAnswers, targets: Mapping[str, Any]) -> str:
 
 
 def _cut(text: str, own: Sequence[TablePath]) -> tuple[str, str]:
-    """Return the text before the first of these tables and the rest after it, both without these tables."""
+    """Split the text at the first of these tables. Return the text before and after it, both without these tables."""
     parts: tuple[list[str], list[str]] = ([], [])
     has_begun, is_own = False, False
     for line in text.splitlines(keepends=True):
@@ -202,9 +202,9 @@ _HEAD = (
     "",
 )
 RECIPIENT = "AGE-RECIPIENT"
-"""The placeholder for the recipient in the plan before the identity exists."""
+"""The placeholder for the recipient in the plan if the identity does not exist yet."""
 NO_SIGNING = "none"
-"""The value of `signing` if the user decided that this host does not sign."""
+"""The value of `signing` if the user decided that this host does not sign its documents."""
 
 
 @dataclass(frozen=True)
@@ -243,8 +243,8 @@ def configuration_text(
 
     If `recipient` is None, backups are not encrypted. `identity` is the file with the key with which drills decrypt
     backups. `signing` is the file of the signing key, or NO_SIGNING, or None if nothing about signing is configured.
-    `server` are the server's settings that must be configured, and `around` is the existing configuration. `archives`
-    says that the server has binlogs.
+    `server` contains the server's settings that must be configured, and `around` is the existing configuration.
+    `archives` says that the server has binlogs.
     """
     lines = [*_instance(answers, login, around.repository, server, archives=archives)]
     if not around.is_shared:
@@ -278,7 +278,7 @@ def _instance(
         yield from (_line(key, value) for key, value in control.items() if value)
         yield ""
     yield from (f"[instance.{name}.keep]", "last = 7", "daily = 14", "weekly = 8", "monthly = 12", "")
-    # With the default `warn_at` of 0.8, the ages that the schedule itself causes lead to no warning.
+    # With these limits and the default `warn_at` of 0.8, the ages that the schedule itself causes lead to no warning.
     yield from (f"[instance.{name}.objectives]", 'backup_age = "31h"')
     if archives:
         yield from ('rpo = "15m"', 'archive_lag = "15m"')
@@ -333,7 +333,7 @@ class RemovalAction(StrEnum):
 
 @dataclass(frozen=True)
 class RemovalFacts:
-    """The existing parts of an instance.
+    """The existing parts of an instance that is to be removed.
 
     - `rest`: the configuration without the instance; empty if there is no other instance, and None if the instance
       cannot be separated
@@ -374,7 +374,7 @@ class RemovalStep:
 
 @dataclass(frozen=True)
 class RemovalPlan:
-    """The steps of a removal. `notes` list the kept data."""
+    """The steps of a removal. `notes` lists the data that is kept."""
 
     facts: RemovalFacts
     steps: tuple[RemovalStep, ...]

@@ -17,9 +17,9 @@ class FoundFiles:
 
     `service` is the systemd unit of the server. `is_mount` says that the data directory itself is a mount point.
     `binlog` is the path of the binlogs without the number, and `binlog_index` is the path of their index. `elsewhere`
-    are settings with files outside the data directory. `obstacles` are paths in the data directory that are neither
-    regular files nor folders. `option_folder` is a folder of option files that the server reads. `taken` are existing
-    paths that a move would create.
+    contains the settings with files outside the data directory. `obstacles` contains the paths in the data directory
+    that are neither regular files nor folders. `option_folder` is a folder of option files that the server reads.
+    `taken` contains existing paths that a move would create.
     """
 
     service: str
@@ -96,9 +96,9 @@ class WrittenTables:
 class SetupFacts:
     """The facts about the host.
 
-    - `configuration`, `configured`: the path of the configuration and its text; None without a file, or if it contains
-      only comments
-    - `recipient`: the recipient in the existing identity file; None without a file
+    - `configuration`, `configured`: the path of the configuration, and its text; the text is None if there is no file,
+      or if the file contains only comments
+    - `recipient`: the recipient in the existing identity file; None if there is no such file
     - `unit`: the text of the agent's unit for this host; None if a suitable unit exists
     - `grants`: the statements for the account by flavour
     """
@@ -135,8 +135,8 @@ class SetupAnswers:
     - `repository`: an address such as s3://bucket/prefix or file:///folder
     - `encrypt`: whether backups are encrypted
     - `binary`: the server program for copies of the server
-    - `move`: the server may be stopped while its files are moved to ZFS
-    - `proof`: setup ends with doctor, a backup and a drill
+    - `move`: whether the server may be stopped while its files are moved to ZFS
+    - `proof`: whether setup ends with doctor, a backup and a drill
     - `notify`: the target for failures: an e-mail address, a URL, or the absolute path of a program
     - `sign`: whether this host signs its stored documents
     """
@@ -163,8 +163,8 @@ _PATH = re.compile(r"(?m)^(?P<name>[a-z_]+) = (?P<path>/.*)$")
 def overridden(option_file: str, options: str) -> tuple[str, ...]:
     """Return the paths in the option file that a server would not use, with the values that it would use.
 
-    The result is empty if the server uses all paths. `options` are the server's options, including its command line, as
-    `--print-defaults` prints them.
+    The result is empty if the server uses all paths. `options` contains the server's options, including its command
+    line, as `--print-defaults` prints them.
     """
     wrong = []
     for setting in _PATH.finditer(option_file):

@@ -1,4 +1,4 @@
-"""The layout of a server on ZFS: its datasets with their properties, and the matching server settings. Pure.
+"""Plans the layout of a server on ZFS: its datasets with their properties, and the matching server settings. Pure.
 
 Sources: the two-dataset layout of Percona's talk "MySQL and ZFS" (2019); OpenZFS documentation, "Workload Tuning";
 zfsprops(7). The doctor's rules (`planning/advice`) accept every property of the layout.
@@ -57,7 +57,10 @@ def dataset_pair(
     mount: str = MOUNT,
     kept: KeptLogs | None = None,
 ) -> ServerLayout:
-    """Return the layout with the dataset `name` for logs and a child for pages. `kept` are a moved server's logs."""
+    """Return the layout with the dataset `name` for logs and a child for pages.
+
+    `kept` describes a moved server's logs.
+    """
     parent = {
         **_COMMON,
         "recordsize": "128K",
@@ -101,7 +104,7 @@ def option_file(flavour: Flavour, mount: str = MOUNT, kept: KeptLogs | None = No
 
 
 def _first(flavour: Flavour) -> dict[str, str]:
-    """Return the options for a server that has not written binlogs before."""
+    """Return the binlog options for a server that has not written binlogs before."""
     strict = family(flavour).numbers_always
     gtids = {"gtid_strict_mode": "ON"} if strict else {"gtid_mode": "ON", "enforce_gtid_consistency": "ON"}
     return {"binlog_format": "ROW", **gtids}
@@ -152,7 +155,7 @@ _CRON_JOBS = (
 def unit_text(example: str, program: Sequence[str], configuration: str) -> str:
     """Return the example unit, changed to run this program with this configuration.
 
-    `program` are the arguments that start zsnapdb; the first one is an absolute path.
+    `program` contains the arguments that start zsnapdb; the first one is an absolute path.
     """
     start, with_it = _START + _command_line((*program, "agent")), _command_line(("--config", configuration))
     # systemd replaces %N with the name of the unit.
@@ -240,7 +243,7 @@ def user_of(server: FoundServer) -> str:
 
 
 def account_plan(server: FoundServer, grants: str, password_file: str) -> AccountPlan | None:
-    """Return the account to create with the statements in `grants`; None if every server has the account.
+    """Return the account to create with the statements in `grants`; None if the account exists on every server.
 
     The account gets a password if root can query the server and the server has no socket login without a password.
     """

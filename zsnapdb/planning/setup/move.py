@@ -1,8 +1,8 @@
-"""The move of a server's files to ZFS: the paths before, during and after the move, and the commands. Pure.
+"""Plans the move of a server's files to ZFS: the paths before, during and after the move, and the commands. Pure.
 
-The old files are not changed. Until they are renamed, the server can be started on them at any time; after that, only
-on the copies. A data directory that is a mount point cannot be renamed. In that case, a change of the option file
-replaces the renaming.
+The old files are not changed. Until they are renamed, the server can be started on the old files at any time. After
+that, it can be started only on the copies. A data directory that is a mount point cannot be renamed. In that case, a
+change of the option file replaces the renaming.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class ServerMove:
 
     @property
     def forgotten(self) -> str:
-        """The instruction that makes zsnapdb forget the move. It changes nothing else."""
+        """The instruction with which a user makes zsnapdb forget the move. It changes nothing else."""
         return f"remove {MOVE_RECORD}"
 
     def given_up(self, *, is_switched: bool) -> str:
@@ -234,7 +234,10 @@ class CopiesState(StrEnum):
 
 
 class OldState(StrEnum):
-    """Whether the old files are unchanged since the comparison. With UNPROVED, their state at that time is unknown."""
+    """Whether the old files are unchanged since the comparison.
+
+    UNPROVED means that their state at that time is unknown.
+    """
 
     SAME = "same"
     CHANGED = "changed"
@@ -243,9 +246,9 @@ class OldState(StrEnum):
 
 
 class MoveStep(StrEnum):
-    """COPY: stop the server, copy, switch, start. START: start the server on the copies.
+    """The next step of a move. COPY stops the server, copies, switches and starts it.
 
-    FINISH: the server already runs on the copies.
+    START starts the server on the copies. FINISH only records the end, because the server already runs on the copies.
     """
 
     COPY = "copy"
@@ -273,7 +276,7 @@ class MoveFacts:
 
 @dataclass(frozen=True)
 class MoveDecision:
-    """The next step, or None with the reason and a hint."""
+    """The next step of a move. If there is none, the step is None, with the reason and a hint."""
 
     step: MoveStep | None
     why: str = ""

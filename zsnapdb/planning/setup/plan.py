@@ -1,4 +1,4 @@
-"""The plan of setup: adopt a server whose files are on ZFS, or create datasets and move the files. Pure."""
+"""Plans a setup: adopt a server whose files are on ZFS, or create datasets and move the files. Pure."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class SetupStep:
 
 @dataclass(frozen=True)
 class StartedMove:
-    """An interrupted move of files, and the possible next step."""
+    """An interrupted move of files, with the decision about its next step."""
 
     move: ServerMove
     decision: MoveDecision
@@ -87,7 +87,9 @@ class StartedMove:
 
 @dataclass(frozen=True)
 class SetupPlan:
-    """The way, the server and the steps. If there are refusals, there are no steps, unless only `--move` is missing.
+    """The plan of a setup: its way, the server and the steps.
+
+    If there are refusals, there are no steps, unless only `--move` is missing.
 
     - `configuration`, `identity`: the paths of the files that setup writes; without encryption, `identity` is None
     - `recipient`: the recipient of an existing identity
@@ -295,7 +297,7 @@ def missing_binlogs_reason(server: FoundServer) -> str:
 
 
 def _no_points(server: FoundServer) -> str:
-    """Return a text about the consequence of having no binlogs, and the remedy."""
+    """Return a text that says what follows from having no binlogs, and how to turn them on."""
     how = _BY_HAND if missing_binlogs_reason(server) else "--binlogs turns them on, with one restart of the server"
     return f"the server writes no binlogs: changes since the last backup or snapshot cannot be restored; {how}"
 
@@ -330,7 +332,10 @@ _ONE_AT_A_TIME = "the files of another server were moved before: setup notes tha
 
 
 def _server(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None) -> tuple[FoundServer | None, str]:
-    """Return the selected server, or None with the reason. After an interrupted move, the server may be down."""
+    """Return the selected server; None, with the reason, if none is selected.
+
+    After an interrupted move, it may be down.
+    """
     if started is None:
         return choose_server(facts.servers, answers.socket)
     if started.decision.step is MoveStep.FINISH:
@@ -473,7 +478,7 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
     if facts.has_systemd:
         yield SetupStep(
             "Run all jobs from now on",
-            # A running agent reloads the configuration. A stopped agent is started (systemctl(1)).
+            # This makes a running agent reload the configuration, and starts a stopped agent (systemctl(1)).
             ("systemctl daemon-reload", f"systemctl enable {UNIT}", f"systemctl reload-or-restart {UNIT}"),
             path=UNIT_FILE if facts.unit is not None else "",
             text=facts.unit or "",
@@ -502,7 +507,7 @@ def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> Setu
 def _proof(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[SetupStep]:
     """Yield the verification steps.
 
-    The user must do these steps if the user wants to, or if the user must create the account.
+    The user executes these steps if the user prefers that, or if the user must create the account.
     """
     is_own = plan.answers.proof and (plan.account is None or _may_make_accounts(server))
     for action, title in zip(PROOF, ("Check everything", "Make a backup", "Prove it by a restore"), strict=True):

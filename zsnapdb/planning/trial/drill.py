@@ -1,4 +1,4 @@
-"""The samples of a drill, the judgement of its results, and step durations from past drills. Pure."""
+"""Chooses the samples of a drill, judges its results, and computes step durations from past drills. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ class Sized:
 
 @dataclass(frozen=True)
 class PageRange:
-    """Pages `first` to `last` of a file, both included, counted from 0. Without `last`, all pages from `first` on."""
+    """Pages `first` to `last` of a file, both included, counted from 0.
+
+    If `last` is None, all pages from `first` on.
+    """
 
     file: str
     first: int
@@ -47,7 +50,7 @@ def _shuffled(items: Sequence[Sized], seed: int) -> list[Sized]:
 
 
 def sample_whole(items: Sequence[Sized], budget: int | None, seed: int) -> tuple[Sized, ...]:
-    """Return items of at most `budget` bytes in total, or all if it is None; the smallest item if none fits.
+    """Return items of at most `budget` bytes in total (all if it is None). If no item fits, return the smallest.
 
     The same items, budget and seed always give the same result. With enough different seeds, every item is chosen.
     """
@@ -64,7 +67,7 @@ def sample_whole(items: Sequence[Sized], budget: int | None, seed: int) -> tuple
 
 
 def sample_pages(files: Sequence[Sized], page_size: int, budget: int | None, seed: int) -> tuple[PageRange, ...]:
-    """Return page ranges of about `budget` bytes in total, or all pages of all files if it is None.
+    """Return page ranges of about `budget` bytes in total. If `budget` is None, return all pages of all files.
 
     If a file is larger than the remaining budget, the function chooses a part of the file.
     """
@@ -119,7 +122,7 @@ _NO_RESOURCES = re.compile(
 
 
 def lacks_resources(text: str) -> bool:
-    """Whether CHECK TABLE reports only that the server lacks files, memory or space, which is not damage."""
+    """Return whether CHECK TABLE reports only that the server lacks files, memory or space, which is not damage."""
     return _NO_RESOURCES.search(text) is not None
 
 
@@ -171,7 +174,7 @@ def _number(text: str) -> Decimal | None:
 
 @dataclass(frozen=True)
 class Timing:
-    """The duration of a step of a past drill, and the bytes that the step transferred, or 0."""
+    """The duration of a step in a past drill, and how many bytes the step transferred (0 if none)."""
 
     kind: str
     seconds: float
@@ -197,8 +200,8 @@ _LONGEST = 400
 class GuestServerAnswer:
     """A server's answers: its family, version and identity, and its binlogs with their bytes, oldest first.
 
-    `recovered` are the GTIDs at the start of the first binlog that the server wrote in the drill, and `executed` are
-    the GTIDs in all its binlogs now. Both are None if the server has no GTIDs.
+    `recovered` contains the GTIDs at the start of the first binlog that the server wrote in the drill. `executed`
+    contains the GTIDs in all its binlogs now. Both are None if the server has no GTIDs.
     """
 
     flavour: Flavour
@@ -229,7 +232,7 @@ class InsideVerdict:
 def binlog_of_start(names: Sequence[str], published: str | None) -> str:
     """Return the binlog that the server began when it was started in the drill.
 
-    `names` are all binlogs, oldest first.
+    `names` contains all binlogs, oldest first.
 
     It is the first binlog after `published`, the last binlog to which the server wrote at about the time of the
     snapshot. The server may have begun more binlogs since then (FLUSH LOGS of a log rotation). If `published` is None
@@ -256,8 +259,8 @@ def judge_identity(
 def judge_position(before: Position, after: Position | None, answer: GuestServerAnswer) -> InsideVerdict:
     """Return whether the server recovered to a state between its published positions before and after the snapshot.
 
-    If `after` is None, the lock was lost, so there is no upper bound of the state. GTIDs are compared or, without
-    GTIDs, binlog files and offsets.
+    If `after` is None, the lock was lost, so there is no upper bound of the state. GTIDs are compared. If there are
+    none, binlog files and offsets are compared.
     """
     if before.gtids is not None and answer.recovered is not None:
         return _by_gtids(before.gtids, after.gtids if after is not None else None, answer, answer.recovered)
@@ -287,9 +290,9 @@ def _by_gtids(before: Gtids, after: Gtids | None, answer: GuestServerAnswer, rec
 def _proved_gtids(answer: GuestServerAnswer, recovered: Gtids) -> Gtids:
     """Return the GTIDs that the server certainly has: those of its binlogs, and those of other servers.
 
-    A replica of MySQL may apply transactions without logging them. The numbers of other servers' transactions never
-    change their meaning. But a transaction of the server itself may be new, because since its start the server may have
-    reused a lost number.
+    A replica of MySQL may apply transactions without logging them. A number of another server's transaction always
+    stands for the same transaction. But a transaction of the server itself may be new, because the server may have
+    reused a lost number since its start.
     """
     if not isinstance(recovered, GtidSet) or not isinstance(answer.executed, GtidSet):
         return recovered

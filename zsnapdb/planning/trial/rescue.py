@@ -1,4 +1,4 @@
-"""The destination, the new name and the transport of a rescued table. Pure."""
+"""Chooses the destination, the new name and the transport of a rescued table. Pure."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def parse_destination(text: str) -> DumpFile | LiveServer:
 
 
 def new_name(original: TableName, chosen: str | None, schema: str | None, as_of: datetime) -> TableName:
-    """Return the name on the live server. It is the chosen name, else the old name with the time of the data.
+    """Return the name on the live server. This is the chosen name, else the old name followed by the time of the data.
 
     `chosen` is `table` or `schema.table` or, for a schema, its new name. `schema` is the schema of the destination.
     """
@@ -180,7 +180,7 @@ def _objection(table: TableKind, source: ServerKind, target: ServerKind, *, is_l
 
 
 def is_plain(name: TableName) -> bool:
-    """Whether the table's files have exactly the table's name.
+    """Return whether the table's files have exactly the table's name.
 
     Some characters are encoded in file names (refman 8.4, "Mapping of Identifiers to File Names").
     """
@@ -201,7 +201,7 @@ _BY_TRANSACTION = "it names transactions of the server it comes from, so a dump 
 
 
 class DumpScope(StrEnum):
-    """The dumped part of a schema: everything in it, or only its tables and sequences."""
+    """The part of a schema that is dumped: everything, or only its tables and sequences."""
 
     EVERYTHING = "everything"
     TABLES = "tables"
@@ -209,9 +209,9 @@ class DumpScope(StrEnum):
 
 @dataclass(frozen=True)
 class DumpRuns:
-    """The runs of the dump program, in order, each with its arguments, and texts about the omitted data.
+    """The runs of the dump program, in order, each with its arguments, and texts about the data that is left out.
 
-    `with_history` are the tables whose old row versions are dumped too.
+    `with_history` contains the tables whose old row versions are dumped too.
     """
 
     runs: tuple[tuple[str, ...], ...]
@@ -220,7 +220,7 @@ class DumpRuns:
 
 
 def objection_to_history(program: str, *, has_option: bool, target_version: str | None) -> str | None:
-    """Return why old row versions cannot be dumped; None if they can.
+    """Return why old row versions cannot be dumped; None if they can be dumped.
 
     `target_version` is the version of the server that loads the dump; None for a dump file.
     """
@@ -235,8 +235,8 @@ def dump_of_schema(schema: SchemaContent, scope: DumpScope, no_history: str | No
     """Return the runs that dump the schema. `no_history` is the reason why histories cannot be dumped, if they cannot.
 
     The program refuses to dump the history of tables that are versioned by transaction. So a separate run dumps these
-    tables. This run comes first, because views and routines may need the tables. It begins with the sequences, because
-    column defaults may need them.
+    tables. This separate run comes first, because views and routines may need the tables. It dumps the sequences first,
+    because column defaults may need them.
     """
     by_time = schema.versioned_by_time if no_history is None else ()
     everything = scope is DumpScope.EVERYTHING

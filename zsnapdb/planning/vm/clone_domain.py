@@ -1,4 +1,4 @@
-"""The XML of a clone's domain, derived from the XML of its base.
+"""Derives the XML of a clone's domain from the XML of its base.
 
 Pure: the same base and identity always give the same text.
 
@@ -65,8 +65,8 @@ class DomainIdentity:
     """The parts of a clone's domain that differ from its base.
 
     `disks` contains the device of each disk, by target. `nvram` is the clone's NVRAM file, if the base has one.
-    `serial_log` is the file for the output of its first serial line, if any. If `memory` (bytes) or `cpus` is None, it
-    is as in the base. `seed` is the image of an additional CD, if any.
+    `serial_log` is the file for the output of its first serial line, if any. If `memory` (bytes) or `cpus` is None, the
+    clone has the base's value. `seed` is the image of an additional CD, if any.
     """
 
     name: str
@@ -89,7 +89,7 @@ def macs(uuid: str, count: int) -> tuple[str, ...]:
 
 
 def obstacles(text: str) -> tuple[str, ...]:
-    """Return, sorted, why the domain cannot be a base: the parts that a clone would share or could reach."""
+    """Return the reasons why the domain cannot be a base, sorted: the parts that a clone would share or could reach."""
     root = root_of(text)
     reasons = [f"device {device.tag}" for device in root.iterfind("devices/*") if device.tag not in _DEVICES]
     reasons += [f"disk {d.target} is shared with other machines" for d in parse(text).volumes if d.is_shared]
@@ -173,7 +173,7 @@ def _resize(root: ElementTree.Element, identity: DomainIdentity) -> None:
             element.set("unit", "b")
             element.text = str(identity.memory)
     if identity.cpus is not None:
-        # Pins, topology and cells refer to the number of processors of the base.
+        # CPU pins, topology and NUMA cells depend on the number of processors of the base.
         _remove(root, "cputune", "vcpus", "numatune")
         for cpu in root.findall("cpu"):
             _remove(cpu, "topology", "numa")
@@ -212,7 +212,7 @@ def _machine_type(root: ElementTree.Element) -> str:
 
 
 def _seed(devices: ElementTree.Element, machine: str, image: str) -> None:
-    """Add a CD with the image, on the bus that all machines of this type have.
+    """Add a CD drive with the image, on the bus that all machines of this type have.
 
     Raises PreflightError if the bus is full.
     """

@@ -1,4 +1,4 @@
-"""The files that give a guest with cloud-init its own identity (NoCloud), and the image with these files. Pure.
+"""Creates the files that give a guest with cloud-init its own identity (NoCloud), and an image with them. Pure.
 
 The data source NoCloud reads `meta-data` and `user-data` from a file system with the label `cidata`, of the type
 iso9660 or vfat (cloud-init's documentation, "NoCloud").
@@ -22,7 +22,7 @@ _JOLIET_LEVEL_3 = b"%/E"
 
 
 class GuestIdentity(StrEnum):
-    """The way in which a guest gets its own host name, machine-id and ssh host keys: not at all, or by cloud-init."""
+    """How a guest gets its own host name, machine-id and ssh host keys: not at all, or by cloud-init."""
 
     NONE = "none"
     CLOUD_INIT = "cloud-init"
@@ -68,7 +68,7 @@ def image(files: Mapping[str, bytes]) -> bytes:
 
     The image contains the lower-case names unchanged in the primary directory, and again in a Joliet directory
     (ECMA-119, section 8 and 9; Joliet specification). Linux reads both directories. Each root directory is one block,
-    enough for about forty names.
+    which is enough for about forty names.
     """
     places, block = {}, _FIRST_FILE
     for name, content in sorted(files.items()):

@@ -1,4 +1,4 @@
-"""The consistency grade of a snapshot of a machine's disks, from observations before and after the snapshot. Pure."""
+"""Determines the consistency level (grade) of a snapshot of a machine's disks, from facts before and after it. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zsnapdb.base.errors import ConsistencyError
 
 
 class Grade(StrEnum):
-    """The consistency grades of a snapshot, from the lowest to the highest.
+    """The consistency levels (grades) of a snapshot, from the lowest to the highest.
 
     CRASH means that the state is as after a power failure. FROZEN means that the guest had written everything to its
     disks and kept its file systems frozen. QUIESCED means that the guest's programs were also quiet, or that the guest
@@ -111,7 +111,7 @@ def refuse_below(reached_grade: ReachedGrade, minimum: Grade, domain: str) -> No
 
 
 def hint_for(minimum: Grade) -> str:
-    """Return the hint about how to reach the grade."""
+    """Return the hint that says how to reach the grade."""
     if minimum is Grade.QUIESCED:
         return "set host to the server inside, shut the machine down from inside, or lower minimum_grade"
     return "start qemu-guest-agent in the guest and give the domain its channel, or lower minimum_grade"

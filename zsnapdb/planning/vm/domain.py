@@ -1,4 +1,4 @@
-"""The XML of a libvirt domain, read into a model. Pure.
+"""Reads the XML of a libvirt domain into a model. Pure.
 
 The elements are described at https://libvirt.org/formatdomain.html.
 """
@@ -20,7 +20,7 @@ QEMU_COMMAND_LINE = f"{{{_QEMU}}}commandline"
 QEMU_ARGUMENT = f"{{{_QEMU}}}arg"
 _LONGEST = 1 << 20
 _DEEPEST = 32
-"""The limit of nested elements. Domains of libvirt have fewer than ten levels."""
+"""The maximum number of nested levels of elements. Domains of libvirt have fewer than ten levels."""
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _AGENT_CHANNEL = "org.qemu.guest_agent.0"
 
@@ -59,7 +59,7 @@ class DomainDisk:
 
 @dataclass(frozen=True)
 class Domain:
-    """The parts of a domain that zsnapdb reads. `uuid` is "" if the text contains none."""
+    """The parts of a domain that zsnapdb reads. `uuid` is "" if the XML contains no UUID."""
 
     name: str
     uuid: str
@@ -103,7 +103,7 @@ def root_of(text: str) -> ElementTree.Element:
 
 
 def _depth(root: ElementTree.Element) -> int:
-    """Return the number of levels, counted up to one more than the limit."""
+    """Return the number of nested levels. The count stops one above the limit."""
     depth, level = 0, [root]
     while level and depth <= _DEEPEST:
         depth, level = depth + 1, [child for element in level for child in element]

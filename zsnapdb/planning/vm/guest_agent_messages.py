@@ -1,4 +1,4 @@
-"""The commands to the guest agent, and its answers. Pure.
+"""Builds the commands to the guest agent, and parses its answers. Pure.
 
 The guest is untrusted, so the format of each answer is checked. The commands are defined by QEMU's guest agent (QEMU
 Guest Agent Protocol Reference, guest-fsfreeze-*). While file systems are frozen, the agent accepts status and thaw, but
@@ -44,7 +44,10 @@ def _strange(about: str = "") -> DamagedError:
 
 
 def is_frozen(answer: str) -> bool:
-    """Whether the file systems are frozen, by the answer to STATUS. Raises DamagedError for an unexpected answer."""
+    """Return whether the file systems are frozen, by the answer to STATUS.
+
+    Raises DamagedError for an unexpected answer.
+    """
     state = _returned(answer)
     if state not in ("frozen", "thawed"):
         raise _strange()
@@ -63,7 +66,7 @@ def count(answer: str) -> int:
 
 
 def mount_points(answer: str) -> tuple[str, ...]:
-    """Return the mount points that the agent lists: sorted, at most 64, without malformed ones."""
+    """Return the mount points that the agent lists: sorted, at most 64, without malformed entries."""
     listed = _returned(answer)
     names = [item.get("mountpoint") for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
     good = {name for name in names if isinstance(name, str) and 0 < len(name) <= _LONGEST_PATH and is_line(name)}
@@ -71,7 +74,7 @@ def mount_points(answer: str) -> tuple[str, ...]:
 
 
 def addresses(answer: str) -> tuple[str, ...]:
-    """Return the IP addresses that the agent lists: sorted, at most 64, without malformed ones."""
+    """Return the IP addresses that the agent lists: sorted, at most 64, without malformed entries."""
     listed = _returned(answer)
     interfaces = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
     entries = [entry for item in interfaces for entry in _list(item.get("ip-addresses")) if isinstance(entry, dict)]
@@ -136,7 +139,7 @@ def status(number: int) -> str:
 def parse_end(answer: str) -> GuestProgramEnd | None:
     """Return the end of the process from the answer to `status`; None while it runs.
 
-    Raises DamagedError for an unexpected answer, or if the agent omitted a part of the output.
+    Raises DamagedError for an unexpected answer, or if the agent left out a part of the output.
     """
     fields = _exec_answer(answer)
     if fields.get("exited") is False:

@@ -1,4 +1,4 @@
-"""Decisions about a request for clones of machines: names, limits, space. Pure."""
+"""Checks a request for clones of machines: their names, limits and space. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zsnapdb.planning.clone.lease import Quota, admit
 
 LARGEST = 50
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
-"""The pattern of names of bases and machines. Such a name is also that of a dataset, a libvirt domain and a host."""
+"""The pattern of names of bases and machines. Such a name is also used for a dataset, a libvirt domain and a host."""
 LATEST_BACKUP = "latest"
 
 
@@ -29,7 +29,7 @@ def checked_name(name: str) -> str:
 class MachineOriginName:
     """The name of the requested origin of machines.
 
-    `backup` is LATEST_BACKUP or the id of a backup of an instance, or None if not given.
+    `backup` is LATEST_BACKUP or the id of a backup of an instance, or None if the request names no backup.
     """
 
     name: str
@@ -77,7 +77,7 @@ def refuse_taken(wanted: Sequence[str], machines: Collection[str], domains: Coll
 
 
 def admit_requests(quota: Quota, owner: str, owners: Sequence[str], available: int, count: int) -> None:
-    """Raise PreflightError with the limit that was reached if the owner may not have `count` more machines."""
+    """If the owner may not have `count` more machines, raise PreflightError, which names the limit that was reached."""
     current = list(owners)
     for _ in range(count):
         admit(quota, owner, current, available)
@@ -95,7 +95,7 @@ class ZvolSpace:
 
     @property
     def words(self) -> str:
-        """A text about the space that a clone of the zvol uses.
+        """A text about the space that a clone of this zvol uses.
 
         A clone always keeps the `volblocksize` of the base (zfsprops(7)). It does not get the base's `refreservation`,
         so it is thin (zfs-clone(8), OpenZFS issue 12892).

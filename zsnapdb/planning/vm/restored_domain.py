@@ -1,6 +1,6 @@
-"""The XML of a restored machine's domain, derived from the XML in a manifest. Pure.
+"""Derives the XML of a restored machine's domain from the XML in a manifest. Pure.
 
-A stranger may have written the manifest, and a domain can refer to any file, program and device of the host. So only
+An attacker may have written the manifest, and a domain can refer to any file, program and device of the host. So only
 the parts that this module lists are kept. Except for the values in `TRUSTED`, no kept value can be a path.
 """
 
@@ -116,7 +116,7 @@ _EXPECTED = frozenset(
         "wwn",
     ]
 )
-"""Parts of every machine that libvirt or `clone_xml` recreates. They are omitted without a note."""
+"""Parts of every machine that libvirt or `clone_xml` recreates. They are left out without a note."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class RestoredIdentity:
     """The parts of a restored machine that differ from the original. `disks` maps each target to the disk's device.
 
     `restore_id` is the id of the restore, and `dataset` is the dataset above the zvols. If `boot` is None, the machine
-    boots from its disks and its firmware. If `memory` (bytes) is None, it is as in the original.
+    boots from its disks and its firmware. If `memory` (bytes) is None, the machine has as much memory as the original.
     """
 
     name: str
@@ -210,7 +210,7 @@ def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
 
 
 def is_of_restore(text: str, restore_id: str) -> bool:
-    """Whether this restore defined the domain in the text.
+    """Return whether this restore defined the domain in the text.
 
     The result is False for a copy of such a domain, because a copy has another UUID.
     """
@@ -219,7 +219,7 @@ def is_of_restore(text: str, restore_id: str) -> bool:
 
 
 def _safe(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return the XML with only the listed parts, and the omitted parts."""
+    """Return the XML with only the parts that this module lists, and the parts that were left out."""
     root, left_out = root_of(text), list[str]()
     kind = root.get("type")
     safe = _kept_element(root, _DOMAIN, left_out, "")
@@ -260,7 +260,7 @@ def _kept_element(element: ElementTree.Element, shape: _Shape, left_out: list[st
 
 
 def _is_foreign(element: ElementTree.Element) -> bool:
-    """Whether the element depends on something on the host that is not trusted."""
+    """Return whether the element depends on something on the host that is not trusted."""
     text = (element.text or "").strip()
     if element.tag == "disk":
         return element.get("device", "disk") not in ("disk", "cdrom", "floppy")

@@ -1,4 +1,4 @@
-"""The check whether the disks of a domain can be backed up, and the disks' volumes. Pure."""
+"""Checks whether the disks of a domain can be backed up, and finds their volumes. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KNOWN_DEVICES = ("disk", "cdrom", "floppy")
 
 @dataclass(frozen=True)
 class DiskDevice:
-    """A device, as reported by the kernel: the dataset of its zvol, if it is one, and whether it is a partition."""
+    """A device, as reported by the kernel: its dataset if the device is a zvol, and whether it is a partition."""
 
     dataset: str | None
     is_partition: bool = False
@@ -31,7 +31,7 @@ class JudgedDisks:
 
 
 def judge(domain: Domain, running: Domain | None, devices: Mapping[str, DiskDevice]) -> JudgedDisks:
-    """Return the volumes of the domain, with an objection for every disk that is not a volume.
+    """Return the volumes of the domain, with an error finding for every disk that is not a volume.
 
     `running` is the running domain, or None if the machine is not running. `devices` maps each target to the disk's
     device, from the running domain if there is one.
@@ -78,7 +78,7 @@ def _judged_disk(domain: str, disk: DomainDisk, device: DiskDevice) -> FitnessFi
 
 
 def _attached(domain: Domain, running: Domain | None) -> list[FitnessFinding]:
-    """Return an objection if the running machine has other disks than it will have after its next start."""
+    """Return an error finding if the running machine has other disks than it will have after its next start."""
     if running is None:
         return []
     now = {disk.target: disk.source for disk in running.volumes}
@@ -115,9 +115,9 @@ def _pools(volumes: Mapping[str, str]) -> list[FitnessFinding]:
 
 
 def judge_grade(power: Power, minimum: Grade, domain: str, running: Grade) -> list[FitnessFinding]:
-    """Return a finding with the best grade that a backup could have now. It is an objection if below the minimum.
+    """Return a finding with the best grade that a backup could have now.
 
-    `running` is the best grade while the machine runs.
+    It is an error if the grade is below the minimum. `running` is the best grade while the machine runs.
     """
     best = running if power is Power.RUNNING else Grade.CRASH
     if power is Power.SHUT_DOWN:

@@ -40,7 +40,7 @@ class ChangedView(View, kind="clone-changed", document=documents.ChangedDocument
 
 
 class ResetView(View, kind="clone-reset", document=documents.ResetDocument):
-    """A clone that was reset, and the way of the reset."""
+    """A clone that was reset, and how it was reset."""
 
     result: ResetClone
 

@@ -138,7 +138,7 @@ class ClonePlanView(View, kind="clone-plan", document=documents.ClonePlanDocumen
 
 
 class RemovedFormsView(View, kind="clone-prepared-removed", document=documents.RemovedFormsDocument):
-    """Prepared forms that were removed (`is_done`), or would be."""
+    """Prepared snapshot sets that were removed (`is_done`), or would be removed."""
 
     forms: tuple[ReusableSet, ...]
     is_done: bool
@@ -153,7 +153,10 @@ class RemovedFormsView(View, kind="clone-prepared-removed", document=documents.R
 
 
 class PreparedView(View, kind="clone-prepared", document=documents.PreparedDocument, read_from="prepared"):
-    """A snapshot set on which a server was recovered and cleanly shut down. The set is masked if its clones must be."""
+    """A snapshot set on which a server was recovered and cleanly shut down.
+
+    If its clones must be masked, the set is masked.
+    """
 
     prepared: PreparedSet
 

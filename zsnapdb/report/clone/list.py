@@ -1,4 +1,4 @@
-"""Views of clones: all of them, one, its login, its log, and the ports that clones keep."""
+"""Views of clones: the list, one clone, its login, its log, and the ports that clones keep."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Writers of query answers and table differences: as a table, CSV or one JSON document, row by row.
 
-A writer is given a function that writes text, then the rows, and then the result, which is known only after the rows.
+A writer gets a function that writes text, then the rows, and then the result, which is known only after the rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,10 @@ def _table_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: 
 
 
 def _csv_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
-    """Write rows as CSV (RFC 4180) under their names; NULL is an empty field without quotes, text is always quoted."""
+    """Write rows as CSV (RFC 4180) below the column names.
+
+    NULL is an empty field without quotes; text is always quoted.
+    """
     for row in chain([columns], rows):
         write(",".join(_csv_field(value) for value in row) + "\n")
 

@@ -96,7 +96,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
 
     @property
     def protection(self) -> list[tuple[str, str]]:
-        """Return texts about the protection of the backups and the keys that can read these."""
+        """Return texts about the protection of the backups, and about the keys that can read the backups."""
         keep, lock, keys = self.report.keep, self.report.repository.object_lock, self.report.repository.encryption
         rules = keep.model_dump(exclude_defaults=True) if keep is not None else {}
         return [
@@ -147,7 +147,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
                 yield f"{record.finished:%Y-%m-%d %H:%M:%S}", f"{record.command} FAILED with {record.exit_code}"
 
     def _of_wrong_clocks(self) -> Iterator[tuple[str, str]]:
-        """Yield the doubt if times of records contradict their order, and the failed runs that may belong here."""
+        """If times of records contradict their order, yield a warning and failed runs that may belong to the period."""
         doubtful, shown = self.report.of_wrong_clocks, {record.number for record in self.records}
         if not doubtful:
             return
@@ -235,7 +235,7 @@ class Section:
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
-    """Return the whole page. Every text is escaped, because names and messages may come from strangers."""
+    """Return the whole page. Every text is escaped, because names and messages are untrusted."""
     return "\n".join(
         [
             "<!DOCTYPE html>",

@@ -42,7 +42,10 @@ def window_lines(window: Window) -> list[str]:
 
 
 def _machine_lines(backups: Sequence[str]) -> list[str]:
-    """Return lines about the restorable backups of a machine, which has no points between them; none for a server."""
+    """Return lines about a machine's restorable backups, because a machine has no points between backups.
+
+    A server has none.
+    """
     if not backups:
         return []
     span = backups[0] if len(backups) == 1 else f"{backups[0]} to {backups[-1]}"

@@ -86,7 +86,7 @@ class PrunePlanView(View, kind="prune-plan", document=PrunePlanDocument, read_fr
 
 
 def _chain_cost(plan: PrunePlan) -> str:
-    """Return a text about the cost of the chains; "" if no backup stays only as a base."""
+    """Return a text about the cost of the chains; "" if no backup is kept only as a base."""
     cost = plan.chain_cost
     freed = size(cost.better.freed) if cost.better is not None else ""
     return cost.describe(len(plan.retention.kept), size(cost.size), freed)
@@ -176,7 +176,7 @@ _HOW = {Depth.LISTED: "by listing", Depth.READ: "by reading every byte"}
 
 
 _SHOWN = 20
-"""Maximum number of damage lines per backup in the text. JSON contains all lines."""
+"""Maximum number of lines about damage per backup in the text. JSON contains all lines."""
 
 
 class VerifyPlanView(View, kind="verify-plan", document=VerifyPlanDocument, read_from="plan"):
