@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zsnapdb.base.quantities import size
+from zsnapdb.planning.server_space import START_BYTES
 
-LEAST = 64 << 20
-"""Minimum space of a clone. Its server needs this space to start, because it rewrites redo logs and undo
-tablespaces.
-"""
+LEAST = START_BYTES
+"""Minimum space of a clone, because its server must start."""
 
 COMPARED = 1 << 30
 """The space of a clone that is created to compare two states. The clone's server writes only its logs."""
