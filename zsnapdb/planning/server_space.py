@@ -16,7 +16,7 @@ _NAMED = 3
 
 def shows_use(pool: str) -> str:
     """Return the hint about how to find what uses the space of a pool."""
-    return f"`zfs list -o space -r {pool}` shows what uses it (Full pool in Troubleshooting)"
+    return f"`zfs list -o space -r {pool}` shows what uses it: see Full pool in Troubleshooting"
 
 
 @dataclass(frozen=True)
