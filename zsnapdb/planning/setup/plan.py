@@ -261,6 +261,8 @@ def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundi
         why = f"{path} already exists, and setup cannot tell which of its settings belong to the instance {name}"
         return replace(plan, refusals=(why,), refusal_hint="see `zsnapdb config check`, and " + by_hand)
     plan = replace(plan, around=around)
+    if plan.answers.repository.startswith("file:") and not around.is_shared:
+        plan = replace(plan, notes=(*plan.notes, _FOLDER))
     text = plan.text(plan.recipient)
     instances = document.get("instance")
     is_there = isinstance(instances, dict) and name in instances
@@ -325,6 +327,10 @@ _UNDECIDED = (
     " --no-signing the configuration says that this host does not"
 )
 _SILENT = "no failure is reported: --notify names an address, a URL or a program"
+_FOLDER = (
+    "the backups are written to a folder: if that is on a disk of this host, they are lost with the host; copy them to"
+    " another host with `zsnapdb copy`"
+)
 _BY_HAND = "set log_bin in its option file, restart it, and run the same setup again"
 _ENDED = "an earlier setup moved the files of the server, which runs on ZFS: setup notes that, and stops nothing"
 _INTERRUPTED = "this move was interrupted: setup continues it"

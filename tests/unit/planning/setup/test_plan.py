@@ -64,6 +64,12 @@ def test_a_server_on_zfs_is_adopted_and_nothing_of_it_is_touched() -> None:
     assert [step.path for step in plan.steps if step.path] == ["/etc/zsnapdb/zsnapdb.toml"]
 
 
+@pytest.mark.parametrize("address", ["file:///srv/backups", "s3://bucket/prefix"])
+def test_repository_in_a_folder_is_noted(address: str) -> None:
+    notes = planned(answers=replace(ANSWERS, repository=address)).notes
+    assert any("they are lost with the host" in note for note in notes) == address.startswith("file:")
+
+
 SILENT = replace(
     SERVER, has_binlog=False, lets_root_in=True, service="mariadb.service", option_folder="/etc/mysql/mariadb.conf.d"
 )
