@@ -141,6 +141,8 @@ class Round:
     """
     repeated: tuple[RepeatedGtids, ...] = ()
     """GTIDs that the server assigned a second time. Set only if this round began a history or found a gap."""
+    is_by_another: bool = False
+    """Whether another archiver, which is running, archived the binlogs."""
 
 
 _SECOND = 1_000_000

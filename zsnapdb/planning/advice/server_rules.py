@@ -422,6 +422,15 @@ def _rewind(facts: AdviceFacts) -> Iterable[RuleFinding]:
         )
 
 
+def _repository_place(facts: AdviceFacts) -> Iterator[RuleFinding]:
+    local = facts.local_repository
+    if local is None:
+        return
+    is_same = facts.pool is not None and local.pool == facts.pool.name
+    place = f"in {local.pool}, the pool of the server" if is_same else "on a disk of this host"
+    yield RuleFinding(f"the only backups are in {local.folder}, {place}")
+
+
 RECOVERY_RULES = (
     Rule(
         "recovery-account",
@@ -443,5 +452,15 @@ RECOVERY_RULES = (
         'MariaDB manual, "Global Transaction ID"; systemctl(1)',
         "set control.unit, or control.stop and control.start; for MariaDB also set control.server_id_file",
         _rewind,
+    ),
+    Rule(
+        "repository-place",
+        "The backups, or a copy of them, are not on a disk of this host.",
+        "If this host or its disks are lost, the backups on them are lost too. In the pool of the server, the backups"
+        " also use the space that the server needs, and a damaged pool takes both.",
+        "zsnapdb decides by the file system of the folder; network file systems count as another host",
+        "copy the backups to another host: set a second repository in objectives.copies, and run `zsnapdb copy`;"
+        " silence this rule if the disk can be attached to another host",
+        _repository_place,
     ),
 )
