@@ -57,6 +57,9 @@ def archived(lab: Lab, first: dict[str, Any], load_running: ledger.Load, config:
         time.sleep(0.2)
     load_running.wait_for(60)
     load_running.stop()
+    once = lab.zsnapdb("binlog", "archive", "main", "--once", "--wait", "280s", config=config)
+    assert (once.code, "waiting until it has archived" in once.stderr) == (0, True), once.stderr
+    assert "by        the archiver that is running" in once.stdout
     archiver.send_signal(signal.SIGTERM)
     out, err = archiver.communicate(timeout=300)
     assert archiver.returncode == 0, err

@@ -272,6 +272,7 @@ def test_a_host_without_the_datasets_gets_the_server_at_its_old_paths(lab: Lab, 
         fresh.touch()
         done = lab.zsnapdb(*words, config=config).json
         assert any("files in /var/lib/mysql on this host will be hidden" in note for note in done["point"]["notes"])
+        assert any("lost host had datadir = /var/lib/mysql/data, " in note for note in done["notes"]), done["notes"]
         assert zfs("list", "-H", "-o", "name,mountpoint,mounted", "-r", "second/mysql") == [
             "second/mysql\t/var/lib/mysql\tyes",
             "second/mysql/data\t/var/lib/mysql/data\tyes",

@@ -135,3 +135,36 @@ def test_newest_set_without_properties_or_name_lets_no_older_set_be_the_latest(
                 zfs("rename", f"{name.partition('@')[0]}@manual", name)
             zfs("set", f"zsnapdb:state={state}", name)
     assert lab.zsnapdb("clone", "create", "main", "--name", "x", "--plan").code == 0
+
+
+def test_mount_over_production_is_named(lab: Lab, first: dict[str, Any]) -> None:
+    assert first["backup_id"]
+    zfs("create", "-o", "mountpoint=/var/lib/mysql/data", "-o", "canmount=noauto", "tank/cover")
+    zfs("mount", "tank/cover")
+    before = everything()
+    try:
+        for words in (("backup",), ("snapshot", "main")):
+            refused = lab.zsnapdb(*words)
+            named = "on tank/mysql/data, but tank/cover was mounted over it at /var/lib/mysql/data" in refused.stderr
+            assert (refused.code, named) == (4, True), refused.stderr
+        assert everything() == before
+    finally:
+        run("umount", "/var/lib/mysql/data")
+        zfs("destroy", "tank/cover")
+    assert lab.zsnapdb("backup", "--plan").code == 0
+
+
+def test_clone_with_a_user_does_not_become_a_clone_of_the_pool(lab: Lab, clone: dict[str, Any]) -> None:
+    pool = lab.changed(("[repository.s3]\n", "[instance.main.pool]\nsize = 1\n\n[repository.s3]\n"))
+    before = everything()
+    try:
+        zfs("set", "zsnapdb:pool=waits", f"{HOME}/p")
+        planned = lab.zsnapdb("clone", "create", "main", "--name", "x", "--plan", config=pool)
+        assert (planned.code, str(clone["port"]) in planned.stdout) == (0, False), planned.stderr + planned.stdout
+        zfs("set", "zsnapdb:pool=not good", f"{HOME}/p")
+        refused = lab.zsnapdb("clone", "destroy", "p")
+        assert f"`zfs inherit zsnapdb:pool {HOME}/p` corrects it" in refused.stderr, refused.stderr
+        assert lab.zsnapdb("reap", config=pool).code in (0, 1)
+        assert everything() == before
+    finally:
+        zfs("inherit", "zsnapdb:pool", f"{HOME}/p")

@@ -218,6 +218,8 @@ def test_a_table_comes_back_into_the_live_server_from_the_repository_alone(lab: 
         assert (rescue["source"], rescue["transport"], rescue["rows"]) == ("restore", "dump", {"shop.again": 300})
         assert "binlog" in rescue["reason"]
         assert [what.split()[0] for what in rescue["left_out"]] == ["trigger", "foreign"]
+        lab.sql(rescue["left_out"][1].partition("to add it: ")[2])
+        assert "REFERENCES `customers` (`id`)" in lab.sql("SHOW CREATE TABLE shop.again")[0][1]
         assert lab.sql(CONTENT.format("shop.again")) == precious["then"]
         assert lab.sql("SELECT DISTINCT weight * 1e0 FROM shop.again") == [(1234567.0,)]
         assert lab.sql("SELECT COUNT(*) FROM shop.orders") == [(7,)]

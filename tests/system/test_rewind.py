@@ -173,7 +173,7 @@ exec /usr/sbin/zfs "$@"
 
 
 def check_that_a_full_pool_changes_nothing(lab: Lab, config: Path, point: str) -> None:
-    """What is prepared has no room. The server goes on, and nothing is left when the rewind is given up."""
+    """A rewind without space is refused. The server goes on, and nothing is left when the rewind is given up."""
     (used,) = zfs("get", "-H", "-p", "-o", "value", "used", "tank/zsnapdb")
     zfs("set", f"quota={int(used) + (1 << 20)}", "tank/zsnapdb")
     try:

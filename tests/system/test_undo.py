@@ -15,7 +15,7 @@ import pytest
 
 from tests.lab.inside import ledger
 
-from .in_guest import SOCKET, Lab
+from .in_guest import SOCKET, Lab, zfs
 
 COLUMNS = (
     "id INT PRIMARY KEY, a TINYINT, b SMALLINT UNSIGNED, c MEDIUMINT, d BIGINT UNSIGNED, e DECIMAL(30,11), f FLOAT,"
@@ -138,6 +138,12 @@ def test_a_transaction_is_undone_exactly_with_every_type_also_compressed(lab: La
     assert state(shop) == before
 
 
+def live_sets() -> set[str]:
+    """Return the snapshots that were created for clones of the present state."""
+    listed = zfs("list", "-H", "-t", "snapshot", "-o", "name,zsnapdb:state")
+    return {line.partition("\t")[0] for line in listed if line.endswith("\tlive")}
+
+
 def test_a_transaction_is_undone_on_the_server_itself_after_it_passed_on_a_clone(lab: Lab, shop: Any) -> None:
     before = state(shop)
     gtid = accident(lab, shop)
@@ -155,9 +161,13 @@ def test_a_transaction_is_undone_on_the_server_itself_after_it_passed_on_a_clone
     shop.execute("SET GLOBAL read_only = OFF")
     assert (replica.code, "has read_only" in replica.stderr) == (4, True), replica.stderr
     assert state(shop) == left
-    shown = lab.zsnapdb(*words, "--yes", "--json").json
+    # A server whose volumes are not configured, as after setup.
+    discovered = lab.changed(('volumes = { parent = "tank/mysql", data = "tank/mysql/data" }\n', ""))
+    live = live_sets()
+    shown = lab.zsnapdb(*words, "--yes", "--json", config=discovered).json
     assert (shown["tried"], shown["applied"], len(shown["changes"])) == (True, True, 8)
     assert state(shop) == before
+    assert live_sets() == live
     again = lab.zsnapdb(*words, "--yes")
     assert (again.code, "rows were changed since" in again.stderr) == (4, True), again.stderr
     assert state(shop) == before

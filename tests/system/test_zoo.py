@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.lab.inside import ledger
+from zsnapdb.planning.trial.rescue import event_commands
 
 from . import zoo
 from .in_guest import SOCKET, Lab, ask, connect, started
@@ -82,6 +84,11 @@ def test_everything_in_a_schema_comes_back_into_the_live_server_and_into_a_file(
     if lab.flavour == "mariadb":
         # A server without accounts does not dump events; the rescue names them.
         assert any(what.startswith("event every night: ") for what in into_file["left_out"])
+        printed = [
+            subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
+            for command in event_commands("main", saved.backup, zoo.SCHEMA, ("every night",))
+        ]
+        assert "EVENT `every night` ON SCHEDULE EVERY 1 DAY" in printed[1]
         lab.sql(zoo.EVENT)
     assert dump(lab, LOCAL, zoo.SCHEMA) == saved.dump
 

@@ -120,6 +120,21 @@ _NOT_OF_JOBS = (
     "zsnapdb.verbs.",
 )
 """Prefixes of modules that the server does not load, because jobs do not need them or load them themselves."""
+_RARE_MODELS = (
+    "zsnapdb.config.fleet",
+    "zsnapdb.config.instance",
+    "zsnapdb.config.serve",
+    "zsnapdb.config.services",
+    "zsnapdb.documents.binlog",
+    "zsnapdb.documents.comparison",
+    "zsnapdb.documents.host",
+    "zsnapdb.documents.restore",
+    "zsnapdb.jobs.repository.fleet_reader",
+)
+"""Prefixes of modules whose models jobs rarely validate, or validate only as parts of the settings.
+
+A job that needs such a model builds its validator itself.
+"""
 _UNWRITTEN = 120
 """Python's exit code of an interpreter that could not write its output."""
 
@@ -148,12 +163,13 @@ def import_all() -> None:
 
 
 def complete_models() -> None:
-    """Build the validators of all models.
+    """Build the validators of the models that most jobs validate.
 
     Otherwise, each job would have to build its validators, such as the validators of the settings.
     """
     for model in _below(BaseModel):
-        if model.__module__.startswith("zsnapdb.") and not model.__pydantic_complete__:
+        place = model.__module__
+        if place.startswith("zsnapdb.") and not place.startswith(_RARE_MODELS) and not model.__pydantic_complete__:
             model.model_rebuild(raise_errors=False)
 
 

@@ -88,9 +88,9 @@ def setup(
     schedule. Then it runs doctor, makes a backup, and proves it by a drill. It also prints the steps that you must do
     yourself. After an interruption, the same command resumes the setup.
 
-    A server whose files are on ZFS is adopted without touching its files. Otherwise --move moves the files: setup
-    creates datasets, stops the server, copies the files, compares every copy, and starts the server on them. The old
-    files are kept.
+    A server whose files are on ZFS is adopted without touching its files. Otherwise setup needs --move, or asks for it.
+    Then setup creates datasets, stops the server, copies the files, compares every copy, and starts the server on them.
+    The old files are kept.
 
     The instance is added to an existing configuration. An earlier setup of the same instance is replaced. With --plan:
     exit code 4 if the setup would be refused.
@@ -122,6 +122,11 @@ def _completed(chosen: SetupAnswers, made: SetupPlan, config: Path | None) -> Se
     """Ask for values that a person may have forgotten to give. Return the plan that includes these values."""
     from zsnapdb.jobs.setup import discovery as job
 
+    if made.lacks_move and made.server is not None:
+        print(printed("\n".join(made.notes)), file=sys.stderr)
+        if typer.confirm("Stop the server and move its files to ZFS?", default=False, err=True):
+            chosen = replace(chosen, move=True)
+            made = job.plan(chosen, config)
     if made.around.is_silent and not made.refusals:
         named = typer.prompt("Who hears of failures (e-mail, URL or program; empty: nobody)", default="", err=True)
         chosen = replace(chosen, notify=named or None)

@@ -287,8 +287,7 @@ class RunRecord(_FrozenRecord):
 class PauseRecord(_FrozenRecord):
     """A pause of an instance.
 
-    No job of the instance starts between `since` (None if unknown) and `until` (UTC). None of the instance's jobs
-    starts between `since` (None if unknown) and `until` (UTC).
+    No job of the instance starts between `since` (None if unknown) and `until` (UTC).
     """
 
     format: Literal[1] = 1

@@ -225,3 +225,31 @@ class ServerFacts:
         return f"{self.flavour} {self.version}, server_id {self.server_id}" + (
             f", server_uuid {self.server_uuid}" if self.server_uuid else ""
         )
+
+
+_PLACES = {
+    "datadir": "datadir",
+    "innodb_data_home_dir": "innodb_data_home_dir",
+    "innodb_log_group_home_dir": "innodb_log_group_home_dir",
+    "innodb_undo_directory": "innodb_undo_directory",
+    "innodb_doublewrite_dir": "innodb_doublewrite_dir",
+    "innodb_directories": "innodb_directories",
+    "aria_log_dir_path": "aria_log_dir_path",
+    "log_bin_basename": "log_bin",
+    "relay_log_basename": "relay_log",
+}
+"""Recorded variables with the places of a server's files, and the options that set them."""
+
+
+def place_options(variables: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the lines of an option file that let a server find its files where the recorded server had them.
+
+    A path that the server finds without an option, because it is relative or the data directory itself, is left out.
+    """
+    datadir = variables.get("datadir", "").rstrip("/")
+    places = ((option, variables.get(name, "").rstrip("/")) for name, option in _PLACES.items())
+    return tuple(
+        f"{option} = {value}"
+        for option, value in places
+        if value.startswith("/") and (option == "datadir" or value != datadir)
+    )

@@ -41,7 +41,9 @@ class ArchivingView(View, kind="binlog-archive", document=documents.ArchivingDoc
         if outcome.complete_until is not None:
             lines.append(f"  complete  until {moment(outcome.complete_until)}")
         lines.append(
-            f"  new       {outcome.transactions} transactions, {size(outcome.plain_size)}"
+            "  by        the archiver that is running"
+            if outcome.is_by_another
+            else f"  new       {outcome.transactions} transactions, {size(outcome.plain_size)}"
             + (f"; rotated {', '.join(outcome.rotated)}" if outcome.rotated else "")
         )
         if outcome.new_incarnation:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from zsnapdb.base.quantities import size
 from zsnapdb.documents import restore as documents
 from zsnapdb.jobs.trial.drill import BOOT, DrillPlan, DrillResult
-from zsnapdb.planning.trial.rescue import DumpFile
+from zsnapdb.planning.trial.rescue import DumpFile, event_commands, loading_commands
 from zsnapdb.report.restore import point_lines
 from zsnapdb.report.view import Part, Table, TabularView, View, finding_lines
 from zsnapdb.repository.drills import Evidence, Outcome
@@ -261,13 +261,17 @@ class RescueView(View, kind="rescue", document=documents.RescueDocument, read_fr
         )
 
     def _loading(self) -> list[str]:
-        """Return instructions for loading the rows of a table into a server that still has the table."""
-        plan = self.result.plan
-        where = plan.request.destination.where
-        if not isinstance(where, DumpFile) or plan.request.original.table is None:
+        """Return instructions for loading a dump file into a server, and for the events that the dump lacks."""
+        plan, delivered = self.result.plan, self.result.delivered
+        where, original = plan.request.destination.where, plan.request.original
+        if not isinstance(where, DumpFile):
             return []
-        client = plan.tools.client
+        loading, why = loading_commands(original, str(plan.tools.client), where.path, delivered.charset)
+        restore = plan.restore
+        events = event_commands(restore.instance, restore.requested, original.schema, delivered.hidden_events)
         return [
-            "  to load   the file makes the table under its old name: load it into a schema of its own, such as",
-            f"            {client} -e 'CREATE DATABASE rescued'; {client} rescued < {shlex.quote(where.path)}",
+            f"  to load   {why}",
+            f"            {'; '.join(loading)}",
+            *(["  events    a clone of the same point prints their statements:"] if events else []),
+            *(f"            {command}" for command in events),
         ]

@@ -11,11 +11,10 @@ from zsnapdb.planning.server_copy.variables import VariableClass
 
 _HEAD = """# Copies
 
-A copy is a server that zsnapdb starts on a clone, a restored backup or a rewound state. Drills, rescues and queries
-also start a copy, but only for a short time. A copy has the rows, definitions and database accounts of its source,
-which is the server that was backed up or cloned. This page lists the settings, plugins and dataset properties that a
-copy takes from its source, and gives the reason for each exception. This page is generated from the lists that zsnapdb
-itself uses.
+A copy is a server that zsnapdb starts on a clone, a restored backup or a rewound state. In a drill, a rescue or a
+query, a copy runs only for a short time. A copy has the rows, definitions and database accounts of its source, which is
+the server that was backed up or cloned. This page lists the settings, plugins and dataset properties that a copy takes
+from its source, and gives the reason for each exception. This page is generated from zsnapdb's own lists.
 
 If you add `--plan` to a command that starts a copy, the plan lists the settings of the source that the copy will not
 have. To set the same value on every copy, use `server.options` in the
@@ -25,8 +24,8 @@ _SETTINGS = """## Settings
 
 A backup and a snapshot set record each global variable whose value differs from the default of the server program. The
 sections below divide the variables into classes, and state which classes a copy takes from its source. A copy also
-takes variables that are in no class. zsnapdb passes these as options that a server program ignores if it does not know
-the variable.
+takes each variable that is in no class. zsnapdb passes such a variable as an option that a server program ignores if it
+does not know the variable.
 """
 _REPLAY = """## Settings in a replay
 
@@ -36,10 +35,10 @@ contains `default_collation_for_utf8mb4`, `default_table_encryption` and `sql_re
 contain the following settings:
 
 - `default_storage_engine`: `zsnapdb binlog archive` records the storage engine of each new table, and the transactions
-  in a binlog show whether a table is transactional. If the source had another default engine than the copy, the replay
-  changes the default engine of the copy. If nothing shows the engine of a table, the replay prints a warning with the
-  name of the table. If the binlog shows that a table had another engine than the copy would use, the replay stops
-  before it creates the table.
+  in a binlog show whether a table is transactional. If the default engine of the source differs from that of the copy,
+  the replay changes the default engine of the copy. If neither the archive nor the binlog shows the engine of a table,
+  the replay prints a warning with the name of the table. If the binlog shows that a table had a different engine than
+  the copy would use, the replay stops before it creates the table.
 - `innodb_default_row_format`: The replay uses the row format that `zsnapdb binlog archive` recorded for each new InnoDB
   table. If it recorded none, the replay uses the default row format in the backup.
 - Table options: With `sql_mode=ANSI`, a server omits table options from some logged statements
@@ -48,16 +47,16 @@ contain the following settings:
   replay stops, and the error names the table. A replay with a client program (`restore.replay`) only prints a warning
   with the names of all such tables.
 - Settings that only refuse statements, such as `innodb_strict_mode`, `disabled_storage_engines`,
-  `innodb_force_primary_key` and `system_versioning_alter_history`: Whatever the values of these settings are, the
-  replay refuses no statement that the source accepted.
+  `innodb_force_primary_key` and `system_versioning_alter_history`: The replay executes every statement that the source
+  accepted, whatever the values of these settings are.
 - Other settings, such as `innodb_file_per_table`, `innodb_encrypt_tables` or `mysql56_temporal_format`: The replay uses
   the value in the backup.
 """
 _PLUGINS = """## Plugins
 
-A copy loads the plugins, components and functions of its source, because its data and its binlogs may need them. If a
-plugin, component or function is not installed on the host, the command refuses to run and names what is missing. A copy
-does not load the plugins in this table:
+A copy loads the plugins, components and functions of its source, because its data and its binlogs may need them. If one
+of these is not installed on the host, the command that would start the copy refuses to run and names the missing one. A
+copy loads no plugin from this table:
 """
 _PROPERTIES = """## Dataset properties
 
@@ -72,9 +71,9 @@ _ZONE = """## Time zone
 
 The server process of a copy has the same time zone as the server process of the source. So with `time_zone = SYSTEM`,
 both show the same local times, and replayed statements write the same rows. If the host does not know this time zone,
-the command refuses to run. If the host has another release of the time zone data than the source's host, the command
-prints a warning. If you start a restored server with a systemd unit, the unit needs the line `Environment=TZ=ZONE`,
-which the restore prints.
+the command that would start the copy refuses to run. If the releases of the time zone data on this host and on the
+source's host differ, this command prints a warning. If you start a restored server with a systemd unit, the unit needs
+the line `Environment=TZ=ZONE`, which the restore prints.
 
 ## Scheduled events
 
@@ -85,18 +84,17 @@ _FILES = """## Accounts and file owners
 
 - The data of a copy contains the database accounts, roles and rights of the source. A clone has one additional account.
 - The files of a copy belong to the system account that runs the copy's server on this host. On the source's host, the
-  server's account may have had another numeric id. The plan shows which account owns the files.
+  server's account may have had a different numeric id. The plan shows which account owns the files.
 - A copy has its own server identity, port, socket, paths and replication settings.
 - A clone has `log_bin_trust_function_creators=ON`, so that its users may create triggers and functions in their
   schemas.
 """
-_PLACE = """These properties belong to the location of production's datasets. A copy does not get these properties, but
-datasets that replace the datasets of production do. User properties and unclassified properties also belong to this
-class."""
+_PLACE = """These properties are meant only for the datasets of production. A copy does not get them, unless its
+datasets replace the datasets of production. User properties and unclassified properties are handled in the same way."""
 _TITLES = {
     PropertyClass.DATA: (
         "### Properties of the source",
-        "A copy gets the value that is set on the source's dataset, or that this dataset inherits.",
+        "A copy gets the value of the source's dataset, whether this value is set on the dataset or inherited.",
     ),
     PropertyClass.EXPLICIT: (
         "### Properties with a fixed value",

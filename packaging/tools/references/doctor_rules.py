@@ -13,7 +13,7 @@ _HEAD = f"""# Doctor
 `zsnapdb doctor` checks everything that a backup needs. It also checks {len(RULES)} rules for MySQL and MariaDB on ZFS,
 which this page lists. The rules use facts that zsnapdb reads from this host: the ZFS properties of the datasets, the
 output of `zpool`, `/sys/module/zfs/parameters`, `/proc/spl/kstat/zfs/arcstats` and the server variables. If `doctor`
-cannot read a fact, it prints a message about this fact, and the rules that need the fact find nothing.
+cannot read a fact, it prints a message about this fact, and does not check the rules that need it.
 
 `doctor` ends with exit code 1 if it finds only warnings, and with exit code 2 if a finding prevents backups.
 `zsnapdb doctor --format json` prints the fact, the reason, the source and the fix of each finding.

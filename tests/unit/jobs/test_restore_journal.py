@@ -205,3 +205,10 @@ def test_journal_of_a_machine_is_read_by_the_names_of_its_fields(tmp_path: Path)
     names = ["preflight", "make-top", f"receive-{ID}-vda", "check-volumes", "define-domain"]
     assert ([step.name for step in journal.plan.steps], journal.next_step.name) == (names, "make-top")
     assert (journal.plan.targets, journal.plan.step("preflight").encrypted) == ({"tank/a", "tank/a/vda"}, ("tank/b",))
+
+
+@pytest.mark.parametrize(
+    ("gtids", "shown"), [("", "an empty set of GTIDs"), ("0-1-7", "0-1-7"), (None, "binlog.000001:500")]
+)
+def test_recovery_names_the_position_that_it_compares(gtids: str | None, shown: str) -> None:
+    assert Recover(gtids, "binlog.000001", 500).describe().endswith(f"compare its position with {shown}")

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from tests.unit.support.drilled import evidence
 from zsnapdb.base import files
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import CommandError, PreflightError, ServerError
+from zsnapdb.cli import setup as setup_cli
 from zsnapdb.config.settings import Settings, load, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.clone import catalogue
@@ -454,6 +456,16 @@ def test_files_that_must_be_moved_first_leave_the_host_as_it_is(
     monkeypatch.setattr(setup_files, "files_of", lambda *about: movable)
     with pytest.raises(PreflightError, match="must be stopped to move them"):
         host.setup()
+    answers = {"Stop the server and move its files to ZFS?": False}
+    monkeypatch.setattr(typer, "confirm", lambda question, **_: answers[question])
+    monkeypatch.setattr(typer, "prompt", lambda *_, **__: "")
+    refused = setup_cli._completed(host.answers, host.plan(), host.configuration)
+    assert refused.refusals == host.plan().refusals
+    with pytest.raises(PreflightError, match="must be stopped to move them"):
+        setup_cli._carry_out(refused, yes=False, plan=False, json=False)
+    answers = {"Stop the server and move its files to ZFS?": True}
+    allowed = setup_cli._completed(host.answers, host.plan(), host.configuration)
+    assert (allowed.answers.move, allowed.refusals) == (True, ())
     assert (host.files(), host.commands) == ({}, [])
 
 

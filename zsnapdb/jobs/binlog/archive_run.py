@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -10,7 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from zsnapdb.base.domain_types import BinlogCoordinates
 from zsnapdb.base.errors import (
+    BusyError,
     ConsistencyError,
     DamagedError,
     NotFound,
@@ -24,11 +27,13 @@ from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import lock_instance
 from zsnapdb.jobs.binlog.archiver import Archiver, CompletenessRecorder, Round
-from zsnapdb.jobs.binlog.server_binlogs import BinlogSource, find_source
+from zsnapdb.jobs.binlog.server_binlogs import BinlogSource, LocalFiles, find_source
 from zsnapdb.jobs.health.recovery_coverage import read, repeated
+from zsnapdb.jobs.record import own_archived_binlogs
 from zsnapdb.planning.backup.dataset_encryption import judge_storing
 from zsnapdb.planning.backup.fitness import objection
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
+from zsnapdb.planning.binlog.archive import ServerBinlog
 from zsnapdb.planning.binlog.archive_times import CommitHorizon, RoundTimer, record_interval
 from zsnapdb.planning.binlog.failover_history import RepeatedGtids
 from zsnapdb.planning.binlog.route import RouteEnd
@@ -123,6 +128,8 @@ class NewHistoryWatch:
         self._look()
 
 
+_ROUNDS, _ROUND_SECONDS, _POLL_SECONDS = 3, 30.0, 1.0
+"""How long `--once` waits for another archiver: rounds of it, the duration of a round, and the time between looks."""
 _SHORTEST_PAUSE = 0.2
 """The shortest time in seconds between the starts of two rounds."""
 
@@ -152,16 +159,68 @@ def archiver_of(instance: Instance, source: BinlogSource) -> Archiver:
 def archive_once(instance: Instance) -> Round:
     """Archive everything that the server's binlogs contain now.
 
+    If another archiver is running, such as that of the agent, wait until it has archived this content.
+
     Raises:
+        BusyError: the other archiver has not archived the content within some of its rounds, or within `--wait`.
         PreflightError: the newest binlog cannot be archived. The other binlogs were archived.
     """
-    with lock_instance(instance, "binlog", "archiving the binlogs of"):
-        recorder = CompletenessRecorder(instance.events, record_interval(instance.settings.objectives))
-        with instance.session() as session:
-            source = find_source(session)
-            horizon = recorder.before(session)
-        archiver = archiver_of(instance, source)
-        result = recorder.after(archiver.look(), horizon, archiver.archive)
+    deadline = time.monotonic() + max(instance.wait, _ROUNDS * instance.settings.binlog.interval + _ROUND_SECONDS)
+    goal: ServerBinlog | None = None
+    while True:
+        with contextlib.ExitStack() as locked:
+            try:
+                locked.enter_context(lock_instance(instance.waiting(0.0), "binlog", "archiving the binlogs of"))
+            except BusyError as error:
+                is_late = time.monotonic() >= deadline
+                if goal is None:
+                    instance.events.tell(f"{error.message}; waiting until it has archived the present binlogs")
+                    goal = _newest_binlog(instance)
+                result = _archived_by_another(instance, goal) if goal is not None else None
+                if result is not None:
+                    return result
+                if goal is None or is_late:
+                    raise
+            else:
+                return _archive_now(instance)
+        time.sleep(_POLL_SECONDS)
+
+
+def _newest_binlog(instance: Instance) -> ServerBinlog | None:
+    """Return the newest readable binlog of the server, with its present size; None if there is none."""
+    with instance.session() as session:
+        binlogs = LocalFiles(find_source(session)).list()
+    return next((binlog for binlog in reversed(binlogs) if not binlog.problem), None)
+
+
+def _archived_by_another(instance: Instance, goal: ServerBinlog) -> Round | None:
+    """Return the state of the archive if it contains the binlog up to its size in `goal`; None otherwise."""
+    try:
+        archive = instance.archive(instance.open_repository())
+    except NotFound:
+        # The other archiver has not created the repository yet.
+        return None
+    known, _ = own_archived_binlogs.known_part(instance, archive.repository, archive.load())
+    for file in known.files:
+        if file.fingerprint == goal.fingerprint and (file.is_rotated or file.end >= goal.size):
+            return Round(
+                end=BinlogCoordinates(file.name, file.end),
+                gtids=file.reached,
+                last_commit=file.last_commit,
+                incarnation=file.incarnation,
+                is_by_another=True,
+            )
+    return None
+
+
+def _archive_now(instance: Instance) -> Round:
+    """Archive once, under the lock of the archiver. Raises the PreflightError of `archive_once`."""
+    recorder = CompletenessRecorder(instance.events, record_interval(instance.settings.objectives))
+    with instance.session() as session:
+        source = find_source(session)
+        horizon = recorder.before(session)
+    archiver = archiver_of(instance, source)
+    result = recorder.after(archiver.look(), horizon, archiver.archive)
     if result.new_incarnation or result.gaps:
         stored = read(instance, instance.open_repository())
         result = replace(result, unprotected=stored.window.unprotected, repeated=repeated(stored.archive))

@@ -141,10 +141,9 @@ class Round:
     This is determined only if this round began a history or found a gap.
     """
     repeated: tuple[RepeatedGtids, ...] = ()
-    """GTIDs that the server assigned a second time.
-
-    This is determined only if this round began a history or found a gap.
-    """
+    """GTIDs that the server assigned a second time. Set only if this round began a history or found a gap."""
+    is_by_another: bool = False
+    """Whether another archiver, which is running, archived the binlogs."""
 
 
 _SECOND = 1_000_000

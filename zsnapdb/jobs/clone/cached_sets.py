@@ -228,26 +228,47 @@ def find_ready_point(home: str, set_id: str) -> CloneSource | None:
     The dataset `home` need not exist.
     """
     stored = find(home, RECEIVED, set_id)
-    return _point([stored] if stored is not None else [], lambda _: True)
+    return _point_source(_points([stored], stored.instance, lambda _: True)) if stored is not None else None
 
 
-def find_point(settings: Settings, instance: str, set_id: str) -> CloneSource | None:
+def find_point(settings: Settings, instance: Instance, set_id: str) -> CloneSource | None:
     """Return the set with this id that a replay created for a clone; None if there is none.
 
-    The id of such a set is in no repository.
+    The id of such a set is in no repository. If several pools have the set,
+    for example after a split, production's pool decides.
+
+    Raises:
+        PreflightError: several pools have the set, and none or several of them are production's.
     """
-    return _point(known_sets(settings, RECEIVED).copies, lambda one: (one.instance, one.set_id) == (instance, set_id))
+    points = _points(known_sets(settings, RECEIVED).copies, instance.name, lambda one: one.set_id == set_id)
+    if len(points) > 1:
+        production = {pool_of(name) for name in (instance.settings.volumes or {}).values()}
+        own = [one for one in points if pool_of(one.anchor) in production]
+        if len(own) != 1:
+            raise PreflightError(
+                f"several pools have the set {set_id}: {', '.join(one.anchor for one in points)}",
+                hint=f"export the pool with the copy, or set `volumes` of {instance.name} or clones.dataset",
+            )
+        points = own
+    return _point_source(points)
 
 
-def find_reached(settings: Settings, instance: str, identity: str) -> CloneSource | None:
-    """Return the set that an earlier replay to exactly this point (`RestorePlan.point_identity`) created, or None."""
-    return _point(known_sets(settings, RECEIVED).copies, lambda one: (one.instance, one.point) == (instance, identity))
+def find_reached(home: str, instance: str, identity: str) -> CloneSource | None:
+    """Return the set that an earlier replay to exactly this point (`RestorePlan.point_identity`) created, or None.
+
+    A set in another home is no source, because its clones would be in another pool.
+    """
+    sets = _read_sets(RECEIVED, [_beside(home, RECEIVED)]).copies
+    return _point_source(_points(sets, instance, lambda one: one.point == identity))
 
 
-def _point(sets: Iterable[ReusableSet], is_wanted: Callable[[ReusableSet], bool]) -> CloneSource | None:
-    complete = (one for one in sets if (one.source, one.phase) == (SourceKind.POINT, CopyPhase.READY))
-    point = next(filter(is_wanted, complete), None)
-    return _source_of(point, SourceKind.POINT, is_prepared=True) if point is not None else None
+def _points(sets: Iterable[ReusableSet], instance: str, is_wanted: Callable[[ReusableSet], bool]) -> list[ReusableSet]:
+    wanted = (instance, SourceKind.POINT, CopyPhase.READY)
+    return [one for one in sets if (one.instance, one.source, one.phase) == wanted and is_wanted(one)]
+
+
+def _point_source(points: Sequence[ReusableSet]) -> CloneSource | None:
+    return _source_of(points[0], SourceKind.POINT, is_prepared=True) if points else None
 
 
 def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:

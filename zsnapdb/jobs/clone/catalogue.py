@@ -179,6 +179,12 @@ def _info(
 ) -> CloneInfo:
     top, members = found.anchor, found.members
     known = CloneRecord(name=found.name, top=top, **property_fields.read(CloneRecord, found))
+    if known.is_of_nobody and known.owner != clone_info.POOL_OWNER:
+        # A handout or a removal would take the clone away from its user.
+        raise ValueError(
+            f"its {clone_info.POOL_PROPERTY} is {known.pool}, but it has a user: another program set the property;"
+            f" `zfs inherit {clone_info.POOL_PROPERTY} {top}` corrects it"
+        )
     current = f"{top}/r{known.revision}"
     now = {dataset for dataset in members if dataset == current or dataset.startswith(current + "/")}
     volumes = {
@@ -265,8 +271,10 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
         everything = known_clones(settings, host)
         called = [info for info in everything.copies if info.is_called(name)]
     if not called:
-        # Another program may have renamed the clone's dataset.
-        copies.find_or_none(everything, name)
+        # Another program may have renamed the clone's dataset, or changed its properties.
+        claimed = [one.name for one in claims(settings).copies if one.is_called(name)] if everything.unreadable else []
+        for one_name in (name, *claimed):
+            copies.find_or_none(everything, one_name)
         raise no_such_clone(name)
     if len(called) > 1:
         raise ConsistencyError(

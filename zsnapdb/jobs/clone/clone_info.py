@@ -191,6 +191,8 @@ During the takeover the quota is larger.
 TAKES_NOTHING_OVER = "no"
 POOL_PROPERTY = f"{PROPERTY}:pool"
 """On the anchor of a clone that was created for a pool: the clone's state in the pool (`PoolMark`)."""
+POOL_OWNER = "the pool"
+"""The owner of the clones in a pool. No account has this name, because the name contains a space."""
 
 OF_DATA = (ROLE_PROPERTY, MASKED_PROPERTY, MASKED_BY_PROPERTY, GROWN_PROPERTY, TAKES_OVER_PROPERTY)
 """Properties on the datasets of a revision.
@@ -409,6 +411,11 @@ class CloneRecord(CloneClaim):
     """The id of the run that created the clone or handed it out; "" if that run had an older version."""
 
     @property
+    def is_of_nobody(self) -> bool:
+        """Whether the clone is in the pool of its instance, in any state. If so, no user has its login."""
+        return self.pool is not None and self.pool.is_of_nobody
+
+    @property
     def client_file(self) -> Path:
         """The credentials file of the users' account."""
         return self.mount / PRIVATE_FOLDER / "client.cnf"
@@ -467,11 +474,6 @@ class CloneInfo(CloneRecord):
     def waits(self) -> bool:
         """Whether the clone waits in the pool of its instance and has no user yet."""
         return self.pool is PoolMark.WAITS
-
-    @property
-    def is_of_nobody(self) -> bool:
-        """Whether the clone is in the pool of its instance, in any state. If so, no user has a login of this clone."""
-        return self.pool is not None and self.pool.is_of_nobody
 
     @property
     def client_port(self) -> int:

@@ -316,19 +316,22 @@ def _destroy(settings: Settings, host: Host, found: CloneInfo, also: Collection[
         planned = _plan_one(found, also)
     except NotFound:
         return []
-    info, instance, origins = planned.info, settings.instance.get(planned.info.instance), list[str]()
+    info, origins = planned.info, dict[str, str]()
     # This clone may be the last clone of a live set, also if it has taken over the commit from which it was created.
-    if info.source in (SourceKind.LIVE, SourceKind.COMMIT) and instance is not None and instance.volumes is not None:
+    if info.source in (SourceKind.LIVE, SourceKind.COMMIT) and info.instance in settings.instance:
         seen = datasets.properties_of(list(info.volumes.values()), ["origin"])
-        origins = [values["origin"].value for values in seen.values()]
+        origins = {role: seen[dataset]["origin"].value for role, dataset in info.volumes.items()}
     volumes.destroy_snapshots(planned.foreign, name)
     remove_all(host, info.top, name, info.mount, None if planned.foreign else planned.removal)
     kept_ports.close(settings, host, info)
     cached_sets.drop_unused_of_subjects(settings, info.instance, info.source)
-    if origins:
-        names = {origin.partition(f"@{SNAPSHOT_PREFIX}")[2] for origin in origins}
-        for backup_id in sorted(names - {""}):
-            drop_unused_live(Instance.of(settings, info.instance).on_host(host), backup_id)
+    names = {origin.partition(f"@{SNAPSHOT_PREFIX}")[2] for origin in origins.values()}
+    if origins and "" not in names:
+        # A live set has a snapshot of every volume, so its clone names them all, even if they are not configured.
+        volumes_of_set = {role: origin.partition("@")[0] for role, origin in origins.items()}
+        instance = Instance.of(settings, info.instance).on_host(host).with_volumes(volumes_of_set)
+        for backup_id in sorted(names):
+            drop_unused_live(instance, backup_id)
     return [planned]
 
 
@@ -341,13 +344,21 @@ def drop_live(source: CloneSource) -> None:
 def unused_live(instance: Instance, only: str | None = None) -> list[SnapshotSet]:
     """Return the instance's live sets (snapshot sets created for clones) that have no clones.
 
-    If `only` is not None, only the set with this id is checked.
+    If `only` is not None, only the set with this id is checked. A set with zsnapdb's bookmarks is a backup: another
+    program changed its state.
     """
-    return [
+    unused = [
         live.set
         for live in described_sets(instance, LIVE, only=only)
         if not any(snapshots.has_clones(snapshot.full_name) for snapshot in live.set.snapshots.values())
     ]
+    points = snapshots.bookmarks(instance.volumes.values()) if unused else {}
+    stored = {(guid, name) for known in points.values() for guid, name in known.items()}
+    return [one for one in unused if stored.isdisjoint(_bookmarks_of(one))]
+
+
+def _bookmarks_of(live: SnapshotSet) -> set[tuple[int, str]]:
+    return {(one.guid, f"{one.dataset}#{one.name}") for one in live.snapshots.values()}
 
 
 def drop_unused_live(instance: Instance, backup_id: str) -> None:

@@ -53,8 +53,7 @@ from zsnapdb.planning.clone.lease import admit, first_lease, policy, quota_of, r
 from zsnapdb.planning.clone.pool import PoolMark, PoolSlot, SlotWish
 from zsnapdb.zfs import datasets
 
-OWNER = "the pool"
-"""The owner of waiting clones. No account has this name, because the name contains a space."""
+OWNER = clone_info.POOL_OWNER
 
 
 def obtain(settings: Settings, instance: Instance, request: CloneRequest) -> Created:

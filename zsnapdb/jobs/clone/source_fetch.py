@@ -112,7 +112,7 @@ def reach(
     binlogs that the server on this host no longer has are downloaded. The server is shut down cleanly and the set stays
     on this host, so its clones need neither replay nor recovery. If an error occurs, no dataset of the set is left.
     """
-    reached = cached_sets.find_reached(settings, instance.name, planned.point_identity)
+    reached = cached_sets.find_reached(home, instance.name, planned.point_identity)
     if reached is not None:
         return reached
     set_id = planned.restore_id

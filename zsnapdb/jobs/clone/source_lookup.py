@@ -59,7 +59,7 @@ def locate(
             return cached_sets.prepared_form(home(settings, local.pool), local, rules)
         requested = newest or requested
     if requested not in known:
-        point = cached_sets.find_point(settings, instance.name, requested)
+        point = cached_sets.find_point(settings, instance, requested)
         if point is not None:
             return cached_sets.prepared_form(home(settings, point.pool), point, rules)
         raise NotFound(
@@ -113,7 +113,10 @@ def _newest_stored(
     if local is None:
         _refuse_other_volumes(instance, stored)
     made = local.set if local is not None and is_local else _group_here(instance, stored)
-    if made is not None:
+    received = None if is_local else _group_received(instance, stored)
+    if received not in (None, made):
+        require_whole(instance, received, accepts_older=accepts_older, is_received=True)
+    elif made is not None:
         require_whole(instance, made, accepts_older=accepts_older)
     return None if is_local else newest
 
@@ -122,6 +125,19 @@ def _group_here(instance: Instance, stored: Manifest) -> int | None:
     """Return the transaction group of the backup in the pool of production; None if the backup is from another pool."""
     pools = {pool_of(name) for name in instance.volumes.values() if datasets.exists(name)}
     return stored.createtxg if any(version.pool_guid(pool) == stored.pool_guid for pool in pools) else None
+
+
+def _group_received(instance: Instance, stored: Manifest) -> int | None:
+    """Return the latest transaction group of the backup's snapshots on production; None if there are none.
+
+    If `zfs send -R` moved production, it received the backup in other groups, and the sets after the backup too.
+    """
+    guids = set(stored.guids().values())
+    places = [name for name in instance.volumes.values() if datasets.exists(name)]
+    points = snapshots.send_points_there(places).values()
+    names = [name for one in points for guid, name in one.snapshots.items() if guid in guids]
+    found = creation_order.by_creation(snapshots.describe(names) if names else (), lambda one: one.createtxg)
+    return found[-1].createtxg if found else None
 
 
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:

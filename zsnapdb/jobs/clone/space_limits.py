@@ -325,7 +325,7 @@ def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBac
         name = cached_sets.received_name(source.manifest.backup_id, source.manifest.guids())
         refuse_received(settings, home, name, needed_for(source))
     elif isinstance(source, RestorePlan) and (
-        cached_sets.find_reached(settings, source.instance, source.point_identity) is None
+        cached_sets.find_reached(home, source.instance, source.point_identity) is None
     ):
         refuse_received(settings, home, source.restore_id, needed_for(source))
 

@@ -23,8 +23,10 @@ from zsnapdb.jobs.clone.reaper import leaks
 from zsnapdb.jobs.doctor import orphan_servers, rule_facts
 from zsnapdb.jobs.doctor.rule_facts import ClonesHere, advise, silences
 from zsnapdb.jobs.health.recovery_coverage import Stored, read, repeated
+from zsnapdb.jobs.health.volume_space import find_full_volume
 from zsnapdb.jobs.host import affected_replicas, dataset_use_checks, object_locks, startup_requirements
 from zsnapdb.jobs.host.dataset_use_checks import ReplacedServer
+from zsnapdb.jobs.record.server_unit_record import stopped_server
 from zsnapdb.jobs.repository.protection_status import status_of
 from zsnapdb.jobs.restore import chain_checks
 from zsnapdb.jobs.steps import restore_journal
@@ -111,6 +113,7 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
     except ZsnapdbError as error:
         what = "server" if instance.settings.vm is None else "machine"
         findings, observed = [unfit(what, error.message, error.hint)], None
+    findings[:0] = _full_volume(instance)
     findings += _at_rest(instance, volumes, ciphers, observed)
     findings += _exchanges(instance)
     if observed is not None:
@@ -122,6 +125,15 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
     # The running server and its newest backup may lack the same plugins, so report each plugin once.
     together = dict.fromkeys((*findings, *describe_stored(instance), *about_clones))
     return Diagnosis(instance.name, tuple(together), observed)
+
+
+def _full_volume(instance: Instance) -> list[FitnessFinding]:
+    """Return a finding if a volume of the server is full. The server need not run: a full volume stops it."""
+    full = find_full_volume(instance)
+    if full is None:
+        return []
+    stopped = stopped_server(instance)
+    return [unfit("space", full.describe(), full.hint(stopped.unit if stopped is not None else None))]
 
 
 def _at_rest(

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import TypeVar
 from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.errors import PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.quantities import quantity
+from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.preflight import Observed, observe
 from zsnapdb.jobs.base.instance import Instance
@@ -28,12 +30,14 @@ from zsnapdb.mysql.process.service import service_of, serving
 from zsnapdb.mysql.schema import schema_catalogue
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.advice.catalogue import Silence, check_silences, judge_advice
-from zsnapdb.planning.advice.facts import AdviceFacts, MemoryFacts, RecoveryFacts, VolumeFacts
+from zsnapdb.planning.advice.facts import AdviceFacts, LocalRepository, MemoryFacts, RecoveryFacts, VolumeFacts
 from zsnapdb.planning.advice.load_rules import LoadAdvice, LoadSetting, judge_load
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, warning
+from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
 from zsnapdb.planning.load_counters import Load, LoadSample, load_between
 from zsnapdb.zfs import datasets, kernel_facts, pool_facts, version
 from zsnapdb.zfs.datasets import Property
+from zsnapdb.zfs.mounts import mounted
 
 PROPERTIES = (
     "recordsize",
@@ -123,6 +127,7 @@ def gather(instance: Instance, session: Session, observed: Observed) -> AdviceFa
         copy_options=instance.settings.server.options,
         uses_selinux=kernel_facts.uses_selinux(),
         recovery=reader.read("what a bad day needs", lambda: _recovery(instance, session, observed)),
+        local_repository=reader.read("the place of the repository", lambda: local_repository(instance)),
         unread=tuple(reader.unread),
     )
 
@@ -141,6 +146,31 @@ def _recovery(instance: Instance, session: Session, observed: Observed) -> Recov
         no_control=unknown,
         has_server_id_file=control.server_id_file is not None,
     )
+
+
+_REMOTE = frozenset(("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "lustre", "glusterfs", "beegfs", "afs"))
+"""Types of file systems whose files are on another host. Those of FUSE begin with `fuse.`, such as fuse.sshfs."""
+
+
+def local_repository(instance: Instance) -> LocalRepository | None:
+    """Return the instance's repository if it and all copies are on disks of this host; None if one is elsewhere."""
+    copy_to = instance.settings.agent.copy_to
+    if copy_to is not None and copy_to.to not in instance.copies:
+        # An instance does not know the address of this copy.
+        return None
+    places = [_local_place(repository) for repository in (instance.repository, *instance.copies.values())]
+    return None if None in places else places[0]
+
+
+def _local_place(repository: RepositorySettings) -> LocalRepository | None:
+    if repository.address.scheme != "file":
+        return None
+    folder = os.path.realpath(f"/{repository.address.path}")
+    mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source) for entry in mounted()]
+    mount = mount_of(folder, mounts)
+    if mount is None or mount.fstype in _REMOTE or mount.fstype.startswith("fuse."):
+        return None
+    return LocalRepository(folder, pool_of(mount.source) if mount.fstype == "zfs" else "")
 
 
 def _properties(observed: Observed, pool: str, release: tuple[int, ...]) -> Mapping[str, Mapping[str, Property]]:

@@ -1,6 +1,7 @@
 """Judges the health of an instance from facts about its backups and binlogs.
 
-The facts come only from repositories and this host's records, not from servers, pools or running programs.
+The facts come from repositories and this host's records, not from servers. This host is asked only for the unit of
+the server, and for the free space of its volumes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from zsnapdb.base.domain_types import backup_time
 from zsnapdb.base.errors import UsageError, ZsnapdbError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.health.recovery_coverage import Stored, read
+from zsnapdb.jobs.health.volume_space import find_full_volume
 from zsnapdb.jobs.record import host_backup_record, record_file
 from zsnapdb.jobs.steps import journal
 from zsnapdb.planning.backup_chain import restore_chain
@@ -93,6 +95,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
         restore_seconds=restore_seconds(drills.timings(passed), _sizes(stored, restorable)),
         exchanges=_exchanges(instance) if instance.is_own_repository else (),
         stopped=_stopped_server(instance) if instance.is_own_repository else None,
+        full=find_full_volume(instance) if instance.is_own_repository else None,
         is_machine=instance.settings.vm is not None,
     )
 

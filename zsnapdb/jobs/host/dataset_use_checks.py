@@ -32,7 +32,7 @@ from zsnapdb.mysql.process import discovery
 from zsnapdb.mysql.process.discovery import is_server_program
 from zsnapdb.mysql.process.written_paths import BASENAMES, DIRECTORIES
 from zsnapdb.planning import creation_order
-from zsnapdb.planning.backup.fitness import OtherView
+from zsnapdb.planning.backup.fitness import Cover, OtherView
 from zsnapdb.planning.clone.lease import FOREVER, JudgedLease, LeaseVerdict, read_stamp, stamp
 from zsnapdb.planning.restore.dataset_exchange import strangers
 from zsnapdb.planning.restore.steps import PromotePart, place_of, replaced_suffix
@@ -79,7 +79,8 @@ def refuse_strangers(places: Mapping[str, str]) -> None:
         listed = ", ".join(f"{one.name} ({one.what})" for one in inside)
         raise ForeignInsideError(
             f"the datasets of the server cannot be exchanged: they contain datasets that are not its volumes: {listed}",
-            hint=f"move it away with `{_away(inside[0].name)}`, or add it to `volumes` of the instance",
+            hint=f"move it away with `{_away(inside[0].name)}`"
+            + ("" if inside[0].covers else ", or add it to `volumes` of the instance"),
         )
 
 
@@ -441,8 +442,29 @@ def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path
         return None
     for setting, path, theirs in _folders({**variables, "datadir": datadir}, proc / str(pid)):
         if _identity(theirs) is not None and _identity(theirs) != _identity(Path(path)):
-            return OtherView(setting, path, pid, _place_here(theirs, path))
+            cover = _cover(proc, pid, path) if setting == "datadir" else None
+            return OtherView(setting, path, pid, _place_here(theirs, path), cover)
     return None
+
+
+def _cover(proc: Path, pid: int, datadir: str) -> Cover | None:
+    """Return the mount that hides the data directory, in which the process works, from this host; None if none does.
+
+    Another process of this mount namespace keeps the directory that it entered before the mount.
+    """
+    folder = proc / str(pid) / "cwd"
+    try:
+        if os.readlink(proc / str(pid) / "ns/mnt") != os.readlink(proc / "self/ns/mnt"):
+            return None
+        path, seen = Path(os.readlink(folder)), os.stat(folder)
+    except OSError:
+        return None
+    here = [entry for entry in mounts.mounted() if path.is_relative_to(entry.path)]
+    own = [entry for entry in here if entry.device == f"{os.major(seen.st_dev)}:{os.minor(seen.st_dev)}"]
+    is_elsewhere = str(path) != os.path.realpath(datadir) or _identity(path) == (seen.st_dev, seen.st_ino)
+    if not own or own[-1] is here[-1] or is_elsewhere:
+        return None
+    return Cover(here[-1].source, own[-1].source, here[-1].path)
 
 
 def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str, str, Path]]:
@@ -474,7 +496,7 @@ def _by_folder(datadir: str, proc: Path, *, is_ours: bool) -> int | None:
         if theirs == here:
             if is_ours:
                 return None
-        elif theirs == _identity(process / "root" / datadir.lstrip("/")):
+        elif theirs == _identity(process / "root" / datadir.lstrip("/")) or _cover(proc, pid, datadir) is not None:
             others.append(pid)
     return others[0] if others else None
 

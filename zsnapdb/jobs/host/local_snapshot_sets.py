@@ -73,32 +73,35 @@ def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
     return None
 
 
-def require_whole(instance: Instance, made: SnapshotSet | int, *, accepts_older: bool = False) -> None:
+def require_whole(
+    instance: Instance, made: SnapshotSet | int, *, accepts_older: bool = False, is_received: bool = False
+) -> None:
     """Raise PreflightError if ZFS created a later set that is unusable, because another program changed its snapshots.
 
     `made` is a set on this host, or the transaction group of a stored backup. If there is a later unusable set, `made`
-    is not the latest state. With `accepts_older`, this function only warns.
+    is not the latest state. With `accepts_older`, this function only warns. With `is_received`, `made` is the group in
+    which production received the backup. Each volume received the later sets in other groups.
     """
     places = [name for name in instance.volumes.values() if datasets.exists(name)]
     if not places:
         return
     here, group = SetsHere.look(instance, places), made if isinstance(made, int) else made.createtxg
-    torn = here.torn_after(group, (STORED, LOCAL), len(instance.volumes))
+    torn = here.torn_after(group, (STORED, LOCAL), len(instance.volumes) + is_received)
     # Received snapshots of a restore have no properties either, but they are only on datasets without an older set.
-    changed = here.changed_after(group) if not torn and not isinstance(made, int) else []
+    changed = here.changed_after(group) if not torn and (is_received or not isinstance(made, int)) else []
     if not torn and not changed:
         return
     left = ", ".join(one.snapshot.full_name for one in torn or changed)
-    message = f"a newer snapshot set of {instance.name} is incomplete: another program " + (
-        f"left only {left}" if torn else f"changed the names or zsnapdb's properties of {left}"
-    )
+    how = "left only" if torn else "changed the names or zsnapdb's properties of"
+    how = ("received" if torn else f"received, or {how}") if is_received else how
+    message = f"a newer snapshot set of {instance.name} is incomplete: another program {how} {left}"
     if accepts_older:
         instance.events.warn(f"{message}; an older state is used")
         return
     raise PreflightError(
         message,
-        hint=f"give the renamed snapshots or datasets their names again, or run `zsnapdb snapshot {instance.name}`;"
-        " commands with --accept-older use the older state",
+        hint=("" if is_received else "give the renamed snapshots or datasets their names again, or ")
+        + f"run `zsnapdb snapshot {instance.name}`; commands with --accept-older use the older state",
     )
 
 

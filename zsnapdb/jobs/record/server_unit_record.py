@@ -53,13 +53,20 @@ def stopped_server(instance: Instance) -> StoppedServer | None:
         known = _recorded(instance)
         if known is None or serving(Path(known.datadir)) is not None:
             return None
-        asked = ["systemctl", "show", "--property=LoadState", "--property=ActiveState", known.unit]
+        asked = ["systemctl", "show", "--property=LoadState,ActiveState,SubState", known.unit]
         shown = process_managers.run(asked, timeout=30.0).split()
     except (OSError, ZsnapdbError):
         return None
-    has_failed = "ActiveState=failed" in shown
-    is_stopped = "LoadState=loaded" in shown and (has_failed or "ActiveState=inactive" in shown)
-    return StoppedServer(known.unit, has_failed) if is_stopped else None
+    return StoppedServer.from_states(known.unit, shown)
+
+
+def recorded_datadir(instance: Instance) -> str | None:
+    """Return the data directory of the server at its last backup; None if it is unknown or may not be read."""
+    try:
+        known = _recorded(instance)
+    except (OSError, ZsnapdbError):
+        return None
+    return known.datadir if known is not None else None
 
 
 def _recorded(instance: Instance) -> ServiceRecord | None:

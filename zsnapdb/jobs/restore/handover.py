@@ -57,7 +57,7 @@ from zsnapdb.planning.restore.steps import (
 )
 from zsnapdb.planning.server_copy.copy_options import LoginAccess, PathMap
 from zsnapdb.planning.server_copy.source_facts import Place, SourceServer
-from zsnapdb.planning.server_facts import ServerFacts
+from zsnapdb.planning.server_facts import ServerFacts, place_options
 from zsnapdb.planning.server_family import family
 from zsnapdb.planning.server_time_zone import unit_line
 from zsnapdb.zfs import datasets, destruction, mounting, version
@@ -379,6 +379,9 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
             f"set {server_id} in the option file of the server, because it would reuse GTIDs of transactions that were"
             f" left out; then {again}"
         )
+    lines = place_options(work.plan.variables)
+    if lines and all(part.old is None for part in step.parts):
+        kept = (*kept, f"the option file of the server on the lost host had {', '.join(lines)}")
     return CompletedHandover(None, notes=(*kept, again))
 
 

@@ -18,6 +18,7 @@ from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import PoolNeeds, Preflight, Promote
 from zsnapdb.planning.schema_content import rows_not_restored
 from zsnapdb.planning.server_copy.source_facts import advice, missing_options
+from zsnapdb.planning.server_space import START_BYTES, shows_use
 from zsnapdb.repository.manifest import server_source
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, encryption, version
@@ -71,20 +72,21 @@ def _mib(count: int) -> str:
 def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --target") -> list[FitnessFinding]:
     """Return findings about the space and features of the receiving pool, and about its OpenZFS release.
 
-    `elsewhere` is the hint about how to choose another pool.
+    Even if nothing is received, the recovery of the server needs space. `elsewhere` is the hint about how to
+    choose another pool.
     """
     findings = []
     parent = step.parent
     while not datasets.exists(parent):
         parent = parent.rpartition("/")[0]
     place = encryption.receiving_place(parent)
-    free = place.free
-    if free < step.stored_bytes:
+    free, needed = place.free, step.stored_bytes + START_BYTES
+    if free < needed:
         findings.append(
             unfit(
                 "space",
-                f"{parent} has {_mib(free)} free, at least {_mib(step.stored_bytes)} are needed",
-                f"free space, or {elsewhere}",
+                f"{parent} has {_mib(free)} free, at least {_mib(needed)} are needed",
+                f"free space ({shows_use(step.pool)}), or {elsewhere}",
             )
         )
     elif free < step.plain_bytes:

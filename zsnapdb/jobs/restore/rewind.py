@@ -168,9 +168,10 @@ class Outage:
 class RewindResult:
     """A running rewound server. If `outage` is None, the rewind is only prepared and waits for --resume.
 
-    `prepared` is the duration of this run's preparation in seconds. `outage` is the total time in seconds, over all
-    runs, in which users had no server. `finished_before` (UTC) is the time when an earlier run finished the rewind, so
-    that this run did nothing. `backup_error` is the reason why a requested backup of the new history is missing.
+    `prepared` is the duration of this run's preparation in seconds. `outage` is the time in seconds, over all runs,
+    from the stop of the server until a server runs again. `finished_before` (UTC) is the time when an earlier run
+    finished the rewind, so that this run did nothing. `backup_error` is the reason why a requested backup of the new
+    history is missing.
     """
 
     plan: RestorePlan

@@ -67,7 +67,7 @@ def with_store(planned: SetupPlan) -> SetupPlan:
 
     If the repository cannot be read, return the plan with a reason why it cannot be executed.
     """
-    if planned.refusals:
+    if planned.refusals and not planned.lacks_move:
         return planned
     try:
         settings = before_keys(planned)

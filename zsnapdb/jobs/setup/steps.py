@@ -41,7 +41,7 @@ from zsnapdb.planning.backup.fitness import Severity
 from zsnapdb.planning.setup.facts import SetupAnswers
 from zsnapdb.planning.setup.layout import UNIT, AccountPlan
 from zsnapdb.planning.setup.move import MoveStep
-from zsnapdb.planning.setup.plan import PROOF, SetupAction, SetupPlan, SetupStep, SetupWay
+from zsnapdb.planning.setup.plan import PROOF, SetupAction, SetupPlan, SetupStep, SetupWay, executed
 from zsnapdb.repository.crypto_keys import write_secret
 from zsnapdb.repository.drills import Outcome
 from zsnapdb.zfs import command
@@ -70,19 +70,14 @@ def execute(
 
     Raises:
         CommandError: the test message did not arrive. No step was executed.
-        PreflightError: the plan says why it must not be executed, or the server's files must be moved first.
-            Nothing was changed, except that a move was completed if its server was already running on ZFS.
+        PreflightError: the plan says why it must not be executed. Nothing was changed, except that a move was completed
+            if its server was already running on ZFS.
     """
     if plan.move is not None and plan.move_step is MoveStep.FINISH:
         with exclusive("setup", doing="setting up this host"):
             setup_move.execute(plan.move, MoveStep.FINISH, tell)
     if plan.refusals:
         raise PreflightError("; ".join(plan.refusals), hint=plan.refusal_hint)
-    if plan.way is SetupWay.MOVE and not plan.answers.move:
-        why = "the files of the server do not lie on ZFS, and the server must be stopped to move them"
-        if plan.move_step is MoveStep.START:
-            why = "a move of the files of the server was interrupted, and the server is stopped"
-        raise PreflightError(why, hint="check the output of --plan, then add --move")
     settings = before_keys(plan)
     init.prove(settings, plan.around.repository)
     if plan.around.target and plan.kept is None and not hears(settings, plan.around.target):
@@ -102,7 +97,7 @@ def execute(
                 signer = signer or _make_signing_key(plan)
             else:
                 _do(plan, step, recipient)
-    return SetupResult(plan, recipient, signer)
+    return SetupResult(executed(plan), recipient, signer)
 
 
 def _do(plan: SetupPlan, step: SetupStep, recipient: str | None) -> None:

@@ -161,13 +161,15 @@ class Delivered:
     """The result of a delivery.
 
     It contains the destination, the transport with its reason, the row count of each counted table, and the parts that
-    were left out.
+    were left out. A dump file of a schema also has the schema's character set and collation, and the omitted events.
     """
 
     where: str
     choice: TransportChoice
     rows: tuple[tuple[str, int], ...]
     left_out: tuple[str, ...]
+    charset: tuple[str, str] | None = None
+    hidden_events: tuple[str, ...] = ()
 
 
 def check_there(session: Session, original: TableName) -> None:
@@ -203,13 +205,13 @@ def to_file(
 ) -> Delivered:
     """Dump a complete schema, or a table without its triggers, into a new file, like `write_file`."""
     notes: tuple[str, ...] = ()
+    charset, events = None, tuple[str, ...]()
     with isolated.session() as session:
         if original.table is None:
             content = schema_catalogue.content(session, original.schema)
             dump = dump_of_schema(content, DumpScope.EVERYTHING, _no_history(content.tables, tools, None))
-            notes = tuple(
-                f"event {event}: a server without accounts does not dump it" for event in content.hidden_events
-            )
+            charset, events = (content.charset, content.collation), content.hidden_events
+            notes = tuple(f"event {event}: a server without accounts does not dump it" for event in events)
         else:
             table = _delivered_table(session, original)
             dump = dump_of_table(
@@ -222,7 +224,8 @@ def to_file(
         singles = schema_catalogue.single_columns(session, original.schema)
         digits = lost_digits(each for each in singles if original.table in (None, each.table))
     write_file(isolated, tools, dump, path, timeout)
-    return Delivered(str(path), TransportChoice(Transport.DUMP, "into a file"), (), (*notes, *dump.left_out, *digits))
+    choice = TransportChoice(Transport.DUMP, "into a file")
+    return Delivered(str(path), choice, (), (*notes, *dump.left_out, *digits), charset, events)
 
 
 def _delivered_table(session: Session, name: TableName) -> CatalogueTable:
@@ -315,7 +318,7 @@ def table_to_server(
     with isolated.session() as session:
         # On the ephemeral server, the table gets its new name in a separate schema.
         moved = TableName(_AWAY, name.table)
-        left_out = table_transfer.move_away(session, original.schema, original.table or "", moved)
+        left_out = table_transfer.move_away(session, original.schema, original.table or "", moved, name)
         table = _delivered_table(session, moved)
         if table.is_sequence:
             return _sequence_to_server(session, table, name, target, requested, tuple(left_out))

@@ -192,8 +192,8 @@ class Lag:
     """The state of a replica: whether it has caught up, and the error that stopped it (empty if there is none).
 
     `refused` says why the last connection attempt failed, if the replica is retrying. It is empty if the replica is
-    connected or makes its first attempt. `waits_for_source` says whether the replica has applied all transactions up to
-    that position. `waits_for_source`: whether the replica has applied all transactions up to that position.
+    connected or makes its first attempt. `received` is the position up to which the replica has read the source's
+    binlog. `waits_for_source` says whether the replica has applied all transactions up to that position.
     """
 
     has_caught_up: bool

@@ -11,14 +11,14 @@ from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import stop_logging
 from zsnapdb.planning.schema_content import ColumnName, SchemaContent
 from zsnapdb.planning.sql_quoting import TableName, quoted
-from zsnapdb.planning.trial.rescue import TableKind
+from zsnapdb.planning.trial.rescue import TableKind, foreign_key_note
 
 
-def move_away(session: Session, schema: str, table: str, target: TableName) -> list[str]:
-    """Move a table or sequence to `target`, in a new schema. Return the names of the omitted parts.
+def move_away(session: Session, schema: str, table: str, target: TableName, name: TableName) -> list[str]:
+    """Move a table or sequence to `target`, in a new schema. Return notes about the omitted parts.
 
     Triggers, foreign keys, and defaults that use a sequence are omitted, because they would link the table to other
-    tables. Use this only on an ephemeral server.
+    tables. `name` is the name of the table on the live server. Use this only on an ephemeral server.
     """
     left_out = []
     session.query("SET SESSION foreign_key_checks = 0")
@@ -33,9 +33,10 @@ def move_away(session: Session, schema: str, table: str, target: TableName) -> l
         " AND constraint_type = 'FOREIGN KEY'",
         (target.schema, target.table),
     )
+    text = definition(session, target) if keys else ""
     for (key,) in keys:
         session.query(f"ALTER TABLE {_quoted(target)} DROP FOREIGN KEY {quoted(str(key))}")
-        left_out.append(f"foreign key {key}")
+        left_out.append(foreign_key_note(text, str(key), name))
     for default in defaults:
         _allow_alter(session, target.schema, target.table or "")
         session.query(f"ALTER TABLE {_quoted(target)} ALTER COLUMN {quoted(default.column)} DROP DEFAULT")

@@ -141,8 +141,8 @@ RULES = (
     Rule(
         "logbias",
         "Synchronous writes are optimized for latency.",
-        "With logbias=throughput, ZFS writes all synchronous writes directly to their final location in the pool. This"
-        " does not use the log device, and it fragments the data.",
+        "With logbias=throughput, ZFS writes all synchronous writes directly to their final location in the pool."
+        " Such writes bypass the log device and fragment the data.",
         f'zfsprops(7), logbias; {_TUNING}"InnoDB" recommends throughput, but later measurements contradict it',
         "set logbias=latency; keep throughput only if you measured it with your load",
         _each("logbias", lambda value: value == "throughput", "latency", is_safe=True),
@@ -151,7 +151,7 @@ RULES = (
         "sync-disabled",
         "ZFS acknowledges synchronous writes only when they are on disk.",
         "With sync=disabled, a power cut loses the commits of the last seconds, although the server acknowledged them"
-        " to clients. A replica may then be ahead of its source.",
+        " to clients. After such a loss, a replica may be ahead of its source.",
         "zfsprops(7), sync",
         "set sync=standard; if you accept such a loss, set innodb_flush_log_at_trx_commit = 2 on the server instead",
         _each("sync", lambda value: value == "disabled", "standard"),

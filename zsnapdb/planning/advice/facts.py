@@ -134,6 +134,14 @@ class RecoveryFacts:
 
 
 @dataclass(frozen=True)
+class LocalRepository:
+    """A repository in a folder on a disk of this host. `pool` is the pool of its dataset; "" if it is not on ZFS."""
+
+    folder: str
+    pool: str = ""
+
+
+@dataclass(frozen=True)
 class AdviceFacts:
     """All facts that the rules evaluate.
 
@@ -158,6 +166,8 @@ class AdviceFacts:
     copy_options: tuple[str, ...] = ()
     uses_selinux: bool = False
     recovery: RecoveryFacts | None = None
+    local_repository: LocalRepository | None = None
+    """The repository of the instance, if it and all its copies are on disks of this host."""
     unread: tuple[str, ...] = ()
     """The unreadable facts, each with its reason."""
 

@@ -174,9 +174,9 @@ RULES = (
     Rule(
         "doublewrite",
         "Without the doublewrite buffer, each page is one block, on OpenZFS 2.2 or newer.",
-        "If a page spans two records, a crash between their writes leaves a page that is half old and half new. Only"
-        " the doublewrite buffer can repair this page. The buffer may be off if blocks have the page size and OpenZFS"
-        " is 2.2 or newer, because ZFS then rewrites a page in one transaction.",
+        "If a page spans two records, a crash between the two writes leaves a page that is half old and half new."
+        " Only the doublewrite buffer can repair this page. The buffer may be off if blocks have the page size and"
+        " OpenZFS is 2.2 or newer, because ZFS then rewrites a page in one transaction.",
         "openzfs/zfs commit b0cbc1aa9a (2.2); refman 8.4, innodb_doublewrite; a power cut during a split write of the"
         " intent log was not tested",
         "set innodb_doublewrite = ON, or rebuild the files on a dataset with recordsize = innodb_page_size",
@@ -186,8 +186,8 @@ RULES = (
         "flush-method",
         "innodb_flush_method suits the OpenZFS release and the size of the ARC.",
         "OpenZFS 0.8 to 2.2 accepts O_DIRECT and ignores it. From 2.3 on, O_DIRECT bypasses the ARC (direct=standard)."
-        " Then each page that is not in the buffer pool comes from disk, and the ARC uses memory without caching any"
-        " page.",
+        " With O_DIRECT, each page that is not in the buffer pool comes from disk, and the ARC uses memory without"
+        " caching any page.",
         "zfsprops(7), direct (2.3); OpenZFS 2.3.0 release notes; refman 8.4, innodb_flush_method",
         "make the buffer pool large and the ARC small, or set direct=disabled on the dataset",
         _flush_method,
@@ -282,7 +282,7 @@ RULES = (
     Rule(
         "lock-privileges",
         "The account of zsnapdb may take the lock that a backup needs.",
-        "Without the privilege, the server refuses the lock, and every backup fails.",
+        "Without the privilege for this lock, the server refuses it, and every backup fails.",
         'refman 8.4, "LOCK INSTANCE FOR BACKUP", "FLUSH"; MariaDB manual, "BACKUP STAGE"; Percona Server manual,'
         ' "Backup locks"',
         "run the statements that `zsnapdb grants` prints",
@@ -422,12 +422,22 @@ def _rewind(facts: AdviceFacts) -> Iterable[RuleFinding]:
         )
 
 
+def _repository_place(facts: AdviceFacts) -> Iterator[RuleFinding]:
+    local = facts.local_repository
+    if local is None:
+        return
+    is_same = facts.pool is not None and local.pool == facts.pool.name
+    place = f"in {local.pool}, the pool of the server" if is_same else "on a disk of this host"
+    yield RuleFinding(f"the only backups are in {local.folder}, {place}")
+
+
 RECOVERY_RULES = (
     Rule(
         "recovery-account",
         "`rescue --into-instance` and `undo` can use an account that may write.",
-        "The account of zsnapdb can only read, on purpose. These commands log in as root through the socket, so that"
-        " you need no password in an emergency. `undo` must see the triggers; otherwise it undoes no transaction.",
+        "The account of zsnapdb can only read, on purpose. So `rescue --into-instance` and `undo` log in as root"
+        " through the socket, so that you need no password in an emergency. If `undo` cannot see the triggers, it"
+        " undoes no transaction.",
         'refman 8.4, "Socket Peer-Credential Pluggable Authentication", "The INFORMATION_SCHEMA TRIGGERS Table";'
         ' MariaDB manual, "Authentication Plugin - Unix Socket"',
         "allow root to log in through the socket, or keep a file with the password of another account ready; a rescue"
@@ -442,5 +452,15 @@ RECOVERY_RULES = (
         'MariaDB manual, "Global Transaction ID"; systemctl(1)',
         "set control.unit, or control.stop and control.start; for MariaDB also set control.server_id_file",
         _rewind,
+    ),
+    Rule(
+        "repository-place",
+        "The backups, or a copy of them, are not on a disk of this host.",
+        "If this host or its disks are lost, the backups on them are lost too. In the pool of the server, the backups"
+        " also use the space that the server needs, and a damaged pool takes both.",
+        "zsnapdb decides by the file system of the folder; network file systems count as another host",
+        "copy the backups to another host: set a second repository in objectives.copies, and run `zsnapdb copy`;"
+        " silence this rule if the disk can be attached to another host",
+        _repository_place,
     ),
 )

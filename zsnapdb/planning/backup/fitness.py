@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -423,22 +424,41 @@ def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[in
 
 
 @dataclass(frozen=True)
-class OtherView:
-    """A folder of a server in a container.
+class Cover:
+    """A mount of `above` at `point`. Since this mount, the files of `below` are hidden there."""
 
-    On this host, the path of the folder leads to another folder or does not exist. `setting` is the setting that
-    contains the folder, `path` is the folder's path for the server, and `pid` is the server's process on this host.
-    `here` is the folder's path on this host, or empty if no path leads to it.
+    above: str
+    below: str
+    point: str
+
+
+@dataclass(frozen=True)
+class OtherView:
+    """A folder of a server. On this host, the path of the folder leads to another folder or does not exist.
+
+    `setting` is the setting that contains the folder, `path` is the folder's path for the server, and `pid` is the
+    server's process on this host. `here` is the folder's path on this host, or empty if no path leads to it. `cover` is
+    the mount that hides the folder; None if the server runs in a container.
     """
 
     setting: str
     path: str
     pid: int
     here: str
+    cover: Cover | None = None
 
 
 def judge(view: OtherView) -> FitnessFinding:
     """Return the finding that the server's paths would lead to other files on this host."""
+    if view.cover is not None:
+        point, above = view.cover.point, view.cover.above
+        return unfit(
+            "paths",
+            f"the server (process {view.pid}) has its {view.setting} = {view.path} on {view.cover.below}, but {above}"
+            f" was mounted over it at {point}: this host sees other files there",
+            f"if nobody needs {above} there, unmount it: `umount {shlex.quote(point)}`; a dataset stays unmounted after"
+            f" `zfs set canmount=noauto {shlex.quote(above)}`",
+        )
     place = f"this host has that folder at {view.here}" if view.here else "this host has that folder nowhere"
     detail = (
         f"the server (process {view.pid}) runs in a container or mount namespace with other paths than this host:"

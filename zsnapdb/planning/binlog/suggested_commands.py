@@ -21,14 +21,16 @@ _TABLE = re.compile(rf"\s*(?:{_CHANGES})\s+{_NAME}(?:\.{_NAME})?", re.I)
 _SCHEMA = re.compile(rf"\s*DROP\s+(?:DATABASE|SCHEMA)(?:\s+IF\s+EXISTS)?\s+{_NAME}", re.I)
 _MOST_KEYS = 10
 """The maximum number of rows of a table that a suggested command lists one by one."""
+_MOST_TARGETS = 3
+"""The maximum number of damaged tables or schemas for which each gets its own suggested command."""
 _DROPS = re.compile(r"\s*(?:DROP|TRUNCATE|ALTER)\b", re.I)
 
 
 def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, ...]:
     """Return the commands to suggest; none if no transaction has a GTID.
 
-    If there is one transaction, the commands contain its values. If there are several, the word GTID stands for the one
-    that the user chooses.
+    The commands contain the values of the transaction. If several transactions fit a command, the word GTID stands for
+    the one that the user chooses.
     """
     named = [entry for entry in listed if entry.changes.gtid is not None]
     if not named:
@@ -42,9 +44,16 @@ def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, .
     commands = []
     if any(entry.changes.tables for entry in named):
         commands.append(f"zsnapdb undo {instance} --gtid GTID")
-    ddl = [text for entry in named for text in entry.changes.statements if text.kind is ChangeKind.DDL]
-    if any(_DROPS.match(text.text) for text in ddl):
+    drops: dict[tuple[str, ...], list[tuple[str, LoggedStatement]]] = {}
+    for entry in named:
+        for text in entry.changes.statements:
+            if text.kind is ChangeKind.DDL and _DROPS.match(text.text):
+                drops.setdefault(_of_ddl(instance, "GTID", text), []).append((str(entry.changes.gtid), text))
+    if len(drops) > _MOST_TARGETS:
         commands.append(f"zsnapdb rescue {instance} --table SCHEMA.TABLE --to before-GTID --into FILE")
+    else:
+        for general, same in drops.items():
+            commands += _of_ddl(instance, *same[0]) if len(same) == 1 else general
     return tuple(commands) or (f"zsnapdb restore {instance} --to before-GTID --plan",)
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from zsnapdb.base.quantities import size
+from zsnapdb.planning.server_space import START_BYTES
 
-LEAST = 64 << 20
-"""The minimum space of a clone in bytes.
-
-Its server needs this space to start, because it rewrites redo logs and undo tablespaces.
-"""
+LEAST = START_BYTES
+"""The minimum space of a clone in bytes. Its server needs this space to start."""
 
 COMPARED = 1 << 30
 """The space of a clone that is created to compare two states. The clone's server writes only its logs."""

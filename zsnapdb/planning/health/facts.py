@@ -1,14 +1,17 @@
 """The facts for the health of an instance in one repository. Pure.
 
-All facts come from the content of the repository and from the host's record. No fact comes from a running program. So
-the facts are correct even if no job has run for a month, or if this host only reads the repository.
+All facts about backups come from the content of the repository and from the host's record. No such fact comes from a
+running program. So the facts are correct even if no job has run for a month, or if this host only reads the repository.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+
+from zsnapdb.planning.server_space import FullVolume
 
 
 @dataclass(frozen=True)
@@ -89,11 +92,30 @@ class ExchangeFact:
 class StoppedServer:
     """The systemd unit of a server that is not running on this host, although it was running during the last backup.
 
-    `has_failed` is set if the server crashed or did not start. It is not set if the server was stopped on purpose.
+    `has_failed` is set if the server crashed or did not start, even if systemd will start it again. It is not set if
+    the server was stopped on purpose, or if systemd is starting it (`is_starting`).
     """
 
     unit: str
     has_failed: bool
+    is_starting: bool = False
+
+    @classmethod
+    def from_states(cls, unit: str, shown: Collection[str]) -> StoppedServer | None:
+        """Return the server by its unit's LoadState, ActiveState and SubState; None if no state says that it is down.
+
+        Between two attempts, systemd shows a unit as activating in the substate auto-restart (systemd.service(5),
+        RestartSec=).
+        """
+        is_starting = "ActiveState=activating" in shown
+        has_failed = "ActiveState=failed" in shown or any(one.startswith("SubState=auto-restart") for one in shown)
+        if "LoadState=loaded" not in shown or not (is_starting or has_failed or "ActiveState=inactive" in shown):
+            return None
+        return cls(unit, has_failed, is_starting and not has_failed)
+
+    def describe(self, instance: str) -> str:
+        state = "failed" if self.has_failed else "is being started" if self.is_starting else "is stopped"
+        return f"the server of {instance} {state}: {self.unit}"
 
 
 @dataclass(frozen=True)
@@ -107,6 +129,7 @@ class HealthFacts:
     - `room`: the reason why this host cannot write its records
     - `restore_seconds`: the expected duration of a restore of the newest point; None without a suitable drill
     - `exchanges`: the unfinished replacements of this host's server
+    - `full`: a volume of this host's server that has no space for a server
     """
 
     instance: str
@@ -130,5 +153,6 @@ class HealthFacts:
     restore_seconds: float | None = None
     exchanges: tuple[ExchangeFact, ...] = ()
     stopped: StoppedServer | None = None
+    full: FullVolume | None = None
     is_machine: bool = False
     """Whether the instance is a virtual machine. The binlogs of a server inside the machine are not archived."""

@@ -28,9 +28,9 @@ Without this rule, a backup made while the clock was a year ahead could prevent 
 class Objective(StrEnum):
     """The kind of an objective.
 
-    RESTORABLE and INTACT are judged for each instance. SERVER is judged while the server is down or a zsnapdb command
-    replaces it. The other objectives are judged if they are configured. Without a limit, RPO causes a warning if no
-    binlog is archived.
+    RESTORABLE and INTACT are judged for each instance. SERVER is judged while the server is down, its volumes are full,
+    or a zsnapdb command replaces it. The other objectives are judged if they are configured. Without a limit, RPO
+    causes a warning if no binlog is archived.
     """
 
     RESTORABLE = "restorable"
@@ -159,14 +159,18 @@ def _intact(facts: HealthFacts) -> Judgement:
 
 
 def _server(facts: HealthFacts) -> Iterator[Judgement]:
-    if facts.stopped is not None and not facts.exchanges:
-        unit = facts.stopped.unit
+    stopped = None if facts.exchanges else facts.stopped
+    if facts.full is not None:
+        reason = facts.full.describe() + (f"; {stopped.describe(facts.instance)}" if stopped is not None else "")
+        hint = facts.full.hint(stopped.unit if stopped is not None else None)
+        yield Judgement(Objective.SERVER, Verdict.BROKEN, reason, hint)
+    elif stopped is not None:
         yield Judgement(
             Objective.SERVER,
-            Verdict.BROKEN if facts.stopped.has_failed else Verdict.WARNING,
-            f"the server of {facts.instance} {'failed' if facts.stopped.has_failed else 'is stopped'}: {unit}",
-            f"`systemctl start {unit}`; if it does not start, `zsnapdb rewind {facts.instance} --to latest --plan`"
-            " shows the way back",
+            Verdict.BROKEN if stopped.has_failed else Verdict.WARNING,
+            stopped.describe(facts.instance),
+            f"`systemctl start {stopped.unit}`; if it does not start,"
+            f" `zsnapdb rewind {facts.instance} --to latest --plan` shows the way back",
         )
     for exchange in facts.exchanges:
         onward, back = exchange.commands

@@ -139,10 +139,7 @@ class BackupRecord(RecordPart):
     sequence: SequenceNumber | None = None
     """The greatest sequence number that this host assigned to a document of the instance in the repository."""
     abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
-    """The backups that a pool made before an older copy of the pool replaced it.
-
-    Each has the transaction group of the pool's next backup.
-    """
+    """The backups that a pool made before an older copy of it replaced it, with the group of the pool's next backup."""
     unread: tuple[BackupId, ...] = ()
     """The backups whose manifests were unreadable when this host adopted the backups of another host."""
 
@@ -283,7 +280,7 @@ class RecordedBinlog:
 
     `line` is the SHA-256 of the stored line, or None if an earlier version recorded the binlog. `removing` is set if a
     prune on this host began to remove the binlog. A record contains many of these objects, and dataclasses need half as
-    much memory as models. Dataclasses need half as much memory as models.
+    much memory as models.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -331,10 +328,7 @@ class StoredKind(StrEnum):
     OTHER_REPOSITORY = "other-repository"
     RECORD_UNREADABLE = "record-unreadable"
     NOT_COMPARED = "not-compared"
-    """Kind of a finding that this account may not read this host's record.
-
-    A loss of backups would therefore not be noticed.
-    """
+    """Kind of a finding: this account may not read this host's record, so nobody would notice a loss of backups."""
     OTHER_WRITER = "other-writer"
     FROM_FUTURE = "from-the-future"
     """Kind of a finding about a backup with a time in the future that this host did not store."""

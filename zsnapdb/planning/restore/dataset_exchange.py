@@ -101,27 +101,32 @@ def recovery_commands(step: Promote) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Inside:
-    """A dataset or mount below a replaced dataset. `kind` says in text which of the two it is."""
+    """A dataset or mount below a replaced dataset, or a mount that `covers` it. `what` says in text which it is."""
 
     name: str
     what: str
+    covers: bool = False
 
 
 def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[tuple[str, str]]) -> list[Inside]:
     """Return datasets and mounts below the replaced datasets that an exchange would move away without replacement.
 
     `places` maps the dataset of each volume to its mount point. `below` contains all datasets below these datasets.
-    `mounts` contains the path and source of every mount on this host.
+    `mounts` contains the path and source of every mount on this host, in mount order. A mount over a replaced dataset
+    comes first, because an unmount of the path would remove this mount and not the dataset.
     """
     known = set(places)
     datasets = [Inside(name, "a dataset below it") for name in below if name not in known]
-    mounted = [
-        Inside(path, f"a mount of {source}")
-        for path, source in mounts
-        if source not in known and any(path.startswith(point.rstrip("/") + "/") for point in places.values())
-    ]
-    named = {inside.name for inside in datasets}
-    return [*datasets, *(one for one in mounted if one.what.removeprefix("a mount of ") not in named)]
+    covers, mounted = list[Inside](), list[Inside]()
+    for number, (path, source) in enumerate(mounts):
+        hidden = [one for point, one in mounts[:number] if point == path == places.get(one)]
+        if source in known:
+            continue
+        if hidden:
+            covers.insert(0, Inside(path, f"a mount of {source} over {hidden[-1]}", covers=True))
+        elif source not in below and any(path.startswith(point.rstrip("/") + "/") for point in places.values()):
+            mounted.append(Inside(path, f"a mount of {source}"))
+    return [*covers, *datasets, *mounted]
 
 
 def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wanted_id: int | None) -> list[str]:

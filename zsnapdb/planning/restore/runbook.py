@@ -15,6 +15,7 @@ from typing import assert_never
 from zsnapdb.planning.foreign_snapshots import NO_SNAPSHOTS
 from zsnapdb.planning.restore import steps
 from zsnapdb.planning.restore.plan import RestorePlan
+from zsnapdb.planning.server_facts import place_options
 from zsnapdb.planning.trial.drill import Timing, expected_seconds
 
 _LEFT_OUT = " ".join(f"-o {name}={value}" for name, value in NO_SNAPSHOTS.items())
@@ -153,7 +154,7 @@ def _page_text(planned: RestorePlan, step: steps.Step, commands: Commands) -> _W
         case steps.ParallelRun() | steps.MakeReplica():
             return _running(planned, step)
         case steps.Promote():
-            return _promote(planned.instance, step)
+            return _promote(planned, step)
         case _:
             assert_never(step)
 
@@ -336,10 +337,11 @@ def _running(planned: RestorePlan, step: steps.ParallelRun | steps.MakeReplica) 
     return tuple(underneath), (Look(shlex.join(["test", "-S", private(planned, "server.sock")])),), tuple(if_not)
 
 
-def _promote(instance: str, step: steps.Promote) -> _Words:
+def _promote(planned: RestorePlan, step: steps.Promote) -> _Words:
     renames = tuple(shlex.join(["zfs", "rename", old, new]) for old, new in step.renames)
     by_hand = (f"set server_id = {step.server_id} in the server's option file before it is started",)
-    underneath = (*renames, *(by_hand if step.server_id is not None else ()))
+    places = tuple(f"its option file must have: {line}" for line in place_options(planned.variables))
+    underneath = (*renames, *(by_hand if step.server_id is not None else ()), *places)
     looks = tuple(Look(_get(part.place, "mountpoint"), part.mountpoint) for part in step.parts)
     undo = "; ".join(shlex.join(["zfs", "rename", new, old]) for old, new in reversed(step.renames))
     underneath = (
@@ -347,10 +349,10 @@ def _promote(instance: str, step: steps.Promote) -> _Words:
         *underneath,
         (
             "after the start, on the host of each replica, because it has transactions that the server lacks and would"
-            f" follow it all the same: zsnapdb restore {instance} --handover replica --source HOST:PORT --source-user"
-            " USER"
+            f" follow it all the same: zsnapdb restore {planned.instance} --handover replica --source HOST:PORT"
+            " --source-user USER"
         ),
-        f"when all are rebuilt: zsnapdb rewind {instance} --replicas-rebuilt",
+        f"when all are rebuilt: zsnapdb rewind {planned.instance} --replicas-rebuilt",
     )
     if_not = (
         (

@@ -313,7 +313,8 @@ class Recover:
 
     def describe(self) -> str:
         where = self.gtids if self.gtids is not None else f"{self.binlog_file}:{self.binlog_offset}"
-        return f"start the server once, unreachable, let it recover, and compare its position with {where}"
+        position = where or "an empty set of GTIDs"
+        return f"start the server once, unreachable, let it recover, and compare its position with {position}"
 
 
 @dataclass(frozen=True)

@@ -347,7 +347,7 @@ def buffer_pool(
 def current_buffer_pool(planned: int | None, now: int | None) -> int | None:
     """Return the smaller of the planned and the current size.
 
-    Less memory may be available when a restore continues. When a restore continues, less memory may be available.
+    When a restore continues, less memory may be available.
     """
     return min(planned, now) if planned is not None and now is not None else None
 

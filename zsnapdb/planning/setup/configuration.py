@@ -218,7 +218,7 @@ class ServerLogin:
 
 @dataclass(frozen=True)
 class ServerPlaces:
-    """The server program (if not in a usual folder), the systemd unit, and the file for a new server_id."""
+    """The server program (if not in a usual folder), the unit, and the file for a new server_id after a rewind."""
 
     binary: str = ""
     server_id_file: str = ""

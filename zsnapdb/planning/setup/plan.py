@@ -90,7 +90,9 @@ class StartedMove:
 
 @dataclass(frozen=True)
 class SetupPlan:
-    """The plan of a setup: its way, the server and the steps. If there are refusals, there are no steps.
+    """The plan of a setup: its way, the server and the steps.
+
+    If there are refusals, there are no steps, unless only `--move` is missing.
 
     - `configuration`, `identity`: the paths of the files that setup writes; without encryption, `identity` is None
     - `recipient`: the recipient of an existing identity
@@ -136,6 +138,11 @@ class SetupPlan:
         """Whether binlogs are archived, because the server writes them or setup turns them on."""
         assert self.server is not None
         return self.server.has_binlog or not self.server.is_on_zfs or self.answers.binlogs
+
+    @property
+    def lacks_move(self) -> bool:
+        """Whether setup is refused only because the answers do not allow it to move the files of the server."""
+        return self.way is SetupWay.MOVE and bool(self.steps) and not self.answers.move
 
     @property
     def can_offer_binlogs(self) -> bool:
@@ -257,6 +264,8 @@ def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundi
         why = f"{path} already exists, and setup cannot tell which of its settings belong to the instance {name}"
         return replace(plan, refusals=(why,), refusal_hint="see `zsnapdb config check`, and " + by_hand)
     plan = replace(plan, around=around)
+    if plan.answers.repository.startswith("file:") and not around.is_shared:
+        plan = replace(plan, notes=(*plan.notes, _FOLDER))
     text = plan.text(plan.recipient)
     instances = document.get("instance")
     is_there = isinstance(instances, dict) and name in instances
@@ -321,8 +330,13 @@ _UNDECIDED = (
     " --no-signing the configuration says that this host does not"
 )
 _SILENT = "no failure is reported: --notify names an address, a URL or a program"
+_FOLDER = (
+    "the backups are written to a folder: if that is on a disk of this host, they are lost with the host; copy them to"
+    " another host with `zsnapdb copy`"
+)
 _BY_HAND = "set log_bin in its option file, restart it, and run the same setup again"
 _ENDED = "an earlier setup moved the files of the server, which runs on ZFS: setup notes that, and stops nothing"
+_INTERRUPTED = "this move was interrupted: setup continues it"
 _ONE_AT_A_TIME = "the files of another server were moved before: setup notes that, and moves no other files in this run"
 
 
@@ -344,21 +358,40 @@ def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, started: St
     if move is None:
         return replace(plan, refusals=why)
     step = started.decision.step if started is not None and started.decision.step is not None else MoveStep.COPY
-    where = move.places
-    before = f"the files of the server lie on {server.filesystem} in {server.datadir}"
-    notes = [
-        f"{before}: they are copied to {move.datasets[0].name}",
+    notes = [*_move_notes(move, step), f"the old files stay in {move.places.old} until you remove them"]
+    if not move.is_renaming:
+        notes.append(f"a mount point keeps its name: where AppArmor guards the server, allow {move.places.mount} first")
+    if started is not None:
+        notes.append(_INTERRUPTED)
+    steps = (*_move_steps(move, step), *_protection(facts, plan, server))
+    plan = replace(plan, way=SetupWay.MOVE, move=move, move_step=step, notes=(*plan.notes, *notes), steps=steps)
+    if not plan.lacks_move:
+        return plan
+    refusal = "the files of the server do not lie on ZFS, and the server must be stopped to move them"
+    if step is MoveStep.START:
+        refusal = "a move of the files of the server was interrupted, and the server is stopped"
+    return replace(plan, refusals=(refusal,), refusal_hint="add --move to run these steps")
+
+
+def _move_notes(move: ServerMove, step: MoveStep) -> list[str]:
+    """Return the notes about a move that are true only before the move."""
+    target = move.datasets[0].name
+    if step is MoveStep.START:
+        return [f"the files of the server were copied to {target}: it is started there"]
+    server = move.server
+    return [
+        f"the files of the server lie on {server.filesystem} in {server.datadir}: they are copied to {target}",
         f"the server stops while {size(server.used)} are copied and compared; then its files are in {move.datadir}",
     ]
-    if step is MoveStep.START:
-        notes = [f"the files of the server were copied to {move.datasets[0].name}: it is started there"]
-    notes.append(f"the old files stay in {where.old} until you remove them")
-    if not move.is_renaming:
-        notes.append(f"a mount point keeps its name: where AppArmor guards the server, allow {where.mount} first")
-    if started is not None:
-        notes.append("this move was interrupted: setup continues it")
-    steps = (*_move_steps(move, step), *_protection(facts, plan, server))
-    return replace(plan, way=SetupWay.MOVE, move=move, move_step=step, notes=(*plan.notes, *notes), steps=steps)
+
+
+def executed(plan: SetupPlan) -> SetupPlan:
+    """Return the plan after its execution. If it moved the server, the server's files are on ZFS."""
+    if plan.way is not SetupWay.MOVE or plan.move is None:
+        return plan
+    server = replace(plan.move.server, datadir=plan.move.datadir, filesystem="zfs", dataset=plan.move.datasets[1].name)
+    past = (*_move_notes(plan.move, plan.move_step), _INTERRUPTED)
+    return replace(plan, server=server, notes=tuple(note for note in plan.notes if note not in past))
 
 
 def _new_move(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> tuple[ServerMove | None, tuple[str, ...]]:

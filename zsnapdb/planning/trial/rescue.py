@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -13,7 +14,7 @@ from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import PreflightError, UsageError
 from zsnapdb.planning.schema_content import CatalogueTable, ColumnName, RowPlace, SchemaContent
 from zsnapdb.planning.server_facts import release_of
-from zsnapdb.planning.sql_quoting import TableName, parse_table
+from zsnapdb.planning.sql_quoting import TableName, parse_table, quoted
 
 _LONGEST_NAME = 64
 """Maximum number of characters in the name of a table or schema (refman 8.4, "Identifier Length Limits")."""
@@ -271,6 +272,48 @@ def dump_of_table(table: CatalogueTable, *, by_transaction: bool, no_history: st
     lost = _loss_notes(table, frozenset({table.name}) if by_transaction else frozenset(), no_history)
     return DumpRuns(
         ((*words, "--", table.schema, table.name),), frozenset({table.name}) if has_history else frozenset(), lost
+    )
+
+
+def foreign_key_note(definition: str, key: str, name: TableName) -> str:
+    """Return the note about an omitted foreign key, with the statement that adds it to the delivered table.
+
+    `definition` is the table's CREATE statement, in which the server puts each key on its own line.
+    """
+    begin = f"CONSTRAINT {quoted(key)} FOREIGN KEY "
+    for line in definition.split("\n"):
+        if line.strip().startswith(begin):
+            table = quoted(name.schema, name.table or "")
+            return f"foreign key {key}; to add it: ALTER TABLE {table} ADD {line.strip().removesuffix(',')};"
+    return f"foreign key {key}"
+
+
+def loading_commands(
+    original: TableName, client: str, path: str, charset: tuple[str, str] | None
+) -> tuple[tuple[str, ...], str]:
+    """Return the shell commands that load a dump file, and the reason for their schema.
+
+    `charset` is the character set and collation of a dumped schema.
+    """
+    if original.table is not None:
+        sql, schema = "CREATE DATABASE rescued", "rescued"
+        why = "the file makes the table under its old name: load it into a schema of its own, such as"
+    else:
+        options = "" if charset is None else " CHARACTER SET {} COLLATE {}".format(*charset)
+        sql, schema = f"CREATE DATABASE {quoted(original.schema)}{options}", original.schema
+        why = "the file makes the tables under their old names, in a schema that does not exist yet, such as"
+    return (f"{client} -e {shlex.quote(sql)}", f"{client} {shlex.quote(schema)} < {shlex.quote(path)}"), why
+
+
+def event_commands(instance: str, point: str, schema: str, events: Sequence[str]) -> tuple[str, ...]:
+    """Return the shell commands that print the statements of events which a dump lacks, from a clone of the point."""
+    if not events:
+        return ()
+    shown = "; ".join(f"SHOW CREATE EVENT {quoted(schema, event)}" for event in events)
+    return (
+        f"zsnapdb clone create {instance} --name rescued --at {shlex.quote(point)}",
+        f"zsnapdb clone connect rescued -e {shlex.quote(shown)}",
+        "zsnapdb clone destroy rescued",
     )
 
 

@@ -79,7 +79,7 @@ def refuse_taken(wanted: Sequence[str], machines: Collection[str], domains: Coll
 def admit_requests(quota: Quota, owner: str, owners: Sequence[str], available: int, count: int) -> None:
     """Raise PreflightError if the owner may not have `count` more machines.
 
-    The error names the reached limit. The error names the limit that was reached.
+    The error names the limit that was reached.
     """
     current = list(owners)
     for _ in range(count):

@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from zsnapdb.jobs.host import dataset_use_checks
 from zsnapdb.jobs.host.dataset_use_checks import other_view
-from zsnapdb.planning.backup.fitness import OtherView, Severity, judge
+from zsnapdb.planning.backup.fitness import Cover, OtherView, Severity, judge
+from zsnapdb.zfs import mounts
+from zsnapdb.zfs.mounts import MountEntry
 
 PROGRAM = "/usr/sbin/mysqld"
 
@@ -83,6 +86,38 @@ def test_a_link_of_this_host_to_the_folder_makes_the_views_one(host: Host) -> No
     host.datadir.rmdir()
     host.datadir.symlink_to(theirs)
     assert host.view(7) is None
+
+
+@pytest.mark.parametrize("peer", [7, None])
+@pytest.mark.parametrize("has_folder", [True, False])
+@pytest.mark.parametrize("namespace", ["mnt:[1]", "mnt:[2]"])
+def test_mount_over_the_folder_of_the_server_is_named(
+    host: Host, monkeypatch: pytest.MonkeyPatch, peer: int | None, namespace: str, *, has_folder: bool
+) -> None:
+    host.server(7, Path("/"))
+    for process, space in (("7", namespace), ("self", "mnt:[1]")):
+        (host.proc / process / "ns").mkdir(parents=True)
+        (host.proc / process / "ns/mnt").symlink_to(space)
+    below = os.stat(host.datadir)
+    entered, point = (below.st_dev, below.st_ino), str(host.datadir.parent)
+    device = f"{os.major(below.st_dev)}:{os.minor(below.st_dev)}"
+    entries = [MountEntry(point, "zfs", "tank/db", device=device), MountEntry(point, "zfs", "copy/db", device="0:0")]
+    monkeypatch.setattr(mounts, "mounted", lambda: [MountEntry("/", "ext4", "/dev/sda", device="0:1"), *entries])
+    seen = {False: None, True: (0, 1)}[has_folder]
+
+    def identity(folder: Path) -> tuple[int, int] | None:
+        return entered if folder == host.proc / "7/cwd" else seen
+
+    monkeypatch.setattr(dataset_use_checks, "_identity", identity)
+    found = host.view(peer)
+    if namespace != "mnt:[1]":
+        assert (found and found.cover) is None
+        return
+    assert found == OtherView("datadir", str(host.datadir), 7, "", Cover("copy/db", "tank/db", point))
+    finding = judge(found)
+    assert f"on tank/db, but copy/db was mounted over it at {point}" in finding.detail
+    assert "container" not in finding.detail
+    assert f"`umount {point}`" in finding.hint
 
 
 def test_the_objection_names_the_process_and_the_place_on_this_host() -> None:

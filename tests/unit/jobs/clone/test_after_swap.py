@@ -123,7 +123,7 @@ def test_an_error_after_the_exchange_replaces_no_data_that_is_nobody_s_by_now(
 
     def fails(*_: object) -> None:
         if is_exchanged:
-            pool.clone("dev", BASE, id="slot", label="slot", pool="replaced", guid="2")
+            pool.clone("dev", BASE, id="slot", label="slot", owner="the pool", pool="replaced", guid="2")
             pool.clone("slot", BASE, id="dev", label="dev", pool="handed out", guid="1")
         raise ServerError("zfs did not answer")
 

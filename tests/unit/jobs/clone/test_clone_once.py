@@ -60,7 +60,7 @@ def test_the_clone_of_the_run_is_found_and_no_other(pool: ClonePool, settings: S
     instance = Instance.of(settings, "main").on_host(host)
     made(pool, "older")
     made(pool, "other", run=OTHER)
-    made(pool, "waits", run=RUN, pool="waits")
+    made(pool, "waits", run=RUN, pool="waits", owner="the pool")
     assert run_results.created(settings, instance) is None
     made(pool, "web", run=RUN)
     found = run_results.created(settings, instance)

@@ -14,10 +14,10 @@ import pytest
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool, Thing
 from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.config.settings import CloneSettings, Settings
+from zsnapdb.config.settings import CloneSettings, Settings, parse
 from zsnapdb.jobs.base.host import THIS_HOST
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import catalogue, data_replacement, destroy, locks, reaper, reset
+from zsnapdb.jobs.clone import catalogue, data_replacement, destroy, kept_ports, locks, reaper, reset
 from zsnapdb.jobs.clone.sources import CloneSource, commits
 from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.planning.clone.lease import LeaseVerdict, SourceKind
@@ -178,3 +178,20 @@ def test_the_original_data_of_a_clone_is_what_it_was_created_from_whatever_it_wa
     plan = reset.reset_plan(settings, THIS_HOST, "life", SECOND).replaces
     assert plan is not None
     assert (plan.set_id, plan.is_original) == (SECOND, False)
+
+
+@pytest.mark.parametrize("volumes", ["", 'volumes = { data = "tank/mysql" }'])
+def test_last_clone_of_a_live_set_takes_it_along(
+    pool: ClonePool, settings: Settings, monkeypatch: pytest.MonkeyPatch, volumes: str
+) -> None:
+    text = f'[repository.r]\nurl = "file:///r"\n[instance.main]\nrepository = "r"\n{volumes}\n'
+    settings = parse(text, "the test").model_copy(update={"clones": settings.clones})
+    monkeypatch.setattr(kept_ports, "close", lambda *_: None)
+    live = pool.snapshot(f"{SOURCE}@zsnapdb-{SECOND}", backup=SECOND, instance="main", state="live")
+    for number, name in enumerate(("first", "last")):
+        pool.clone(name, live, source="live", port=str(33070 + number))
+    destroy.destroy_own(settings, THIS_HOST, "first")
+    assert live in pool.things, "another clone needs it"
+    destroy.destroy_own(settings, THIS_HOST, "last")
+    assert live not in pool.things
+    assert f"{SOURCE}@zsnapdb-{FIRST}" in pool.things

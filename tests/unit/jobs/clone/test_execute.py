@@ -59,7 +59,7 @@ def test_a_point_that_was_reached_earlier_is_not_reached_again(
     assert first.point_identity == second.point_identity
     made = SimpleNamespace()
     known = {first.point_identity: made}
-    monkeypatch.setattr(cached_sets, "find_reached", lambda settings, instance, identity: known.get(identity))
+    monkeypatch.setattr(cached_sets, "find_reached", lambda home, instance, identity: known.get(identity))
     source: Any = source_fetch.reach(host.settings, host.instance, repository, "tank/zsnapdb/clones", second)
     assert source is made
 

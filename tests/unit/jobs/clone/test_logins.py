@@ -61,7 +61,7 @@ def made(pool: ClonePool, hours: float, /, **facts: str) -> None:
     [
         (1.0, {}, ServerError, "the server of clone ci does not run"),
         (-1.0, {}, PreflightError, "the lease of clone ci ended at"),
-        (1.0, {"pool": "waits"}, PreflightError, "waits in the pool"),
+        (1.0, {"pool": "waits", "owner": "the pool"}, PreflightError, "waits in the pool"),
         (1.0, {"phase": "making"}, PreflightError, "ci"),
     ],
 )

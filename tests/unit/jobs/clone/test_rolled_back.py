@@ -10,8 +10,9 @@ import pytest
 from tests.unit.support.manifests import manifest
 from tests.unit.support.planning_host import PlanningHost
 from zsnapdb.base.domain_types import Snapshot, SnapshotSet
-from zsnapdb.base.errors import AbandonedHistoryError
+from zsnapdb.base.errors import AbandonedHistoryError, PreflightError
 from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.jobs.base.snapshot_set_properties import MARKS
 from zsnapdb.jobs.clone import source_lookup
 from zsnapdb.jobs.clone.sources import CloneSource, origin_in
 from zsnapdb.jobs.health import recovery_coverage
@@ -21,6 +22,7 @@ from zsnapdb.planning.clone.lease import SourceKind
 from zsnapdb.planning.restore.point_forms import AtBackup
 from zsnapdb.repository.repository import Repository
 from zsnapdb.zfs import datasets, snapshots, version
+from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 LOCAL, MIDDLE, NEWEST = "20261119T100000Z-0001", "20261119T100000Z-0002", "20261119T100000Z-0003"
 GUIDS = {LOCAL: 1, MIDDLE: 2, NEWEST: 3}
@@ -94,6 +96,33 @@ def test_backup_of_another_pool_is_placed_by_its_snapshot_on_production(
     local = CloneSource(SourceKind.BACKUP, here, origin_in(manifest()))
     found = source_lookup._newest_stored(instance, instance.open_repository(), local, accepts_older=False)
     assert found == latest
+
+
+@pytest.mark.parametrize("pool", [POOL, POOL + 1])
+@pytest.mark.parametrize("later", [(), ("20261119T100000Z-0004",)])
+@pytest.mark.parametrize("are_properties_sent", [True, False])
+def test_received_set_after_the_backup_lets_no_older_backup_be_the_latest(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch, pool: int, later: tuple[str, ...], *, are_properties_sent: bool
+) -> None:
+    """`zfs send -R` moved production: its snapshots have other groups, and received properties are not local."""
+    produce(monkeypatch, pool, [NEWEST])
+    made = [
+        Snapshot("tank/db", f"zsnapdb-{name}", GUIDS.get(name, 9), 50 + i) for i, name in enumerate((NEWEST, *later))
+    ]
+    sent = {one: dict(zip(MARKS, (one.name.removeprefix("zsnapdb-"), "main", "local"), strict=True)) for one in made}
+    owned = [
+        OwnedSnapshot(one, {"userrefs": "0", **(sent[one] if are_properties_sent else dict.fromkeys(MARKS, "-"))})
+        for one in made
+    ]
+    points = snapshots.SendPoints({one.guid: one.full_name for one in made}, {})
+    monkeypatch.setattr(snapshots, "send_points_there", lambda places: dict.fromkeys(places, points))
+    monkeypatch.setattr(snapshots, "describe", lambda names: [one for one in made if one.full_name in names])
+    monkeypatch.setattr(snapshots, "list_owned", lambda *_: owned)
+    repository = instance.open_repository()
+    if later:
+        with pytest.raises(PreflightError, match=f"received.* tank/db@zsnapdb-{later[0]}"):
+            source_lookup._newest_stored(instance, repository, None, accepts_older=False)
+    assert source_lookup._newest_stored(instance, repository, None, accepts_older=True) == NEWEST
 
 
 @CASES

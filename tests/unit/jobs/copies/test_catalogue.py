@@ -15,12 +15,13 @@ from tests.unit.support.machine_pool import MachinePool
 from zsnapdb.base.errors import DamagedError, PreflightError, UnknownNameError
 from zsnapdb.config.settings import CloneSettings, MachineSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.clone import cached_sets
+from zsnapdb.jobs.clone import cached_sets, clone_info
 from zsnapdb.jobs.clone import catalogue as clones
 from zsnapdb.jobs.clone.cached_sets import RECEIVED
 from zsnapdb.jobs.dataset_copies import catalogue
 from zsnapdb.jobs.dataset_copies.catalogue import KnownCopies, NamedCopy
 from zsnapdb.jobs.vm import catalogue as machines
+from zsnapdb.planning.clone.pool import PoolMark
 
 STAMP = "2026-11-22T00:00:00Z"
 SETS = ("zdb-20261122T000000Z-aaaaaaaa", "zdb-20261122T000000Z-bbbbbbbb")
@@ -109,6 +110,23 @@ def test_a_copy_whose_phase_says_nothing_is_named_with_what_to_do_and_is_not_use
     assert f"zfs get all {home}/{one}" in str(error.value.hint)
     with pytest.raises(DamagedError):
         catalogue.find_or_none(known, one)
+
+
+@pytest.mark.parametrize("owner", ["ada", "root", "user:ada@example.org", clone_info.POOL_OWNER])
+@pytest.mark.parametrize("mark", PoolMark)
+def test_clone_with_a_user_is_no_clone_of_the_pool(pool: MachinePool, mark: PoolMark, owner: str) -> None:
+    """A pool gives its clones to other users, or removes them."""
+    listing, home, (one, two) = KINDS["clone"]
+    changed = {"zsnapdb:pool": mark, "zsnapdb:owner": owner, "zsnapdb:label": "handed-out"}
+    pool.things[f"{home}/{one}"].properties |= changed
+    known = listing(settings())
+    is_taken = mark.is_of_nobody and owner != clone_info.POOL_OWNER
+    assert [copy.name for copy in known.copies] == ([two] if is_taken else [one, two])
+    for item in known.unreadable:
+        with pytest.raises(DamagedError):
+            clones.find(settings(), THIS_HOST, "handed-out")
+        assert f"its zsnapdb:pool is {mark}, but it has a user" in item.reason
+        assert f"`zfs inherit zsnapdb:pool {home}/{one}`" in item.reason
 
 
 @pytest.mark.parametrize("phase", ["making", "destroying"])

@@ -27,7 +27,7 @@ from tests.unit.planning.advice.facts import (
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConfigError
 from zsnapdb.planning.advice.catalogue import RULES, Silence, check_silences, judge_advice
-from zsnapdb.planning.advice.facts import AdviceFacts, DeviceFacts, MemoryFacts, TableFacts
+from zsnapdb.planning.advice.facts import AdviceFacts, DeviceFacts, LocalRepository, MemoryFacts, TableFacts
 from zsnapdb.planning.advice.server_rules import possible
 from zsnapdb.planning.backup.fitness import BlockSizes, Severity
 
@@ -55,6 +55,10 @@ def test_what_is_possible_on_a_bad_day_is_said_with_the_finding_that_says_why_no
 
 PLANTED: dict[str, list[AdviceFacts]] = {
     "recovery-account": [with_recovery(lets_root_in=False)],
+    "repository-place": [
+        replace(GOOD, local_repository=LocalRepository("/srv/backups")),
+        replace(GOOD, local_repository=LocalRepository("/srv/backups", GOOD_POOL.name)),
+    ],
     "rewind-control": [
         with_recovery(no_control="no unit"),
         replace(with_recovery(has_server_id_file=False), server=with_variables(Flavour.MARIADB).server),

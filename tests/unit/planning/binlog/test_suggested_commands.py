@@ -51,10 +51,19 @@ def test_one_transaction_has_the_command_for_its_kind(text: str, schema: str, co
     assert list(remedies("main", [listed(text, schema)])) == commands
 
 
-def test_of_several_transactions_none_is_chosen() -> None:
+def test_of_several_equal_transactions_none_is_chosen() -> None:
     both = remedies("main", [listed(), listed("DROP TABLE orders")])
     assert both == (
         "zsnapdb undo main --gtid GTID",
+        f"zsnapdb rescue main --table shop.orders --to before-{GTID} --into orders.sql",
+    )
+    again = remedies("main", [listed("DROP TABLE orders"), listed("ALTER TABLE orders DROP price", gtid="0-1-8")])
+    assert again == ("zsnapdb rescue main --table shop.orders --to before-GTID --into orders.sql",)
+    assert remedies("main", [listed("DROP DATABASE crm", gtid="0-1-9"), listed("CREATE TABLE a (b INT)")]) == (
+        "zsnapdb rescue main --schema crm --to before-0-1-9 --into crm.sql",
+        "zsnapdb rewind main --to before-0-1-9 --plan",
+    )
+    assert remedies("main", [listed(f"DROP TABLE t{number}") for number in range(4)]) == (
         "zsnapdb rescue main --table SCHEMA.TABLE --to before-GTID --into FILE",
     )
     assert remedies("main", [listed("CREATE TABLE a (b INT)"), listed("CREATE TABLE c (d INT)")]) == (

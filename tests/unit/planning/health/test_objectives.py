@@ -22,6 +22,7 @@ from zsnapdb.planning.health.facts import (
     StoppedServer,
 )
 from zsnapdb.planning.health.objectives import Judgement, Objective, Verdict, judge, restore_seconds
+from zsnapdb.planning.server_space import FullVolume
 from zsnapdb.planning.trial.drill import Timing
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
@@ -106,6 +107,49 @@ def test_server_that_does_not_run_names_the_way_back(has_failed: bool, verdict: 
     exchange = ExchangeFact(ago(minutes=9), ago(minutes=9), ("on", "back"), ExchangedServer.AWAY)
     replaced = [one.reason for one in judge(replace(down, exchanges=(exchange,)), ALL).judgements]
     assert not any("mariadb.service" in reason for reason in replaced)
+
+
+UNIT_STATES = {
+    "active running": None,
+    "reloading reload": None,
+    "deactivating stop-sigterm": None,
+    "inactive dead": (False, False, Verdict.WARNING),
+    "activating start": (False, True, Verdict.WARNING),
+    "activating start-pre": (False, True, Verdict.WARNING),
+    "activating auto-restart": (True, False, Verdict.BROKEN),
+    "activating auto-restart-queued": (True, False, Verdict.BROKEN),
+    "failed failed": (True, False, Verdict.BROKEN),
+}
+"""The states of a unit without a server process (systemd.unit(5)), and the judged server with its verdict."""
+
+
+@pytest.mark.parametrize("states", UNIT_STATES)
+def test_unit_state_without_a_server_is_judged(states: str) -> None:
+    active, sub = states.split()
+    shown = ["LoadState=loaded", f"ActiveState={active}", f"SubState={sub}"]
+    stopped, expected = StoppedServer.from_states("mariadb.service", shown), UNIT_STATES[states]
+    assert (None if stopped is None else (stopped.has_failed, stopped.is_starting)) == (expected and expected[:2])
+    assert StoppedServer.from_states("mariadb.service", ["LoadState=not-found", *shown[1:]]) is None
+    if expected is not None:
+        assert judged(Objective.SERVER, replace(GOOD, stopped=stopped)).verdict is expected[2]
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("stopped", [None, StoppedServer("mariadb.service", has_failed=True)])
+@pytest.mark.parametrize("pool_free", [None, 0, MIB, 1 << 40])
+def test_full_volume_breaks_the_server_and_names_its_use(stopped: StoppedServer | None, pool_free: int | None) -> None:
+    used = {"tank": 0, "tank/mysql": 3 * MIB, "tank/other": 900 * MIB, "tank/small": MIB, "tank/two": 2 * MIB}
+    found = judged(Objective.SERVER, replace(GOOD, stopped=stopped, full=FullVolume("tank/mysql", 0, pool_free, used)))
+    assert found.verdict is Verdict.BROKEN
+    is_limited = pool_free == 1 << 40
+    assert ("a quota or a reservation" in found.reason) == is_limited
+    assert ("tank/other (900.0 MiB), tank/mysql (3.0 MiB), tank/two (2.0 MiB)" in found.reason) == (not is_limited)
+    assert ("tank/mysql has 0 B free" if is_limited else "the pool tank has 0 B free") in found.reason
+    assert "`zfs list -o space -r tank`" in found.hint
+    assert "rewind" not in found.hint
+    assert ("reset-failed mariadb.service; systemctl start mariadb.service" in found.hint) == (stopped is not None)
 
 
 def test_after_a_month_of_silence_every_objective_about_time_is_broken() -> None:

@@ -116,6 +116,18 @@ def test_datasets_and_mounts_inside_a_place_that_are_no_volumes_are_strangers() 
     ]
 
 
+def test_mount_over_a_replaced_dataset_is_a_stranger() -> None:
+    """`zfs unmount` of the dataset would unmount the mount over it, and the dataset would stay mounted."""
+    places = {"tank/mysql": "/m", "tank/mysql/data": "/m/data"}
+    mounts = [("/m", "old/mysql"), ("/m", "tank/mysql"), ("/m/data", "tank/mysql/data")]
+    assert strangers(places, list(places), mounts) == []
+    inside = strangers(places, list(places), [*mounts, ("/m", "copy/mysql"), ("/m/data", "copy/mysql/data")])
+    assert [(one.name, one.what, one.covers) for one in inside] == [
+        ("/m/data", "a mount of copy/mysql/data over tank/mysql/data", True),
+        ("/m", "a mount of copy/mysql over tank/mysql", True),
+    ]
+
+
 def test_the_place_of_a_replaced_dataset_is_its_name_before() -> None:
     assert place_of(f"tank/mysql{SUFFIX}/data", ID) == "tank/mysql/data"
     assert place_of("tank/mysql/data", ID) == "tank/mysql/data"

@@ -182,6 +182,23 @@ def test_both_forms_say_the_same_commands_and_the_whole_story() -> None:
     assert "a note &lt;with&gt; marks" in page
 
 
+@pytest.mark.parametrize(
+    ("variables", "lines"),
+    [
+        ({}, []),
+        ({"datadir": "/d/", "innodb_log_group_home_dir": "./", "aria_log_dir_path": "/d/"}, ["datadir = /d"]),
+        (
+            {"datadir": "/d/data/", "innodb_log_group_home_dir": "/d/", "log_bin_basename": "/d/binlog"},
+            ["datadir = /d/data", "innodb_log_group_home_dir = /d", "log_bin = /d/binlog"],
+        ),
+    ],
+)
+def test_promotion_names_the_places_of_the_lost_option_file(variables: dict[str, str], lines: list[str]) -> None:
+    (last,) = [step for step in STEPS if isinstance(step, Promote)]
+    text = report.markdown(book(replace(PLAN, variables=variables, steps=(last,))))
+    assert re.findall(r"its option file must have: ([^`]*)`", text) == lines
+
+
 def test_the_page_is_well_formed() -> None:
     open_tags: list[str] = []
 

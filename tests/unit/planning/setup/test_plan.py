@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import replace
 
@@ -18,7 +19,15 @@ from zsnapdb.planning.setup.configuration import ServerLogin, configuration_text
 from zsnapdb.planning.setup.facts import FoundFiles, FoundPool, FoundServer, SetupAnswers, SetupFacts, WrittenTables
 from zsnapdb.planning.setup.layout import account_plan, configuration_in, cron_file, cron_text, dataset_pair, unit_text
 from zsnapdb.planning.setup.move import MoveDecision, MoveStep, ServerMove
-from zsnapdb.planning.setup.plan import SetupAction, SetupPlan, SetupWay, StartedMove, leave_signing_open, plan_setup
+from zsnapdb.planning.setup.plan import (
+    SetupAction,
+    SetupPlan,
+    SetupWay,
+    StartedMove,
+    executed,
+    leave_signing_open,
+    plan_setup,
+)
 
 GIB = 1 << 30
 SERVER = FoundServer(
@@ -53,6 +62,12 @@ def test_a_server_on_zfs_is_adopted_and_nothing_of_it_is_touched() -> None:
     assert (plan.way, plan.refusals) == (SetupWay.ADOPT, ())
     assert not [word for word in words(plan) if word.startswith(("zfs", "mv", "cp", "systemctl stop"))]
     assert [step.path for step in plan.steps if step.path] == ["/etc/zsnapdb/zsnapdb.toml"]
+
+
+@pytest.mark.parametrize("address", ["file:///srv/backups", "s3://bucket/prefix"])
+def test_repository_in_a_folder_is_noted(address: str) -> None:
+    notes = planned(answers=replace(ANSWERS, repository=address)).notes
+    assert any("they are lost with the host" in note for note in notes) == address.startswith("file:")
 
 
 SILENT = replace(
@@ -232,6 +247,34 @@ def test_a_server_elsewhere_is_moved_and_its_old_files_stay() -> None:
     assert "the old files stay in /var/lib/mysql.before-zfs until you remove them" in plan.notes[-1]
 
 
+@pytest.mark.parametrize("step", [MoveStep.COPY, MoveStep.START])
+def test_a_move_that_was_not_allowed_is_shown_and_refused(step: MoveStep) -> None:
+    move = planned(ELSEWHERE).move
+    assert move is not None
+    started = StartedMove(move, MoveDecision(step))
+    facts = replace(FACTS, servers=(ELSEWHERE,))
+    refused, allowed = (plan_setup(facts, replace(ANSWERS, move=move), started) for move in (False, True))
+    assert (refused.lacks_move, len(refused.refusals)) == (True, 1)
+    assert "--move" in refused.refusal_hint
+    assert (allowed.lacks_move, allowed.refusals, allowed.steps) == (False, (), refused.steps)
+
+
+@pytest.mark.parametrize("step", [MoveStep.COPY, MoveStep.START])
+def test_an_executed_move_says_where_the_files_are(step: MoveStep) -> None:
+    move = planned(ELSEWHERE).move
+    assert move is not None
+    plan = plan_setup(FACTS, replace(ANSWERS, move=True), StartedMove(move, MoveDecision(step)))
+    done = executed(plan)
+    assert done.server is not None
+    assert (done.server.datadir, done.server.dataset) == ("/var/lib/mysql/data", "tank/mysql/data")
+    assert done.server.is_on_zfs
+    lost = set(plan.notes) - set(done.notes)
+    assert all(re.search("are copied|were copied|server stops|interrupted", note) for note in lost)
+    assert not [note for note in done.notes if re.search("are copied|were copied|server stops|interrupted", note)]
+    assert any("the old files stay in" in note for note in done.notes)
+    assert executed(planned()) == planned()
+
+
 def test_a_mount_point_is_not_renamed_and_the_copy_lies_beside_it() -> None:
     plan = planned(replace(ELSEWHERE, files=replace(FILES, is_mount=True)))
     assert plan.move is not None
@@ -266,7 +309,7 @@ def test_a_move_that_was_interrupted_is_planned_again_from_its_own_record_though
     assert before.move is not None
     facts = replace(FACTS, servers=(), datasets=frozenset({"tank/mysql"}))
     after = plan_setup(facts, ANSWERS, StartedMove(before.move, MoveDecision(MoveStep.COPY)))
-    assert (after.move, after.steps, after.refusals) == (before.move, before.steps, ())
+    assert (after.move, after.steps, after.refusals) == (before.move, before.steps, before.refusals)
     assert "interrupted" in after.notes[-1]
     assert TypeAdapter(ServerMove).validate_json(TypeAdapter(ServerMove).dump_json(before.move)) == before.move
 

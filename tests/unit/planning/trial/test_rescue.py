@@ -20,7 +20,10 @@ from zsnapdb.planning.trial.rescue import (
     TableKind,
     Transport,
     choose_transport,
+    event_commands,
+    foreign_key_note,
     is_plain,
+    loading_commands,
     new_name,
     parse_destination,
 )
@@ -165,3 +168,33 @@ def test_a_pipe_is_good_only_if_both_its_ends_are(tmp_path: Path) -> None:
         programs.pipe(["sh", "-c", "yes"], ["sh", "-c", "echo broken sink >&2; exit 4"], timeout=120)
     with pytest.raises(CommandError, match="did not end within"):
         programs.pipe(["sleep", "60"], ["cat"], timeout=0.2)
+
+
+@pytest.mark.parametrize("comma", ["", ","])
+@pytest.mark.parametrize("key", ["orders_ibfk_1", "a`b", "of the customer"])
+def test_an_omitted_foreign_key_has_the_statement_that_adds_it(key: str, comma: str) -> None:
+    constraint = (
+        f"CONSTRAINT {quoted(key)} FOREIGN KEY (`customer`) REFERENCES `shop`.`customers` (`id`) ON DELETE CASCADE"
+    )
+    definition = (
+        f"CREATE TABLE `orders` (\n  `id` int,\n  KEY `customer` (`customer`),\n  {constraint}{comma}\n) ENGINE"
+    )
+    said = foreign_key_note(definition, key, TableName("shop", "orders"))
+    assert said == f"foreign key {key}; to add it: ALTER TABLE `shop`.`orders` ADD {constraint};"
+    assert foreign_key_note("CREATE TABLE `orders` ()", key, TableName("shop", "orders")) == f"foreign key {key}"
+
+
+def test_a_dump_file_is_loaded_by_the_printed_commands() -> None:
+    table, schema = TableName("shop", "orders"), TableName("a b", None)
+    loading, _ = loading_commands(table, "mariadb", "/srv/o.sql", None)
+    assert loading == ("mariadb -e 'CREATE DATABASE rescued'", "mariadb rescued < /srv/o.sql")
+    loading, _ = loading_commands(schema, "mysql", "/srv/a b.sql", ("utf8mb4", "utf8mb4_bin"))
+    assert loading == (
+        "mysql -e 'CREATE DATABASE `a b` CHARACTER SET utf8mb4 COLLATE utf8mb4_bin'",
+        "mysql 'a b' < '/srv/a b.sql'",
+    )
+    assert event_commands("main", "before-0-1-7", "crm", ()) == ()
+    assert event_commands("main", "before-0-1-7", "crm", ("e",))[:2] == (
+        "zsnapdb clone create main --name rescued --at before-0-1-7",
+        "zsnapdb clone connect rescued -e 'SHOW CREATE EVENT `crm`.`e`'",
+    )

@@ -1,0 +1,77 @@
+"""The free space of the volumes of this host's server. The server need not run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+from zsnapdb.base.domain_types import pool_of
+from zsnapdb.base.errors import ZsnapdbError
+from zsnapdb.jobs.base.instance import Instance
+from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
+from zsnapdb.planning.server_space import START_BYTES, FullVolume
+from zsnapdb.zfs import datasets, mounts
+from zsnapdb.zfs.datasets import Property
+
+_USED = ("usedbydataset", "usedbysnapshots", "usedbyrefreservation", "reservation")
+
+
+def find_full_volume(instance: Instance) -> FullVolume | None:
+    """Return the server's mounted volume with the least space if a server could not start there; else None.
+
+    Only if a volume is full, programs are started, to ask ZFS what uses the pool.
+    """
+    known = {entry.source: free for entry in _volumes(instance) if (free := _free(entry.path)) is not None}
+    dataset = min(known, key=lambda name: known[name], default=None)
+    if dataset is None or known[dataset] >= START_BYTES:
+        return None
+    try:
+        return _with_uses(dataset, known[dataset])
+    except ZsnapdbError:
+        return FullVolume(dataset, known[dataset])
+
+
+def _volumes(instance: Instance) -> Iterator[MountedFilesystem]:
+    """Yield the mounts of the configured volumes, and the dataset with the recorded data directory."""
+    if instance.settings.vm is not None:
+        return
+    mounted = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounts.mounted()]
+    configured = (instance.settings.volumes or {}).values()
+    yield from (entry for entry in mounted if entry.fstype == "zfs" and entry.source in configured)
+    datadir = _datadir(instance)
+    holder = mount_of(datadir, mounted) if datadir is not None else None
+    if holder is not None and holder.fstype == "zfs":
+        yield holder
+
+
+def _datadir(instance: Instance) -> str | None:
+    """Return the recorded data directory. Import late: the module is needed only if a backup recorded the server."""
+    if not (instance.host.services / f"{instance.name}.json").exists():
+        return None
+    from zsnapdb.jobs.record.server_unit_record import recorded_datadir
+
+    return recorded_datadir(instance)
+
+
+def _free(path: str) -> int | None:
+    try:
+        disk = os.statvfs(path)
+    except OSError:
+        return None
+    return disk.f_bavail * disk.f_frsize
+
+
+def _with_uses(dataset: str, free: int) -> FullVolume:
+    """Return the full volume with what uses its pool. A reservation uses its space even if its dataset is empty."""
+    pool = pool_of(dataset)
+    seen = datasets.children(pool, (*_USED, "available"))
+    used = {
+        name: max(_number(values, "reservation"), sum(_number(values, key) for key in _USED[:3]))
+        for name, values in seen.items()
+    }
+    return FullVolume(dataset, free, _number(seen[pool], "available"), used)
+
+
+def _number(values: Mapping[str, Property], key: str) -> int:
+    value = values[key].value if key in values else ""
+    return int(value) if value.isdecimal() else 0
