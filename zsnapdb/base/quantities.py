@@ -42,7 +42,7 @@ def _require_unit(quantity: str, *choices: str) -> None:
 
 
 def _size_choices(number: str) -> tuple[str, ...]:
-    """Return possible spellings of a size without a unit. A number from 1024 on is taken as bytes."""
+    """Return possible spellings of a size without a unit. A number of 1024 or more is interpreted as bytes."""
     if "." in number or int(number) < 1 << 10:
         return f"{number}GiB", f"{number}MiB"
     units = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))

@@ -1,7 +1,8 @@
 """`--once RUN`: a repeated command with the same run id returns the earlier answer and repeats no action.
 
-Each verb declares its object, and how to detect the results of a run. This module chooses the action. `backup` does not
-need this module: the manifest contains the run id, and a later backup resumes an interrupted one.
+Each verb declares which object it changes, and how to detect that an earlier run already has its result. This module
+chooses the action. `backup` does not need this module: the manifest contains the run id, and a later backup resumes an
+interrupted one.
 """
 
 from __future__ import annotations

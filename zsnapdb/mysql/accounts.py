@@ -122,7 +122,7 @@ def current_account(session: Session) -> str:
 def lacking_on(session: Session, schema: str, needed: Collection[str]) -> list[str]:
     """Return the `needed` privileges that the session's account has neither on the schema nor on `*.*`.
 
-    The result is empty if a role is active, because no table that every account can read lists a role's privileges. The
+    If a role is active, the result is empty, because an ordinary account cannot read the privileges of a role. The
     schema name in a grant is a pattern (refman 8.4, "GRANT Statement").
     """
     everywhere = account_privileges(session)

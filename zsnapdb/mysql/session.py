@@ -283,8 +283,8 @@ class Session:
         """Connect with the settings in SETTINGS, independent of the server's global variables.
 
         With `of_users`, the session runs statements of users, so settings that change the meaning of statements keep
-        the server's values. `timeout` (seconds) limits only the connection to the server. `read_timeout` limits the
-        login, each statement up to its last row, and each batch of a stream. So a server that answers byte by byte
+        the server's values. `timeout` (seconds) limits only the time to establish the connection. `read_timeout` limits
+        the login, each statement up to its last row, and each batch of a stream. So a server that answers byte by byte
         causes an error instead of an endless wait. `scripts` allows several statements in one text, each with the time
         limit `read_timeout`. Raises ServerError if the server is unreachable, refuses the account, or does not apply a
         setting.

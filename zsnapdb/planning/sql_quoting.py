@@ -1,4 +1,4 @@
-"""Quotes SQL text, checks that a statement only reads, and makes clients refuse the wrong server. Pure."""
+"""Quotes SQL text, checks that a statement only reads, and builds a statement that fails on a wrong server. Pure."""
 
 from __future__ import annotations
 

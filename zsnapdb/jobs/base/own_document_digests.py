@@ -83,8 +83,8 @@ class OwnDocumentFiles:
     def tells_apart(self) -> bool:
         """Whether the records of this host distinguish its own documents from foreign ones.
 
-        A host that stored and adopted no backups cannot distinguish them. After an upgrade from a version without
-        records, it cannot do so until the first backup, archive run or drill.
+        A host that has neither stored nor adopted a backup cannot distinguish its own documents from foreign ones.
+        After an upgrade from a version without records, it cannot do so until the first backup, archive run or drill.
         """
         if not self.has_begun:
             return False

@@ -67,7 +67,7 @@ class Moment:
     """The snapshot set that is used for a requested moment, and how the set matches the moment.
 
     `made` (UTC) is the time of the snapshot set. `reason` says why only the nearest set is available. `point` is the
-    plan of a replay. `history` is the binlog history of the moment, if the user named one.
+    plan of a replay. `history` is the binlog history that the user named for the moment, or None.
     """
 
     requested: str

@@ -206,7 +206,7 @@ class RestoreFacts:
         return list(self.checked.ordered(together))
 
     def present_archive(self, candidates: Sequence[Backup]) -> Archive | None:
-        """Return the archive if its newest history is production's present history; else None.
+        """Return the archive if its newest history is the one in which production writes now; else None.
 
         The distinction matters only for `latest`. A restore that replaced production, or `zfs rollback`, may have
         abandoned the newest archived history. The history is present if a later backup can be rolled forward into it,

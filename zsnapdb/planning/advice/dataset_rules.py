@@ -333,7 +333,7 @@ POOL_RULES = (
         "In fragmented free space, ZFS splits a sequential write into many small writes, and finds no large segment"
         " for the intent log.",
         "zpoolprops(7), fragmentation (of free space, not of files); zsnapdb has its own limit",
-        "remove snapshots and clones, or add a device; only a new pool has no fragmentation at all",
+        "remove snapshots and clones, or add a device; both reduce the fragmentation, but do not end it",
         _fragmentation,
     ),
     Rule(

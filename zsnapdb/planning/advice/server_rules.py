@@ -347,7 +347,7 @@ MEMORY_RULES = (
     ),
     Rule(
         "arc-floor",
-        "Without a cache device, the ARC can grow to 0.5 % of the data.",
+        "Without a cache device, the ARC is allowed to grow to at least 0.5 % of the size of the data.",
         "The metadata takes about 0.5 % of the size of the data. If the metadata does not fit into the ARC, each read"
         " must first read metadata from disk.",
         'Percona, "MySQL and ZFS" (2019): about 5 GB for 1 TB, "not a hard rule"',

@@ -184,8 +184,8 @@ def grants(
     match a schema, the server uses only the entry with the most specific name (refman 8.4, "Access Control, Stage 2:
     Request Verification"; MariaDB manual, "GRANT"). So the entries for `mysql` and `sys` exclude these schemas. These
     entries are needed because an account that can write the tables of accounts, plugins and functions could give itself
-    every right. An account that can change a routine that runs with the rights of the server's own accounts could do
-    this too.
+    every right. Some routines run with the rights of the server's own accounts. An account that can change such a
+    routine could also give itself all rights.
 
     If `patterns_are_names` is set, the server reads `%` as a name, as MySQL with partial_revokes does. In this case the
     statements grant the rights globally and revoke them for the two schemas. `known` contains the privileges that the

@@ -217,7 +217,7 @@ class _Times:
         return cls(times, unknown)
 
     def newest(self, good: Sequence[str], rule: str) -> dict[str, str]:
-        """Return the newest backup of each known period, newest period first. `good` is ordered, newest first."""
+        """Return the newest backup of each period that has a backup, newest period first. `good` is newest first."""
         newest: dict[str, str] = {}
         for name in good:
             if name not in self.unknown:

@@ -101,7 +101,7 @@ def recovery_commands(step: Promote) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Inside:
-    """A dataset or mount below a replaced dataset, or a mount that `covers` it. `what` says in text which it is."""
+    """A dataset or mount below a replaced dataset, or a mount that `covers` it. `what` describes it in words."""
 
     name: str
     what: str

@@ -202,7 +202,7 @@ def file_with_last(point: BackupPoint, files: Sequence[RouteFile]) -> RouteFile 
 
 
 def archived_twice_error(what: str, point: BackupPoint, file: RouteFile) -> AmbiguousPointError:
-    """Return the error for GTIDs that both end a backup and occur in an archived history."""
+    """Return the error for GTIDs at which a backup ends, and which also occur in an archived history."""
     return AmbiguousPointError(
         f"{what} is the end of backup {point.backup_id}, whose history is not archived, and lies in history"
         f" {file.incarnation} (in {file.name} of server {file.server}): the server used the GTID twice",

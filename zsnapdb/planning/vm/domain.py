@@ -77,8 +77,8 @@ class Domain:
     def is_marked(self, name: str, uuid: str, dataset: str) -> bool:
         """Whether this is the domain that zsnapdb defined for the machine with this anchor.
 
-        For a copy of the domain the result is False, because the UUIDs of copy and mark differ (virt-clone copies
-        metadata).
+        For a copy of the domain the result is False, because virt-clone copies the mark with the metadata, but the copy
+        has another UUID than the mark.
         """
         return self.mark == DomainMark(name, uuid, dataset) and self.uuid == uuid
 
