@@ -89,9 +89,12 @@ _NOT_OF_JOBS = (
     "zsnapdb.agent.",
     "zsnapdb.cli.clone.tunnel",
     "zsnapdb.cli.config_commands",
+    "zsnapdb.cli.doctor",
     "zsnapdb.cli.fleet",
     "zsnapdb.cli.mcp",
     "zsnapdb.cli.query",
+    "zsnapdb.cli.rescue",
+    "zsnapdb.cli.restore",
     "zsnapdb.cli.schema",
     "zsnapdb.cli.serve",
     "zsnapdb.cli.setup",
@@ -103,15 +106,26 @@ _NOT_OF_JOBS = (
     "zsnapdb.documents.fleet",
     "zsnapdb.documents.host",
     "zsnapdb.fleet.",
+    "zsnapdb.jobs.binlog.find",
+    "zsnapdb.jobs.binlog.undo",
+    "zsnapdb.jobs.doctor.",
     "zsnapdb.jobs.repository.fleet_status",
     "zsnapdb.jobs.repository.sizing",
+    "zsnapdb.jobs.restore.rewind",
+    "zsnapdb.jobs.restore.runbook",
     "zsnapdb.jobs.setup.",
+    "zsnapdb.jobs.trial.rescue",
+    "zsnapdb.jobs.trial.table_delivery",
     "zsnapdb.mcp.",
+    "zsnapdb.planning.binlog.undo",
     "zsnapdb.planning.clone.client_commands",
     "zsnapdb.planning.repository.sizing",
+    "zsnapdb.planning.restore.runbook",
     "zsnapdb.planning.setup.",
     "zsnapdb.report.clone.query",
+    "zsnapdb.report.doctor",
     "zsnapdb.report.fleet",
+    "zsnapdb.report.runbook",
     "zsnapdb.report.schemas",
     "zsnapdb.report.setup",
     "zsnapdb.report.tokens",
@@ -120,21 +134,6 @@ _NOT_OF_JOBS = (
     "zsnapdb.verbs.",
 )
 """Prefixes of modules that the server does not load, because jobs do not need them or load them themselves."""
-_RARE_MODELS = (
-    "zsnapdb.config.fleet",
-    "zsnapdb.config.instance",
-    "zsnapdb.config.serve",
-    "zsnapdb.config.services",
-    "zsnapdb.documents.binlog",
-    "zsnapdb.documents.comparison",
-    "zsnapdb.documents.host",
-    "zsnapdb.documents.restore",
-    "zsnapdb.jobs.repository.fleet_reader",
-)
-"""Prefixes of modules whose models jobs rarely validate, or validate only as parts of the settings.
-
-A job that needs such a model builds its validator itself.
-"""
 _UNWRITTEN = 120
 """Python's exit code of an interpreter that could not write its output."""
 
@@ -163,13 +162,12 @@ def import_all() -> None:
 
 
 def complete_models() -> None:
-    """Build the validators of the models that most jobs validate.
+    """Build the validators of all models.
 
     Otherwise, each job would have to build its validators, such as the validators of the settings.
     """
     for model in _below(BaseModel):
-        place = model.__module__
-        if place.startswith("zsnapdb.") and not place.startswith(_RARE_MODELS) and not model.__pydantic_complete__:
+        if model.__module__.startswith("zsnapdb.") and not model.__pydantic_complete__:
             model.model_rebuild(raise_errors=False)
 
 
