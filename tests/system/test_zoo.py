@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -85,7 +86,7 @@ def test_everything_in_a_schema_comes_back_into_the_live_server_and_into_a_file(
         # A server without accounts does not dump events; the rescue names them.
         assert any(what.startswith("event every night: ") for what in into_file["left_out"])
         printed = [
-            subprocess.run(command, shell=True, check=True, capture_output=True, text=True).stdout
+            subprocess.run(shlex.split(command), check=True, capture_output=True, text=True).stdout
             for command in event_commands("main", saved.backup, zoo.SCHEMA, ("every night",))
         ]
         assert "EVENT `every night` ON SCHEDULE EVERY 1 DAY" in printed[1]

@@ -53,6 +53,6 @@ def test_repository_is_local_if_all_copies_are(
     mounts = [MountEntry("/", "ext4", "/dev/vda1"), MountEntry("/srv/backups", filesystem, "tank/backups")]
     monkeypatch.setattr(rule_facts, "mounted", lambda: mounts)
     text = CONFIGURATION.format(repository=repository, copies=lines) + '[repository.other]\nurl = "s3://other/main"\n'
-    found = rule_facts.local_repository(Instance.of(parse(text, "test"), "main"))
+    place = rule_facts.local_repository(Instance.of(parse(text, "test"), "main"))
     is_local = repository == "here" and is_here and pool is not None
-    assert found == (LocalRepository("/srv/backups/main", pool or "") if is_local else None)
+    assert place == (LocalRepository("/srv/backups/main", pool or "") if is_local else None)

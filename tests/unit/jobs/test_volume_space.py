@@ -64,10 +64,10 @@ def test_full_volume_is_found_if_the_server_uses_it(
     free: int,
     has_zfs: bool,
 ) -> None:
-    asked = []
+    queries = []
 
     def children(dataset: str, names: tuple[str, ...]) -> dict[str, dict[str, Property]]:
-        asked.append(dataset)
+        queries.append(dataset)
         if not has_zfs:
             raise CommandError("zfs get: the pool is suspended")
         values = dict.fromkeys(names, Property("0", "-"))
@@ -78,10 +78,10 @@ def test_full_volume_is_found_if_the_server_uses_it(
     space = lambda path: SimpleNamespace(f_bavail=free if str(path) == full else 1 << 50, f_frsize=1)  # noqa: E731
     instance = instance_of(tmp_path, is_configured=is_configured, datadir=datadir)
     monkeypatch.setattr(os, "statvfs", space)
-    found = find_full_volume(instance)
+    volume = find_full_volume(instance)
     is_full = full in looked_at and free < START_BYTES
-    assert (found is not None) == is_full
-    assert asked == (["tank"] if is_full else [])
-    if found is not None:
-        assert found.dataset == next(entry.source for entry in MOUNTS if entry.path == full)
-        assert ("tank/hoard (6.8 KiB)" in found.describe()) == has_zfs
+    assert (volume is not None) == is_full
+    assert queries == (["tank"] if is_full else [])
+    if volume is not None:
+        assert volume.dataset == next(entry.source for entry in MOUNTS if entry.path == full)
+        assert ("tank/hoard (6.8 KiB)" in volume.describe()) == has_zfs

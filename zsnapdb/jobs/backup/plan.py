@@ -202,6 +202,16 @@ class BackupPlan:
         return [name for name in self.sent_from.values() if "@" in name]
 
 
+def _warnings(known: Summaries, damage: DamageRegister) -> list[fitness.FitnessFinding]:
+    """Return warnings about the unreadable and the damaged backups."""
+    skipped = [
+        fitness.warning("repository", f"{error.message}; this backup is skipped", error.hint)
+        for error in known.unreadable.values()
+    ]
+    listed = damage.of(backup.backup_id for backup in known.backups)
+    return skipped + [fitness.warning("repository", text, "see `zsnapdb verify`") for text in sentences(listed)]
+
+
 def plan(
     instance: Instance,
     observed: Observation,
@@ -220,12 +230,7 @@ def plan(
     sets on this host, if the caller has just read them.
     """
     damage = known_damage(repository, instance.name) if repository is not None else DamageRegister()
-    damaged = [
-        fitness.warning("repository", f"{error.message}; this backup is skipped", error.hint)
-        for error in known.unreadable.values()
-    ]
-    listed = damage.of(backup.backup_id for backup in known.backups)
-    damaged += [fitness.warning("repository", text, "see `zsnapdb verify`") for text in sentences(listed)]
+    damaged = _warnings(known, damage)
     checked = StoredCheck()
     if repository is not None:
         checked = host_backup_record.check(

@@ -400,8 +400,7 @@ def _attempt(
         properties = {
             **marks,
             LOCK_PROPERTY: choice.name,
-            # Set a lower bound now, so that the set has a position even if this run is killed. The proof sets the exact
-            # position later.
+            # This is a lower bound, for the case that this run is killed before the proof of the exact position.
             POSITION_PROPERTY: f"at least {before.short(_POSITION_BYTES)}",
         }
         pending = request.prepare(properties)
@@ -422,8 +421,7 @@ def _attempt(
                 raise
             # The watchdog has already noticed the missed deadline. Its error is raised below.
         finally:
-            # The lock is already released, but the kernel still finishes the snapshots. They can be removed only when
-            # they are finished.
+            # The lock is already released, but the snapshots can be removed only when the kernel has finished them.
             pending.finish()
         if not in_time:
             raise LockError(

@@ -68,8 +68,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
     configured, instance = instance, with_volumes(instance)
     request = replace(request, name=request.name or random_name(instance))
     began = time.monotonic()
-    # The clone records these rules. If they change during the masking, the pool later discards the clone, and a reset
-    # replaces its data.
+    # The clone records these rules. If they change meanwhile, the pool discards it, and a reset replaces its data.
     rules = masking_requirement.rules_of(instance.settings.masking, requested=request.masks)
     with contextlib.ExitStack() as locked:
         locked.enter_context(locks.lock_clone(str(request.name), patience=0))
@@ -103,8 +102,7 @@ def create(settings: Settings, instance: Instance, request: CloneRequest) -> Cre
                 separated = _start(settings, instance, planned, rules, password)
                 facts = _facts_of(configured, planned, separated.position, rules, source.origin)
                 if planned.lease.heartbeat is not None:
-                    # The first heartbeat interval starts now, because the holder could not send heartbeats during the
-                    # creation.
+                    # The first heartbeat interval starts now, because the holder could send no heartbeat before.
                     clone_info.beat(instance.host, planned.name)
                 datasets.set_properties(planned.top, facts)
     used = instance.host.latest()

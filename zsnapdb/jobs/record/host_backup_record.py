@@ -281,8 +281,7 @@ def check(
     `there` contains the readable backups in the repository. `unreadable` contains the ids of the unreadable backups,
     with their errors if some of them may be foreign. If `archive` is None, the binlogs are not compared. `is_writing`
     says that this host is about to store a backup in the repository. `seen` contains the snapshots of the instance's
-    sets on this host, if the caller has just read them. `digests` contains the digests of the manifests. It is None if
-    `there` contains summaries, which include the digests.
+    sets on this host, if the caller has just read them. `digests` is None if `there` contains the manifests' digests.
     """
     if digests is None:
         digests = {backup.backup_id: backup.digest for backup in there if isinstance(backup, Summary)}
@@ -301,13 +300,11 @@ def check(
     archive, strange = known_archive(instance, repository, archive)
     compared = _compare(instance, repository, there, unreadable, archive, is_writing, local, known)
     now = instance.host.latest()
-    # A known backup with a future time is not foreign. The clock was wrong when the backup was created, or is wrong
-    # now.
+    # A known backup with a future time is not foreign. The clock was wrong at its creation, or is wrong now.
     future = from_future((backup.backup_id for backup in there), now, {*compared.own, *known.proofs})
     named = {name for one in compared.findings if one.kind is StoredKind.OTHER_WRITER for name in one.backups}
     put_back, unknown = _taken_back(instance, there)
-    # The base of a new backup is always a snapshot or bookmark of production, so there is no need to detect a rollback
-    # here.
+    # The base of a new backup is always a snapshot or bookmark of production, so no rollback needs to be detected.
     lost = {} if is_writing else _rolled_back(instance, replace(compared, provenance=known, future=future), there)
     findings = (
         *compared.findings,

@@ -254,12 +254,14 @@ class RestoreFacts:
         """Return whether the last archived binlog ended before the newest backup or was abandoned; else UNKNOWN.
 
         The result is UNKNOWN unless the archive lacks the newest backup's binlog and production has a binlog with the
-        same head. Then there are two cases. The last archived binlog ended before the backup if its number is lower,
-        unless production has another binlog with its name. If production has such another binlog, or if production
-        lacks the archived binlog and its number is not lower, production abandoned its history.
+        same head. Then production's own files decide. If production has the last archived binlog, only its number
+        matters, even if the server id was changed later. If the same server wrote both binlogs, there are two further
+        cases. The last archived binlog ended before the backup if its number is lower, unless production has another
+        binlog with its name. If production has such another binlog, or if production lacks the archived binlog and its
+        number is not lower, production abandoned its history.
         """
         point = point_of(newest_backup)
-        if last.server != point.server or point.coordinates is None or point.fingerprint is None:
+        if point.coordinates is None or point.fingerprint is None:
             return _LastArchived.UNKNOWN
         if RouteMap(archive.files, archive.state).follow(point).end.kind is not EndKind.NOT_ARCHIVED:
             return _LastArchived.UNKNOWN
@@ -274,6 +276,8 @@ class RestoreFacts:
         if local.has(last):
             is_before = is_same_series and last.number < int(number)
             return _LastArchived.BEFORE_BACKUP if is_before else _LastArchived.UNKNOWN
+        if last.server != point.server:
+            return _LastArchived.UNKNOWN
         if is_same_series and last.number < int(number) and last.name not in local.paths:
             return _LastArchived.BEFORE_BACKUP
         return _LastArchived.ABANDONED if last.name in local.paths or is_same_series else _LastArchived.UNKNOWN

@@ -21,7 +21,6 @@ from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.host_backup_record import (
     BackupRecord,
     LocalBackup,
-    RecordedBackup,
     RemovedBackup,
     StoredFinding,
     StoredKind,
@@ -169,15 +168,27 @@ def judge(
     manifests say that they were consolidated. If a record contains no digest, it is from an earlier version. In this
     case a consolidated backup is known if it contains the snapshots of a recorded increment.
     """
+    removed = {backup.backup_id for backup in record.removed}
+    here = (backup.backup_id for backup in local if backup.backup_id not in removed)
+    ids = frozenset((*(backup.backup_id for backup in record.stored), *here))
+    if is_signed:
+        known = _of_signed(there, digests, record, unbelieved or {}, ids)
+    else:
+        known = _of_unsigned(there, digests, record, local, consolidated, ids)
+    return _with_unread(known, record, unreadable)
+
+
+def _of_unsigned(
+    there: Sequence[Link],
+    digests: Mapping[str, str],
+    record: BackupRecord,
+    local: Sequence[LocalBackup],
+    consolidated: Collection[str],
+    ids: frozenset[str],
+) -> Provenance:
+    """Return the provenance in a repository where this host trusts its own record and snapshots."""
     stored = {backup.backup_id: backup for backup in record.stored}
     removed = {backup.backup_id: backup for backup in record.removed}
-    ids = frozenset((*stored, *(backup.backup_id for backup in local if backup.backup_id not in removed)))
-    if is_signed:
-        links = {link.backup_id: link for link in there}
-        begun = frozenset(
-            name for name, one in removed.items() if name not in stored and _is_begun(one, links.get(name), digests)
-        )
-        return _with_unread(_of_signed(there, stored, unbelieved or {}, ids, begun), record, unreadable)
     here = {backup.backup_id: frozenset(backup.guids.items()) for backup in local}
     twins = {_guids(backup): backup.backup_id for backup in record.stored}
     twins |= {guids: name for name, guids in here.items()}
@@ -203,7 +214,7 @@ def judge(
             foreign[name] = _why(name, removed, twins.get(_guids(link)))
     old = [name for name in proofs if name in stored and stored[name].manifest is None]
     claims = {link.backup_id for link in there if link.backup_id in foreign and _guids(link) in twins}
-    known = Provenance(
+    return Provenance(
         knows_any=bool(ids),
         proofs=proofs,
         foreign=foreign,
@@ -215,7 +226,6 @@ def judge(
         stored=ids,
         has_record=bool(stored),
     )
-    return _with_unread(known, record, unreadable)
 
 
 def _with_unread(known: Provenance, record: BackupRecord, unreadable: Collection[str]) -> Provenance:
@@ -237,12 +247,19 @@ def _with_unread(known: Provenance, record: BackupRecord, unreadable: Collection
 
 def _of_signed(
     there: Sequence[Link],
-    stored: Mapping[str, RecordedBackup],
+    digests: Mapping[str, str],
+    record: BackupRecord,
     unbelieved: Mapping[str, str],
     ids: frozenset[str],
-    begun: frozenset[str],
 ) -> Provenance:
     """Return the provenance in a repository where this host trusts only signed or recorded manifests."""
+    stored = {backup.backup_id: backup for backup in record.stored}
+    links = {link.backup_id: link for link in there}
+    begun = frozenset(
+        one.backup_id
+        for one in record.removed
+        if one.backup_id not in stored and _is_begun(one, links.get(one.backup_id), digests)
+    )
     rewritten = [name for name in unbelieved if name in stored and stored[name].manifest is not None]
     by_key = {link.backup_id: KnownBy.SIGNATURE for link in there}
     return Provenance(True, by_key, dict(unbelieved), tuple(rewritten), frozenset(rewritten), begun, stored=ids)

@@ -17,7 +17,7 @@ BEGIN = "History for 'tank':\n2026-11-20.10:00:00 zpool create tank /dev/x\n2026
 
 @given(st.lists(st.tuples(st.sampled_from(["snapshot", "destroy", "replace"]), st.integers(0, 7)), max_size=30))
 def test_kept_state_is_an_earlier_state_of_the_data(steps: list[tuple[str, int]]) -> None:
-    """A state is the groups from which the data comes. A replacement goes back to a snapshot, or begins anew."""
+    """A state is the groups from which the data comes. A replacement returns to a snapshot, or starts with no data."""
     lineage: tuple[int, ...] = ()
     snapshots: dict[int, tuple[int, ...]] = {}
     bookmarks: list[int] = []

@@ -109,12 +109,12 @@ def test_mount_over_the_folder_of_the_server_is_named(
         return entered if folder == host.proc / "7/cwd" else seen
 
     monkeypatch.setattr(dataset_use_checks, "_identity", identity)
-    found = host.view(peer)
+    view = host.view(peer)
     if namespace != "mnt:[1]":
-        assert (found and found.cover) is None
+        assert (view and view.cover) is None
         return
-    assert found == OtherView("datadir", str(host.datadir), 7, "", Cover("copy/db", "tank/db", point))
-    finding = judge(found)
+    assert view == OtherView("datadir", str(host.datadir), 7, "", Cover("copy/db", "tank/db", point))
+    finding = judge(view)
     assert f"on tank/db, but copy/db was mounted over it at {point}" in finding.detail
     assert "container" not in finding.detail
     assert f"`umount {point}`" in finding.hint

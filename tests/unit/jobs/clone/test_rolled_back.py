@@ -94,8 +94,8 @@ def test_backup_of_another_pool_is_placed_by_its_snapshot_on_production(
     monkeypatch.setattr(snapshots, "describe", lambda names: [there[name] for name in names])
     here = SnapshotSet(LOCAL, {"data": Snapshot("tank/db", f"zsnapdb-{LOCAL}", GUIDS[LOCAL], 20)})
     local = CloneSource(SourceKind.BACKUP, here, origin_in(manifest()))
-    found = source_lookup._newest_stored(instance, instance.open_repository(), local, accepts_older=False)
-    assert found == latest
+    newest = source_lookup._newest_stored(instance, instance.open_repository(), local, accepts_older=False)
+    assert newest == latest
 
 
 @pytest.mark.parametrize("pool", [POOL, POOL + 1])

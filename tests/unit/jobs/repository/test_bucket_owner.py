@@ -167,8 +167,8 @@ def test_replaced_marker_makes_no_other_repository(site: Site, marker: bytes, si
     again = site.instance().open_or_create_repository()
     assert (again.id, site.instance().open_repository().id) == (repository.id, repository.id)
     assert restore_known.newest_backup(site.instance(), again, accepts_older=True) == names[-1]
-    found = protection_status.status(site.instance()).missing
-    assert StoredKind.MARKER_MISSING in [one.kind for one in found]
+    missing = protection_status.status(site.instance()).missing
+    assert StoredKind.MARKER_MISSING in [one.kind for one in missing]
     assert again.get(layout.MARKER) == marker
 
 

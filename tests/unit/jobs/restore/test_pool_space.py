@@ -30,8 +30,8 @@ def test_full_pool_refuses_every_restore(free: int, stored: int, more: int) -> N
         mock.patch.object(version, "missing_features", return_value=()),
         mock.patch.object(version, "userland", return_value="zfs-2.3.9"),
     ):
-        found = next(finding for finding in judge_pool(needs) if finding.what == "space")
+        space = next(finding for finding in judge_pool(needs) if finding.what == "space")
     is_refused = free < stored + START_BYTES
     fits = Severity.WARNING if free < stored + more else Severity.OK
-    assert found.severity is (Severity.UNFIT if is_refused else fits)
-    assert ("`zfs list -o space -r tank`" in found.hint) == is_refused
+    assert space.severity is (Severity.UNFIT if is_refused else fits)
+    assert ("`zfs list -o space -r tank`" in space.hint) == is_refused
