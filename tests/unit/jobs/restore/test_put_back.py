@@ -266,13 +266,16 @@ def test_archive_that_is_behind_a_backup_is_not_abandoned(abandoned: ProtectedSe
     assert not any("are not followed" in note for note in planned.point.notes)
 
 
+@pytest.mark.parametrize("uuid", ["", "4f22ab58-82db-22f2-9f44-d91bb0530673"], ids=["same id", "new id"])
 @pytest.mark.parametrize("days", [0, 5])
 def test_archive_that_ends_before_the_newest_backup_is_not_newer_by_a_clock(
-    abandoned: ProtectedServer, days: int
+    abandoned: ProtectedServer, days: int, uuid: str
 ) -> None:
     own = abandoned.server
     own.commit(3)
+    present, own.uuid = own.uuid, uuid or own.uuid
     abandoned.look()
+    own.uuid = present
     own.clock -= days * 86_400
     own.rotate()
     own.commit()
