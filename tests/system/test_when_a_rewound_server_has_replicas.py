@@ -75,7 +75,7 @@ def test_a_source_is_rewound_only_if_its_replicas_will_be_rebuilt_and_they_are_n
     _, point = accident(lab)
     left_out = from_here(point.removeprefix("before-"))
     # An archive that ends before the newest backup would make `latest` doubtful.
-    lab.zsnapdb("binlog", "archive", "main", "--once", config=config)
+    assert lab.zsnapdb("binlog", "archive", "main", "--once", config=config).code == 0
     rewind = ("rewind", "main", "--to", point, "--no-backup")
     promote = ("restore", "main", "--target", "tank/promoted", "--handover", "promote", "--server-id", "4711")
     for words in ((*rewind, "--plan"), (*rewind, "--yes"), (*promote, "--plan"), promote):

@@ -35,10 +35,17 @@ from zsnapdb.jobs.binlog.server_binlogs import (
     head_part,
     known_history,
     last_seen,
+    returned_after,
 )
 from zsnapdb.jobs.host.binlog_spans import span_and_tables
 from zsnapdb.jobs.record.host_backup_record import next_sequence
-from zsnapdb.jobs.record.own_archived_binlogs import inherit, known_binlogs, note_archived, note_archived_files
+from zsnapdb.jobs.record.own_archived_binlogs import (
+    archived_last,
+    inherit,
+    known_binlogs,
+    note_archived,
+    note_archived_files,
+)
 from zsnapdb.mysql.binlog.events import read_plain
 from zsnapdb.mysql.binlog.tail import commit_horizon
 from zsnapdb.mysql.probe import dialect
@@ -259,6 +266,8 @@ class Archiver:
         inherit(instance, archive.repository, contents)
         known = known_history(contents, source, self._files)
         self._incarnation, self._kept, self._elsewhere = known.incarnation, list(known.files), known.elsewhere
+        last = archived_last(instance, archive.repository)
+        self._returned = returned_after(contents.incarnations, self._incarnation, last)
         newest = self._kept[-1] if self._kept else None
         seen = last_seen(newest, contents.state.complete) if newest is not None else None
         self._last_look = None if seen is None else ArchiverObservation(seen)
@@ -345,7 +354,7 @@ class Archiver:
         ):
             agrees = contains_last(self._files, newest)
         self._disagrees = False
-        return decide(self._kept, local, agrees=agrees, elsewhere=self._elsewhere)
+        return decide(self._kept, local, agrees=agrees, elsewhere=self._elsewhere, returned=self._returned)
 
     def _begin(self, reason: str) -> None:
         if self._incarnation is not None and not self._kept:
@@ -369,7 +378,7 @@ class Archiver:
             reason=reason,
             sequence=number,
         )
-        self._kept = []
+        self._kept, self._returned = [], None
         self._archive.begin(self._incarnation)
         note_archived_files(self._instance, self._archive.repository, [], [self._incarnation.id])
 

@@ -100,7 +100,8 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
     archive = stored.load()
     _refuse_short(instance, stored.repository, archive)
     # A foreign binlog is no reason to remove a file of the server.
-    known, _ = own_archived_binlogs.known_part(instance, stored.repository, archive)
+    known, foreign = own_archived_binlogs.known_part(instance, stored.repository, archive)
+    _refuse_replaced(instance, stored.repository, [file.name for file in local if file.name in foreign])
     kept = known_history(known, source, files).files
     written = [files.path(file.name).stat().st_mtime for file in local]
     ages = ages_of(written, removal_time(instance.host))
@@ -130,6 +131,18 @@ def _refuse_short(instance: Instance, repository: Repository, archive: Archive) 
     for finding in checked.findings:
         if finding.is_archive:
             raise DamagedError(f"nothing is purged: {finding.text}", hint=finding.hint)
+
+
+def _refuse_replaced(instance: Instance, repository: Repository, foreign: Sequence[str]) -> None:
+    """Raise DamagedError if this host archived one of these binlogs, whose stored descriptions are foreign."""
+    own = {name for _, name in own_archived_binlogs.archived_here(instance, repository)}
+    replaced = [name for name in foreign if name in own]
+    if replaced:
+        raise DamagedError(
+            f"nothing is purged: the repository's description of {replaced[0]} is not the one that this host stored",
+            hint=f"restore the older version of the object in the bucket, or run `zsnapdb backup {instance.name}` and"
+            f" `zsnapdb adopt {instance.name} --plan`, which shows what would be believed",
+        )
 
 
 def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> dict[str, str]:

@@ -300,6 +300,21 @@ def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> 
     return KnownHistory(chosen, archive.of(chosen.id), elsewhere)
 
 
+def returned_after(incarnations: Sequence[Incarnation], chosen: Incarnation | None, last: str | None) -> str | None:
+    """Return why the server of the incarnation `chosen` returned to production; None if it did not.
+
+    `incarnations` is in the order of their sequence numbers, and `last` is the one that this host archived last. If
+    that one is newer than `chosen`, this host archived another server in between, for example until a user undid a
+    restore.
+    """
+    ids = [one.id for one in incarnations]
+    if chosen is None or last not in ids or ids.index(last) <= ids.index(chosen.id):
+        return None
+    other = incarnations[ids.index(last)]
+    name = server_name(other.server_uuid, other.server_id)
+    return f"the server is in production again; binlogs of {name} were archived in between"
+
+
 def contains_last(files: LocalFiles, file: ArchivedFile) -> bool:
     """Return whether the server's file still contains the bytes of this binlog that were archived last."""
     if file.is_rotated:

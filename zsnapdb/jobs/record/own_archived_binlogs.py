@@ -98,6 +98,15 @@ def known_binlogs(
     )
 
 
+def archived_last(instance: Instance, repository: Repository) -> str | None:
+    """Return the incarnation of the binlog that this host archived last; None if the record does not contain it."""
+    record = HostRecord.of(instance, repository)
+    with contextlib.suppress(DamagedError):
+        position = record.archived() if record is not None else None
+        return position.incarnation if position is not None else None
+    return None
+
+
 def archived_here(instance: Instance, repository: Repository) -> frozenset[tuple[str, str]]:
     """Return the incarnations and names of the binlogs that this host archived; empty if the record cannot be read."""
     with contextlib.suppress(DamagedError):

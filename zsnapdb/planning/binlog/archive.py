@@ -132,7 +132,12 @@ def is_some(gtids: Gtids) -> bool:
 
 
 def decide(
-    kept: Sequence[KnownArchived], local: Sequence[ServerBinlog], *, agrees: bool, elsewhere: Gtids | None
+    kept: Sequence[KnownArchived],
+    local: Sequence[ServerBinlog],
+    *,
+    agrees: bool,
+    elsewhere: Gtids | None,
+    returned: str | None = None,
 ) -> Plan:
     """Return the plan for the server's files.
 
@@ -140,6 +145,7 @@ def decide(
     - `local`: the binlogs of the server, in the order of its index
     - `agrees`: whether the server's file, if the file exists, still contains the bytes that were archived last
     - `elsewhere`: the GTIDs that were archived from other servers of the instance
+    - `returned`: why the server returned to production after `kept` was archived; None if it did not
 
     If a server takes over from other servers, archiving starts with the newest file of the new server before which no
     transaction is missing.
@@ -148,6 +154,8 @@ def decide(
         return Plan(None, ())
     if not kept:
         return _afresh(local, elsewhere)
+    if returned is not None:
+        return Plan(returned, _steps(_unknown(kept, local)))
     newest = kept[-1]
     same_name = next((file for file in local if file.name == newest.name), None)
     if same_name is not None:

@@ -356,14 +356,11 @@ def _choose_latest(
     beyond = newer_beyond(route, files, backups, route_of)
     if beyond is not None and not target.accepts_older:
         reach = "that backup alone" if route.is_empty else readable_time(commit_time(route.to))
-        is_unarchived = beyond.kind in (EndKind.AMBIGUOUS, EndKind.NOT_ARCHIVED)
-        way = (
-            "run `zsnapdb binlog archive --once`, then `zsnapdb backup`" if is_unarchived else "back the server up now"
-        )
         raise HistoryError(
             f"the latest state cannot be reached: from backup {route.point.backup_id}, the archive leads only to"
             f" {reach}, because {beyond.reason}",
-            hint=f"{way}; `zsnapdb restore --accept-older` restores as far as the archive reaches",
+            hint="run `zsnapdb binlog archive --once`, then `zsnapdb backup`; `zsnapdb restore --accept-older` restores"
+            " as far as the archive reaches",
         )
     return RestoreRoute(target, route, route.files, None)
 

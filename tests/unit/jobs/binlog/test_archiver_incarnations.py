@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.archived_server import Server
-from tests.unit.support.binlog_file import File
+from tests.unit.support.binlog_file import UUID, File
 from zsnapdb.base.errors import ConsistencyError
 from zsnapdb.jobs.binlog.server_binlogs import BinlogSource
 
@@ -95,6 +95,27 @@ def test_a_server_that_takes_over_goes_on_by_its_gtids(server: Server, tmp_path:
     archive = other.load()
     assert [f.name for f in archive.of(archive.incarnations[-1].id)] == ["binlog.000004", "binlog.000005"]
     assert server.look().new_incarnation is None
+
+
+def test_a_server_that_this_host_archives_again_after_another_one_begins_a_new_incarnation(server: Server) -> None:
+    """As after a rewind that was undone by hand: nothing of the other server is newer than this server."""
+    server.commit(3)
+    server.rotate()
+    server.commit(2)
+    server.look()
+    state, server.uuid = server.saved(), OTHER
+    server.set_back(state)
+    server.commit(4)
+    assert "takes over" in str(server.look().new_incarnation)
+    server.uuid = str(UUID)
+    server.set_back(state)
+    server.commit(2)
+    begun = server.look()
+    assert ("in production again" in str(begun.new_incarnation), begun.gaps) == (True, ())
+    archive = server.check(whole=False)
+    assert [file.name for file in archive.of(archive.incarnations[-1].id)] == ["binlog.000002", "binlog.000003"]
+    server.commit(2)
+    assert (server.look().new_incarnation, len(server.load().incarnations)) == (None, 3)
 
 
 def _answered(source: BinlogSource | None) -> BinlogSource | None:

@@ -152,7 +152,7 @@ def test_a_server_that_was_set_back_has_a_new_history_under_whatever_server_id(
 
 
 @pytest.mark.parametrize("server_id", [1, 8])
-def test_after_a_rewind_was_given_up_the_old_history_goes_on(maria: MariaDb, server_id: int) -> None:
+def test_after_a_rewind_was_given_up_routes_go_on_in_a_new_history(maria: MariaDb, server_id: int) -> None:
     """The restored server ran for a while, under a server_id of its own, before the old files were put back."""
     maria.commit(3)
     maria.rotate()
@@ -169,6 +169,11 @@ def test_after_a_rewind_was_given_up_the_old_history_goes_on(maria: MariaDb, ser
     maria.head, maria.server_id = old_head, server_id
     maria.set_back(old)
     maria.commit(2)
-    assert maria.look().new_incarnation is None
-    route = maria.route(point)
-    assert (route.end.kind, str(route.reached)) == (EndKind.NEWEST, f"0-{server_id}-12")
+    result = maria.look()
+    assert ("in production again" in str(result.new_incarnation), result.gaps) == (True, ())
+    for later in range(2):
+        route = maria.route(point)
+        assert (route.end.kind, str(route.reached)) == (EndKind.NEWEST, f"0-{server_id}-{12 + later}")
+        assert maria.route(maria.point()).end == NEWEST
+        maria.commit()
+        assert maria.look().new_incarnation is None
