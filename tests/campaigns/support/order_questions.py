@@ -42,6 +42,19 @@ class State:
         code = done.document.get("error", {}).get("code")
         return self.is_doubtful and done.words[0] == "prune" and code == "clock-doubt"
 
+    def altered_after(self, seen: Seen, one: MadeSet | None) -> list[MadeSet]:
+        """Return the later sets of this host whose snapshots a person renamed, on one volume or on both."""
+        number, here = one.number if one is not None else 0, self.here(seen)
+        there = seen.on(self.site.parent, self.site.data).keys()
+        later = [made for made in self.truth.sets if made.number > number and made.number >= self.first_here]
+        return [made for made in later if made not in here and there & set(made.guids.values())]
+
+    def is_right_refusal(self, done: Done, seen: Seen, one: MadeSet | None) -> bool:
+        """Return whether a command refuses an older set, because snapshots of a later set were renamed."""
+        error = done.document.get("error", {})
+        is_refused = done.code == 4 and "a newer snapshot set of main is incomplete" in error.get("message", "")
+        return is_refused and bool(self.altered_after(seen, one))
+
     def here(self, seen: Seen) -> list[MadeSet]:
         """Return the sets whose snapshots are on the volumes under their own names, in order of creation.
 
@@ -113,10 +126,15 @@ def clone_source(state: State, seen: Seen) -> None:
     here, stored = state.here(seen), state.stored(seen)
     if not here and not stored:
         return
-    done = state.ask("clone", "create", "main", "--plan")
-    if done.code != 0:
-        return
     newest = here[-1] if here else state.newest(seen)
+    done = state.site.zsnapdb("clone", "create", "main", "--plan")
+    if state.is_right_refusal(done, seen, newest):
+        return
+    if done.code != 0:
+        state.problems.append(str(done))
+        return
+    if here and state.altered_after(seen, newest) and done.document.get("slot") is None:
+        state.problems.append("clone create takes an older set, and does not name the later one that was renamed")
     slot: dict[str, Any] | None = done.document.get("slot")
     if slot is None:
         state.differ("clone create", _id(newest), done.document["backup_id"])

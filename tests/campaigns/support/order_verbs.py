@@ -119,6 +119,8 @@ def _local(state: State, seen: Seen) -> list[MadeSet]:
 def store_latest(state: State, seen: Seen, _chance: random.Random) -> str:
     newest = _local(state, seen)[-1]
     done = state.site.zsnapdb("backup", "main", "--set", "latest")
+    if state.is_right_refusal(done, seen, newest):
+        return "refused: renamed"
     if done.code != 0:
         return _failed(state, done)
     stored = done.document["backup"]
@@ -149,6 +151,8 @@ def clone(state: State, seen: Seen, chance: random.Random) -> str:
     name = f"c{state.number}-{len(state.truth.clones)}"
     more = ("--from", "latest") if chance.random() < 0.3 else ()
     done = state.site.zsnapdb("clone", "create", "main", "--name", name, *more)
+    if state.is_right_refusal(done, seen, here[-1]):
+        return "refused: renamed"
     if done.code != 0:
         return _failed(state, done)
     clone_ = done.document["clone"]
