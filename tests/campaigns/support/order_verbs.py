@@ -18,7 +18,7 @@ from tests.campaigns.support.field_host import command
 from tests.campaigns.support.order_questions import State, judge_slot
 from tests.campaigns.support.order_site import LEASE, REPOSITORY, Done, Seen
 from tests.campaigns.support.order_truth import MadeClone, MadeDrill, MadeSet, Marks
-from zsnapdb.base.domain_types import Flavour
+from zsnapdb.base.domain_types import Flavour, backup_time
 
 DAY = 86400.0
 JUNK = 900_000_000
@@ -345,11 +345,12 @@ def import_pool(state: State, _seen: Seen, chance: random.Random) -> str:
 
 
 def replace_host(state: State, seen: Seen, _chance: random.Random) -> str:
-    newest = state.stored(seen)[-1]
-    before = state.site.marks()
-    if state.site.clock.error < -DAY:
-        # A host without backups accepts none from the future.
-        state.site.set_clock(0.0)
+    stored = state.stored(seen)
+    newest, before = stored[-1], state.site.marks()
+    # A host without a record accepts no backup from the future.
+    error = max(backup_time(one.set_id).timestamp() for one in stored) - state.site.clock.now
+    if state.site.clock.error < error:
+        state.site.set_clock(error + 60)
     backup_id = state.site.replace_host()
     state.differ("restore --to latest on another host", newest.set_id, backup_id)
     held = state.site.marks()
