@@ -307,10 +307,10 @@ def returned_after(incarnations: Sequence[Incarnation], chosen: Incarnation | No
     that one is newer than `chosen`, this host archived another server in between, for example until a user undid a
     restore.
     """
-    ids = [one.id for one in incarnations]
-    if chosen is None or last not in ids or ids.index(last) <= ids.index(chosen.id):
+    newer = incarnations[incarnations.index(chosen) + 1 :] if chosen is not None else ()
+    other = next((one for one in newer if one.id == last), None)
+    if other is None:
         return None
-    other = incarnations[ids.index(last)]
     name = server_name(other.server_uuid, other.server_id)
     return f"the server is in production again; binlogs of {name} were archived in between"
 
