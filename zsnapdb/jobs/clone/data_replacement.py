@@ -159,7 +159,12 @@ def replace_data(
     # Check the clone's quota before receiving new data.
     quota_beside(settings, info)
     if requested != LIVE_STATE:
-        with locks.using_received(info.instance):
+        with (
+            undone_on_error(
+                lambda: cached_sets.drop_unused_of_subjects(settings, info.instance, SourceKind.REPOSITORY)
+            ),
+            locks.using_received(info.instance),
+        ):
             source = _source(settings, host, info, requested, events, accepts_older=accepts_older)
             begun = cached_sets.begun_after(settings, host, info, source)
             made = commits(info.current)
