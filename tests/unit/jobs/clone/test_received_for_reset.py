@@ -41,8 +41,8 @@ def test_a_reset_that_fails_after_its_set_was_received_removes_the_set(
     for name in ("quota_beside", "_source", "cached_sets.begun_after", "commits", "_clone_beside"):
         done = fails if name == step else lambda *_, **__: None
         monkeypatch.setattr(f"zsnapdb.jobs.clone.data_replacement.{name}", done)
-    monkeypatch.setattr(data_replacement.locks, "using_received", using)
-    monkeypatch.setattr(data_replacement.locks, "if_none_uses_received", if_none_uses)
+    monkeypatch.setattr("zsnapdb.jobs.clone.locks.using_received", using)
+    monkeypatch.setattr("zsnapdb.jobs.clone.locks.if_none_uses_received", if_none_uses)
     info: Any = SimpleNamespace(instance="main", current="tank/c")
     with pytest.raises(type(error)):
         data_replacement.replace_data(SimpleNamespace(), SimpleNamespace(), info, None, SILENT, accepts_older=False)  # type: ignore[arg-type]

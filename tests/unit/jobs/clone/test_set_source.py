@@ -45,8 +45,10 @@ def test_every_member_of_a_set_is_made_from_the_snapshots_of_the_first(
     monkeypatch.setattr(topology, "make_running", make)
     monkeypatch.setattr(topology, "_destroy_all", lambda *_: None)
     monkeypatch.setattr("zsnapdb.zfs.datasets.set_properties", lambda *_: None)
-    monkeypatch.setattr(topology.locks, "names_and_ports", contextlib.nullcontext)
-    monkeypatch.setattr(topology.catalogue, "claims", lambda _: SimpleNamespace(copies=[claim(one) for one in labels]))
+    monkeypatch.setattr("zsnapdb.jobs.clone.locks.names_and_ports", contextlib.nullcontext)
+    monkeypatch.setattr(
+        "zsnapdb.jobs.clone.catalogue.claims", lambda _: SimpleNamespace(copies=[claim(one) for one in labels])
+    )
     instance: Any = SimpleNamespace(host=None, events=SimpleNamespace(tell=lambda _: None))
     request = CloneRequest(owner="me", source=source)
     topology.create_set(SimpleNamespace(), instance, request, 3, CloneTopology.INDEPENDENT)  # type: ignore[arg-type]
