@@ -32,7 +32,7 @@ def repeatable_drill(instance: Instance) -> Repeatable:
         return answer_of(done) if done is not None else None
 
     about = f"{instance.name} in {instance.settings.repository}"
-    return Repeatable("drill", about, made=known, patience=instance.wait, tell=instance.events.tell)
+    return Repeatable("drill", about, made=known, patience=instance.wait, is_scheduled=True, tell=instance.events.tell)
 
 
 def answer_of(done: DrillResult) -> CommandAnswer:

@@ -71,6 +71,8 @@ class Repeatable:
     - `gone`: returns the answer if the object no longer exists (None: the command is refused).
     - `revealed`: adds the secrets that the recorded document lacks.
     - `patience`: seconds to wait for the same run in another process.
+    - `is_scheduled`: whether a schedule makes the ids of runs from its times. A clock that was ahead can then have used
+      up the id of a later run, so its result is no answer. Such a command may run twice.
     """
 
     verb: str
@@ -80,6 +82,7 @@ class Repeatable:
     gone: Callable[[], CommandAnswer] | None = None
     revealed: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
     patience: float = 0.0
+    is_scheduled: bool = False
     tell: Callable[[str], None] = _say_nothing
 
 
@@ -105,6 +108,8 @@ def _answer_once(host: Host, run: str, command: Repeatable, make: Callable[[], C
     records = OnceRecords(host)
     with records.alone(run, Action(command.verb, command.about), command.patience, command.tell):
         known = records.read(run)
+        is_early = command.is_scheduled and known is not None and records.began_early(known)
+        known = None if is_early else known
         is_done = known is not None and known.is_done
         action = Action(command.verb, command.about, () if is_done else command.aim())
         decision = records.decide(run, action, known)
@@ -119,7 +124,7 @@ def _answer_once(host: Host, run: str, command: Repeatable, make: Callable[[], C
             answer = command.gone()
         else:
             known = known or records.begin(run, action)
-            answer = command.made() or make()
+            answer = (None if is_early else command.made()) or make()
         assert known is not None
         kept = answer.kept or answer.view
         try:

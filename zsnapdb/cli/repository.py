@@ -101,7 +101,8 @@ def verify(
         return CommandAnswer(report.VerifyView(result), error.exit_code if error is not None else 0)
 
     about = f"{chosen.name} in {chosen.settings.repository}"
-    show_once(chosen.host, once, Repeatable("verify", about, tell=chosen.events.tell), make, json)
+    command = Repeatable("verify", about, is_scheduled=True, tell=chosen.events.tell)
+    show_once(chosen.host, once, command, make, json)
 
 
 def copy(

@@ -286,6 +286,16 @@ def is_step(record: ClockRecord, reading: ClockReading) -> bool:
     return abs((reading.wall - record.wall).total_seconds() - passed) > STEP + passed * SLEW
 
 
+def was_set_back(before: ClockReading, now: ClockReading) -> bool:
+    """Return whether the wall clock was certainly set back between two readings, because it was ahead at the first.
+
+    After a reboot, only the time since the reboot is certain to have passed.
+    """
+    is_same_boot = before.boot == now.boot and now.steady >= before.steady
+    passed = now.steady - before.steady if is_same_boot else now.steady
+    return (now.wall - before.wall).total_seconds() + TOLERANCE < passed
+
+
 def is_due(before: ClockRecord, record: ClockRecord, reading: ClockReading) -> bool:
     """Return whether `record` must replace the stored record `before`."""
     if (before.boot, before.jump) != (record.boot, record.jump) or is_step(before, reading):

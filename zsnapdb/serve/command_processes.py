@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Protocol
@@ -85,7 +86,7 @@ class StartCommand(Protocol):
 class ChildRunner:
     """Runs at most `most` commands simultaneously, each in its own process.
 
-    Further commands wait at most `patience` seconds.
+    Further commands wait at most `patience` seconds. If `most` is more than 1, one place is left to other subjects.
 
     The environment of a child contains only CLEAN, `environment`, its run id, and the subject for its evidence. A
     stopped child has `grace` seconds to undo its work before it is killed.
@@ -97,6 +98,8 @@ class ChildRunner:
     patience: float = math.inf
     grace: float = _GRACE_SECONDS
     _turns: threading.BoundedSemaphore = field(init=False)
+    _taken: Counter[str] = field(init=False, default_factory=Counter)
+    _taking: threading.Lock = field(init=False, default_factory=threading.Lock)
     _stopped: threading.Event = field(init=False, default_factory=threading.Event)
 
     def __post_init__(self) -> None:
@@ -108,7 +111,7 @@ class ChildRunner:
 
     def __call__(self, call: CommandCall) -> ResultAnswer | FailureAnswer:
         deadline = time.monotonic() + self.patience
-        while not self._turns.acquire(timeout=_TURN_SECONDS):
+        while not self._takes_turn(call.subject.casefold()):
             why = self._end_of(call, math.inf)
             if why is not None:
                 return why
@@ -117,7 +120,19 @@ class ChildRunner:
         try:
             return self._end_of(call, math.inf) or call.objection() or self._run(call)
         finally:
+            with self._taking:
+                self._taken -= Counter([call.subject.casefold()])
             self._turns.release()
+
+    def _takes_turn(self, subject: str) -> bool:
+        """Wait briefly for a turn of the subject. Return whether the subject has it now. zsnapdb itself is ""."""
+        with self._taking:
+            may = not subject or self._taken[subject] < max(1, self.most - 1)
+            if may and self._turns.acquire(blocking=False):
+                self._taken[subject] += 1
+                return True
+        time.sleep(_TURN_SECONDS)
+        return False
 
     def _end_of(self, call: CommandCall, deadline: float) -> FailureAnswer | None:
         """Return why the command must not start or continue; None if it may."""

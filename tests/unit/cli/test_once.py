@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -95,6 +95,21 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
     monkeypatch.setattr(files, "replace", written)
     return site
+
+
+@pytest.mark.parametrize("is_scheduled", [True, False])
+@pytest.mark.parametrize("was_ahead", [True, False])
+def test_only_a_scheduled_run_is_not_answered_by_one_of_a_clock_that_was_ahead(
+    site: Site, *, was_ahead: bool, is_scheduled: bool
+) -> None:
+    """Its id is made of the time of the schedule, which had not come yet."""
+    site.host = replace(site.host, steady=lambda: ("boot", 1000.0))
+    site.run(is_scheduled=is_scheduled)
+    later = site.host.now() + timedelta(seconds=60 if was_ahead else 86_400)
+    site.host = replace(site.host, now=lambda: later, steady=lambda: ("boot", 87_400.0))
+    for _ in range(2):
+        site.run(is_scheduled=is_scheduled)
+    assert site.made == (2 if was_ahead and is_scheduled else 1)
 
 
 def documents(text: str) -> list[dict[str, Any]]:

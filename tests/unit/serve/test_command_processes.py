@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 
 from zsnapdb.agent.children import start_detached
@@ -59,3 +60,24 @@ def test_a_command_waits_for_its_turn_no_longer_than_it_may() -> None:
     first.join()
     assert isinstance(answer, FailureAnswer)
     assert (answer.code, answer.message) == ("busy", "1 such commands are running")
+
+
+def test_one_subject_never_takes_every_place() -> None:
+    """Its commands can wait for each other, and those of everybody else would wait with them."""
+    runner = ChildRunner(of_python("import time; time.sleep(60)"), most=3)
+    others = CommandCall((), "user:ann@example.org", "20260101T000000Z-0123abcd", 0.2)
+    calls = [replace(others, subject=one, seconds=60.0, cancelled=threading.Event()) for one in ("ci:a", "CI:A") * 3]
+    threads = [threading.Thread(target=runner, args=(call,)) for call in calls]
+    ended = threading.Thread(target=runner, args=(others,))
+    try:
+        for thread in threads:
+            thread.start()
+        time.sleep(1)
+        ended.start()
+        ended.join(20)
+        assert not ended.is_alive()
+    finally:
+        for call in (*calls, others):
+            call.cancelled.set()
+        for thread in (*threads, ended):
+            thread.join()

@@ -134,6 +134,7 @@ class World:
         self.zfs = SimulatedZfs()
         self.snapshots, self.bookmarks = self.zfs.snapshots, self.zfs.bookmarks
         self.time = START
+        self.steady: tuple[str, float] | None = None
         self.steps: list[str] = []
         self.die_at: int | None = None
         self.dead = False
@@ -225,6 +226,7 @@ class World:
             journals=self.folder / "journal",
             records=self.folder / "stored",
             now=lambda: self.time,
+            steady=lambda: self.steady,
             id_at=lambda moment: self.new_id(moment if moment > self.time else None),
             run_id=lambda: self.run_id(),
             open_store=lambda settings, tell: (cast(Store, WatchedStore(self, self.local)), ""),

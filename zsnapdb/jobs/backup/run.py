@@ -19,6 +19,7 @@ from zsnapdb.base.errors import (
     ConsistencyError,
     DamagedError,
     NotFound,
+    PreflightError,
     UnreachableError,
 )
 from zsnapdb.jobs.backup import local_snapshot, send
@@ -43,6 +44,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import is_at_work, lock_instance, lock_server_work
 from zsnapdb.jobs.base.snapshot_set_properties import BASE_TAG
 from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.jobs.record.idempotency_records import Action, OnceRecord, OnceRecords
 from zsnapdb.planning.backup.resume import Cause, ResumeDecision, ResumeJudgement
 from zsnapdb.repository.backup_journal import DISK, BackupJournal
 from zsnapdb.repository.backup_marks import remove_mark
@@ -61,19 +63,38 @@ def backup_of_run(instance: Instance) -> Manifest | None:
     """Return the stored backup of the run with this id; None if there is none, or if no repository exists yet.
 
     A backup with a time in the future is ignored. It was made while the clock was ahead, and so it has the run id of a
-    run that is not yet due.
+    run that is not yet due. This host records when it first looks for a run, so that it ignores this backup later too.
 
     Raises:
         RepositoryError: the store cannot be read.
     """
+    run = instance.host.run_id()
     try:
+        record = _begun(instance, run)
         repository = instance.open_repository()
-        known = host_backup_record.trusted_backups(instance, repository)
+        made = [one for one in host_backup_record.trusted_backups(instance, repository) if one.run_id == run]
+        early = record.aim if record is not None else ()
+        if record is not None and OnceRecords(instance.host).began_early(record):
+            early = tuple(one.backup_id for one in made)
+            _begun(instance, run, early)
         latest = instance.host.now() + _CLOCKS
-        own = next((one for one in known if one.run_id == instance.host.run_id() and one.created <= latest), None)
+        own = next((one for one in made if one.created <= latest and one.backup_id not in early), None)
         return repository.manifest(instance.name, own.backup_id) if own is not None else None
     except NotFound:
         return None
+
+
+def _begun(instance: Instance, run: str, early: tuple[str, ...] | None = None) -> OnceRecord | None:
+    """Return this host's record of the run, which begins now if there is none; None if it cannot be read or written.
+
+    `early` are the backups that a clock that was ahead gave the id of this run. With them, the record begins again.
+    """
+    records, known = OnceRecords(instance.host), None
+    with contextlib.suppress(DamagedError, PreflightError):
+        known = records.read(run)
+        if known is None or early is not None:
+            known = records.begin(run, Action("backup", instance.name, early or ()))
+    return known if known is not None and known.verb == "backup" else None
 
 
 def stored_if_known(instance: Instance) -> Manifest | None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
+from zsnapdb.base import run_context
 from zsnapdb.base.domain_types import Position
 from zsnapdb.base.errors import BusyError, PreflightError
 from zsnapdb.config.settings import Settings
@@ -162,7 +163,8 @@ def _prepare(settings: Settings, instance: Instance, source: CloneSource, rules:
         with at_low_priority():
             return prepare_source(settings, instance, source, rules, unasked=True)
     except (BusyError, PreflightError) as error:
-        instance.events.warn(f"only this clone was masked, not its snapshot set for all clones: {error.message}")
+        reason = run_context.current_audience().told(error).message
+        instance.events.warn(f"only this clone was masked, not its snapshot set for all clones: {reason}")
         return None
 
 

@@ -159,7 +159,12 @@ def replace_data(
     # Check the clone's quota before receiving new data.
     quota_beside(settings, info)
     if requested != LIVE_STATE:
-        with locks.using_received(info.instance):
+        with (
+            undone_on_error(
+                lambda: cached_sets.drop_unused_of_subjects(settings, info.instance, SourceKind.REPOSITORY)
+            ),
+            locks.using_received(info.instance),
+        ):
             source = _source(settings, host, info, requested, events, accepts_older=accepts_older)
             begun = cached_sets.begun_after(settings, host, info, source)
             made = commits(info.current)
@@ -196,6 +201,8 @@ def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource, made
     """
     quota = space_limits.of_other_data(settings, info, keeps_data=bool(made))
     revision = next_number(info)
+    # Each revision has a quota of its own, so nothing may stay of earlier resets that were interrupted.
+    drop_leftovers(info)
     begin_change(info)
     layout = volumes.layout_of(source.origin, f"{info.top}/r{revision}", info.mount)
     with undone_on_error(lambda: undo_change(info, revision)):

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.base import files
+from zsnapdb.base import files, run_context
 from zsnapdb.base.errors import ConfigError, PreflightError, ZsnapdbError
 from zsnapdb.config.services import AddressSettings
 from zsnapdb.config.settings import Settings
@@ -65,7 +65,8 @@ def route_port(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo
     try:
         haproxy_socket.lead_port(configured, info.kept_port, route_of(info))
     except ZsnapdbError as error:
-        events.warn(f"clone {info.label} is reached at port {info.port} of its server: {error.message}")
+        reason = run_context.current_audience().told(error).message
+        events.warn(f"clone {info.label} is reached at port {info.port} of its server: {reason}")
         return replace(info, is_led_to=False)
     return replace(info, is_led_to=True)
 

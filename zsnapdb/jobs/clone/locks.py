@@ -94,7 +94,8 @@ def wait_for_turn(
     places = len(os.sched_getaffinity(0)) if places is None else places
     deadline = time.monotonic() + patience
     for number in itertools.cycle(range(places)):
-        with if_free(f"clone-turn-{number}", folder) as is_free:
+        # No lock of a clone may have this name, because users choose the names of clones.
+        with if_free(f"turn-{number}", folder) as is_free:
             if is_free:
                 yield
                 return

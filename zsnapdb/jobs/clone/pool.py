@@ -14,6 +14,7 @@ from datetime import datetime
 
 from pydantic import SecretStr
 
+from zsnapdb.base import run_context
 from zsnapdb.base.domain_types import backup_time, is_backup_id
 from zsnapdb.base.errors import ConfigError, ConsistencyError, UnknownNameError, ZsnapdbError
 from zsnapdb.config.services import PoolSettings
@@ -147,7 +148,8 @@ def give_login(
 def set_aside(instance: Instance, info: CloneInfo, error: ZsnapdbError) -> None:
     """Mark the slot so that it is no longer handed out, and warn."""
     datasets.set_properties(info.top, {clone_info.POOL_PROPERTY: PoolMark.NOT_GOOD})
-    instance.events.warn(f"clone {info.name} of the pool is not handed out: {error.message}")
+    reason = run_context.current_audience().told(error).message
+    instance.events.warn(f"clone {info.name} of the pool is not handed out: {reason}")
 
 
 def _refuse_used(instance: Instance, info: CloneInfo, session: Session) -> None:

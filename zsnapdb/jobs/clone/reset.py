@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import SecretStr
 
+from zsnapdb.base import run_context
 from zsnapdb.base.errors import PreflightError, UnknownNameError, ZsnapdbError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events, uninterrupted
@@ -153,8 +154,10 @@ def _cheapest(
             if what and not is_unchanged():
                 # The error occurred after the exchange, so the user's clone is already on the new dataset.
                 raise
-            text = error.message if isinstance(error, ZsnapdbError) else f"reading its files: {error.strerror}"
-            reasons.append(f"{what}{text}")
+            if isinstance(error, ZsnapdbError):
+                reasons.append(f"{what}{run_context.current_audience().told(error).message}")
+            else:
+                reasons.append(f"{what}reading its files: {error.strerror}")
     return replace(replace_data(), reason="; ".join(reasons))
 
 
@@ -274,7 +277,7 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Clo
     instance = Instance.of(settings, info.instance, events).on_host(host)
     password = credentials.read(info.client_file)
     if password is None:
-        raise PreflightError("its password is lost", hint=_HINT)
+        raise PreflightError("its password is lost", hint=_HINT, about=())
     for slot in _candidates(settings, host, info):
         with if_free(locks.name_of_clone(slot.name)) as is_free:
             if not is_free or not _still_fits(settings, host, info, slot):
@@ -282,14 +285,16 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Clo
             # When this user can log in to the slot, no other user may get it from the pool. So first mark the slot as
             # unusable.
             if not datasets.set_together({slot.top: {POOL_PROPERTY: PoolMark.NOT_GOOD}}):
-                raise PreflightError("this host cannot change two datasets in one transaction group", hint=_HINT)
+                raise PreflightError(
+                    "this host cannot change two datasets in one transaction group", hint=_HINT, about=()
+                )
             try:
                 _make_ready(settings, instance, info, slot, password)
             except ZsnapdbError as error:
                 pool.set_aside(instance, slot, error)
                 continue
             return _exchange(settings, host, info, slot, events)
-    raise PreflightError("no other clone of the pool is usable", hint=_HINT)
+    raise PreflightError("no other clone of the pool is usable", hint=_HINT, about=())
 
 
 def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[CloneInfo]:
@@ -300,7 +305,7 @@ def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[Clo
     """
     objection = planning.clone_objection(_case(settings, info))
     if objection is not None:
-        raise PreflightError(objection, hint=_HINT)
+        raise PreflightError(objection, hint=_HINT, about=())
     found, reasons = False, []
     for slot in pool.slots_of(settings, Instance.of(settings, info.instance).on_host(host)):
         reason = _objection(settings, host, info, slot)
@@ -355,7 +360,7 @@ def _exchange(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo, 
         info.process.kill()
         changed = datasets.set_together({slot.top: _of_user(host, info), info.top: _of_nobody(slot)})
         if not changed:
-            raise PreflightError("the properties of both clones could not be changed", hint=_HINT)
+            raise PreflightError("the properties of both clones could not be changed", hint=_HINT, about=())
         taken = kept_ports.route_port(settings, of_dataset(settings, host, slot.name), events)
     clone_info.forget_heartbeat(host, info.name)
     return taken

@@ -106,13 +106,13 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
                 # as a change.
                 reset_baseline.store(host, info.name, state)
                 return UndoneRows(transactions, rows, time.monotonic() - began)
-    raise PreflightError("other sessions keep writing", hint=_HINT)
+    raise PreflightError("other sessions keep writing", hint=_HINT, about=())
 
 
 def _moved_baseline(copy: Copy, state: ResetBaseline, since: _Since) -> ResetBaseline:
     folder = reset_baseline.binlog_folder(copy)
     if folder is None:
-        raise PreflightError("the server writes no binlog", hint=_HINT)
+        raise PreflightError("the server writes no binlog", hint=_HINT, about=())
     with open_binlog(folder / since.file, copy.keys) as file:
         digest, inode = digest_of(file, since.offset), os.fstat(file.fileno()).st_ino
     return state.model_copy(update={"file": since.file, "offset": since.offset, "digest": digest, "inode": inode})
@@ -137,7 +137,7 @@ def _state(settings: Settings, host: Host, info: CloneInfo) -> ResetBaseline:
     _refuse(_unsuitable(settings, info))
     state = reset_baseline.read(host, info)
     if state is None:
-        raise PreflightError("the initial state of the server was not recorded", hint=_HINT)
+        raise PreflightError("the initial state of the server was not recorded", hint=_HINT, about=())
     is_masked_so = state.rules == masking_requirement.rules_of_clone(settings, info)
     _refuse(None if is_masked_so else "the masking rules have changed")
     _refuse(None if state.counters is not None else f"it has more than {planning.MOST_TABLES} tables")
@@ -149,7 +149,7 @@ def _state(settings: Settings, host: Host, info: CloneInfo) -> ResetBaseline:
 
 def _refuse(reason: str | None) -> None:
     if reason is not None:
-        raise PreflightError(reason, hint=_HINT)
+        raise PreflightError(reason, hint=_HINT, about=())
 
 
 def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
@@ -212,17 +212,17 @@ def _transactions(
     """
     folder, index = reset_baseline.binlog_folder(copy), binlog_paths(copy.variables, "log_bin")
     if folder is None or index is None:
-        raise PreflightError("the server writes no binlog", hint=_HINT)
+        raise PreflightError("the server writes no binlog", hint=_HINT, about=())
     names = [Path(entry).name for entry in index_entries(Path(copy.paths.translate(index[1])))]
     if state.file not in names or names[-1] != last:
-        raise PreflightError(f"the binlog index does not connect {state.file} to {last}", hint=_HINT)
+        raise PreflightError(f"the binlog index does not connect {state.file} to {last}", hint=_HINT, about=())
     for name in names[names.index(state.file) :]:
         with open_binlog(folder / name, copy.keys) as file:
             _refuse("its binlog is encrypted" if key_of(file) is not None else None)
             _refuse(_other_file(file, name, state))
             tail = tail_of(file, name)
             if (tail.offset < end) if name == last else bool(tail.unfinished):
-                raise PreflightError(f"the end of {name} cannot be read", hint=_HINT)
+                raise PreflightError(f"the end of {name} cannot be read", hint=_HINT, about=())
             for transaction in transaction_changes(file, name, state.offset if name == state.file else None):
                 if name == last and transaction.end > end:
                     return
@@ -263,7 +263,7 @@ class _Tables:
         try:
             return undo.row_change(shape, row)
         except ValueError as error:
-            raise PreflightError(f"a value of {shape.name} cannot be read: {error}", hint=_HINT) from error
+            raise PreflightError(f"a value of {shape.name} cannot be read: {error}", hint=_HINT, about=()) from error
 
 
 def _undo(own: Session, changes: tuple[RowChange, ...]) -> None:
@@ -275,14 +275,14 @@ def _undo(own: Session, changes: tuple[RowChange, ...]) -> None:
     wrong = wrong or any(bool(own.query(one.question)) is one.is_absent for one in undo.undone(changes))
     if wrong:
         own.query("ROLLBACK")
-        raise PreflightError("a row differs from its last change in the binlog", hint=_HINT)
+        raise PreflightError("a row differs from its last change in the binlog", hint=_HINT, about=())
     own.query("COMMIT")
 
 
 def _set_counters_back(own: Session, state: ResetBaseline) -> None:
     wanted, now = state.by_table, counters(own, planning.MOST_TABLES)
     if now is None or wanted is None or now.keys() != wanted.keys():
-        raise PreflightError("the set of tables with counters has changed", hint=_HINT)
+        raise PreflightError("the set of tables with counters has changed", hint=_HINT, about=())
     moved = {table: value for table, value in wanted.items() if now[table] != value}
     if moved:
         set_back(own, moved)

@@ -15,7 +15,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import undone_on_error
 from zsnapdb.jobs.base.host import Host, fresh_password
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.clone import catalogue, create_plan, destroy
+from zsnapdb.jobs.clone import catalogue, create_plan, destroy, locks
 from zsnapdb.jobs.clone.clone_info import FOLLOWS_PROPERTY, SET_PROPERTY, SOURCE_PART
 from zsnapdb.jobs.clone.create import RunningClone, make_running
 from zsnapdb.jobs.clone.create_plan import ClonePlan
@@ -122,11 +122,15 @@ def create_set(
             instance.events.tell(f"clone {member} runs on port {made[-1].info.port}")
         seconds = _start_replication(made) if topology is CloneTopology.REPLICATION else None
         members = []
-        for number, clone in enumerate(made):
-            part = "member" if topology is CloneTopology.INDEPENDENT else SOURCE_PART if number == 0 else "replica"
-            source = {FOLLOWS_PROPERTY: str(made[0].info.port)} if part == "replica" else {}
-            datasets.set_properties(clone.info.top, {SET_PROPERTY: f"{name} {part}", **source})
-            members.append(SetMember(clone, part))
+        with locks.names_and_ports():
+            # Meanwhile another user may have created a clone with the name of the set.
+            others = [one for one in catalogue.claims(settings).copies if one.name not in planned.names]
+            catalogue.refuse_label(others, name)
+            for number, clone in enumerate(made):
+                part = "member" if topology is CloneTopology.INDEPENDENT else SOURCE_PART if number == 0 else "replica"
+                source = {FOLLOWS_PROPERTY: str(made[0].info.port)} if part == "replica" else {}
+                datasets.set_properties(clone.info.top, {SET_PROPERTY: f"{name} {part}", **source})
+                members.append(SetMember(clone, part))
     return CloneSet(name, topology, tuple(members), seconds)
 
 

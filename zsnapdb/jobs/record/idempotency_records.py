@@ -21,11 +21,12 @@ from pydantic import Field, ValidationError
 from zsnapdb.base import files
 from zsnapdb.base.errors import BusyError, DamagedError, PreflightError
 from zsnapdb.base.files import make_private
-from zsnapdb.base.patterns import Moment, RunId, Words, first_problem
+from zsnapdb.base.patterns import Moment, RunId, Seconds, Words, first_problem
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.planning import idempotency
+from zsnapdb.planning.clock_guard import ClockReading, was_set_back
 from zsnapdb.planning.idempotency import Action as Action
 from zsnapdb.planning.idempotency import RunDecision, RunState
 from zsnapdb.planning.idempotency import RunVerdict as RunVerdict
@@ -36,7 +37,10 @@ _TEXT_BYTES = 64 << 20
 
 
 class OnceRecord(RecordPart):
-    """A run: its action, its state, and its result as text and as the printed document."""
+    """A run: its action, its state, and its result as text and as the printed document.
+
+    `boot` and `steady` are the boot id and the seconds of the steady clock at the time `began` ("" if unknown).
+    """
 
     format: Literal[1] = 1
     run_id: RunId
@@ -45,6 +49,8 @@ class OnceRecord(RecordPart):
     aim: tuple[Words, ...] = ()
     state: RunState = RunState.BEGUN
     began: Moment
+    boot: Words = ""
+    steady: Seconds = 0.0
     ended: Moment | None = None
     exit_code: Annotated[int, Field(ge=0, le=255)] = 0
     text: Annotated[str, Field(max_length=_TEXT_BYTES)] = ""
@@ -104,9 +110,17 @@ class OnceRecords:
     def begin(self, run: str, action: Action) -> OnceRecord:
         """Record that the run begins. Also remove the records of days so old that a run can no longer be repeated."""
         record = OnceRecord(run_id=run, verb=action.verb, about=action.about, aim=action.aim, began=self.host.now())
+        if (now := self.host.reading()) is not None:
+            record = record.model_copy(update={"began": now.wall, "boot": now.boot, "steady": now.steady})
         self._write(record)
         self._sweep()
         return record
+
+    def began_early(self, known: OnceRecord) -> bool:
+        """Return whether the clock was certainly ahead when the run began."""
+        now = self.host.reading()
+        before = ClockReading(known.began, known.boot, known.steady)
+        return now is not None and bool(known.boot) and was_set_back(before, now)
 
     def end(self, record: OnceRecord, exit_code: int, text: str, document: str) -> OnceRecord:
         """Record the end of the run and its result. When this function returns, the record is safely on disk."""

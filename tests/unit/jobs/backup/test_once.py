@@ -27,7 +27,7 @@ def test_repeated_after_success_it_shows_the_same_backup_and_changes_nothing(wor
     assert world.backup(once=True).manifest.backup_id != first.manifest.backup_id
 
 
-def test_a_backup_that_a_clock_ahead_dated_in_the_future_is_no_answer_when_that_time_comes(world: World) -> None:
+def test_a_backup_that_a_clock_ahead_dated_in_the_future_is_no_answer(world: World) -> None:
     """The id of a run is made of the time of its schedule: a clock ahead has used it up before."""
     world.run_id = lambda: RUN
     now = world.time
@@ -37,6 +37,44 @@ def test_a_backup_that_a_clock_ahead_dated_in_the_future_is_no_answer_when_that_
     made = world.backup(once=True)
     assert (made.is_repeat, made.manifest.backup_id != ahead.backup_id) == (False, True)
     assert world.backup(once=True).manifest == made.manifest
+
+
+@pytest.mark.parametrize("boot", ["same", "another"])
+@pytest.mark.parametrize("ahead", [timedelta(hours=1), timedelta(days=1), timedelta(days=400)])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_it_is_no_answer_when_that_time_has_come_either(
+    world: World, ahead: timedelta, boot: str, is_first: bool
+) -> None:
+    """The steady clock proves that more time has passed than the wall clock shows."""
+    if not is_first:
+        world.backup()
+    world.time += ahead
+    run = f"{world.time:%Y%m%dT%H%M%SZ}-0123abcd"
+    world.run_id, world.steady = (lambda: run), ("same", 1000.0)
+    early = world.backup(once=True).manifest
+    world.time += timedelta(seconds=30)
+    world.steady = (boot, 1000.0 + ahead.total_seconds())
+    made = world.backup(once=True)
+    assert (made.is_repeat, made.manifest.backup_id != early.backup_id) == (False, True)
+    again = world.backup(once=True)
+    assert (again.manifest, again.is_repeat) == (made.manifest, True)
+
+
+@pytest.mark.parametrize("steady", [("same", 4600.0), ("another", 60.0), ("another", 3600.0), None])
+def test_a_backup_of_a_clock_that_was_right_stays_the_answer(world: World, steady: tuple[str, float] | None) -> None:
+    world.run_id = lambda: RUN
+    world.steady = ("same", 1000.0)
+    first = world.backup(once=True).manifest
+    world.time += timedelta(hours=1)
+    world.steady = steady
+    assert world.backup(once=True).manifest == first
+
+
+def test_a_full_disk_of_records_fails_no_backup(world: World) -> None:
+    world.run_id = lambda: RUN
+    (world.folder / "runs").write_text("no folder")
+    first = world.backup(once=True).manifest
+    assert world.backup(once=True).manifest == first
 
 
 def test_killed_before_any_step_the_repetition_makes_one_backup(tmp_path: Path) -> None:

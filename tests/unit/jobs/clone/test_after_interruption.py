@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,7 @@ from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import THIS_HOST
-from zsnapdb.jobs.clone import lifecycle
+from zsnapdb.jobs.clone import catalogue, data_replacement, lifecycle
 from zsnapdb.mysql.process.server import ServerProcess
 
 BASE = f"{SOURCE}@zsnapdb-20261120T100000Z-0001"
@@ -38,3 +39,23 @@ def test_a_start_ends_a_change_that_was_killed_before_its_new_data_counted(
     info = lifecycle.start(SETTINGS, replace(THIS_HOST, run=tmp_path), "dev", SILENT).run()
     assert (info.phase, info.leftovers, started) == ("ready", (), [] if runs else ["dev"])
     assert (old in pool.things, new in pool.things) == (True, False)
+
+
+@pytest.mark.parametrize("is_committed", [True, False])
+def test_data_that_an_interrupted_reset_left_goes_before_new_data_is_made(
+    monkeypatch: pytest.MonkeyPatch, *, is_committed: bool
+) -> None:
+    """Each revision may have the whole quota of the clone: whoever interrupts resets would have it many times."""
+    pool = ClonePool()
+    pool.install(monkeypatch)
+    monkeypatch.setattr(ServerProcess, "pid", lambda *_: None)
+    pool.clone("dev", pool.snapshot(BASE), revision=2)
+    old = pool.volume("dev", 1, BASE)
+    if is_committed:
+        pool.commit(old, "20260101T000000Z-beef")
+    there: list[bool] = []
+    monkeypatch.setattr("zsnapdb.jobs.clone.volumes.layout_of", lambda *_: None)
+    monkeypatch.setattr("zsnapdb.jobs.clone.volumes.clone_volumes", lambda *_: there.append(old in pool.things))
+    info, source = catalogue.find(SETTINGS, THIS_HOST, "dev"), SimpleNamespace(origin=None)
+    assert data_replacement._clone_beside(SETTINGS, info, source, []) == 3  # type: ignore[arg-type]
+    assert there == [is_committed]

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
-from zsnapdb.base.errors import ExistsError, PreflightError, ServerError
+from zsnapdb.base import run_context
+from zsnapdb.base.errors import CommandError, DamagedError, ExistsError, PreflightError, ServerError, ZsnapdbError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import THIS_HOST, Host
@@ -134,6 +135,28 @@ def test_an_error_after_the_exchange_replaces_no_data_that_is_nobody_s_by_now(
     else:
         reset.reset(SETTINGS, host, "dev", None, SILENT)
     assert resets == ([] if is_exchanged else ["dev"])
+
+
+@pytest.mark.parametrize("audience", ["", "ada"])
+@pytest.mark.parametrize("kind", [PreflightError, ServerError, DamagedError, CommandError])
+def test_why_no_faster_way_was_possible_names_nothing_of_others(
+    pool: ClonePool,
+    host: Host,
+    monkeypatch: pytest.MonkeyPatch,
+    resets: list[str],
+    audience: str,
+    kind: type[ZsnapdbError],
+) -> None:
+    pool.clone("dev", BASE)
+
+    def fails(*_: object) -> None:
+        raise kind("the dataset of clone merger-with-acme is busy")
+
+    monkeypatch.setattr(reset, "swap", fails)
+    monkeypatch.setenv(run_context.AUDIENCE_VARIABLE, audience)
+    done = reset.reset(SETTINGS, host, "dev", None, SILENT)
+    assert ("merger-with-acme" in done.reason) == (audience == "")
+    assert "no swap: " in done.reason
 
 
 def test_a_reset_that_takes_longer_than_a_heartbeat_ends_no_clone(

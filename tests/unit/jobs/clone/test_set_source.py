@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from zsnapdb.base.errors import ConsistencyError
+from zsnapdb.base.errors import ConsistencyError, ExistsError
 from zsnapdb.jobs.clone import topology
 from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.planning.clone.topology import CloneTopology
+
+
+def claim(label: str) -> Any:
+    return SimpleNamespace(name=label, label=label, set_name="", is_called=lambda word: word == label)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +37,7 @@ def test_every_member_of_a_set_is_made_from_the_snapshots_of_the_first(
         info = SimpleNamespace(original=original, original_key=keys.pop(), label=request.name, port=1, top="tank/c")
         return SimpleNamespace(info=info)
 
-    keys, names = ["b", "a", "a", "a", "a", "a"], ("c-1", "c-2", "c-3")
+    keys, names, labels = ["b", "a", "a", "a", "a", "a", "a", "a", "a"], ("c-1", "c-2", "c-3"), ["c-1"]
     planned = SimpleNamespace(
         names=names, first=SimpleNamespace(made_from=SimpleNamespace(source=None, set_id="nightly"))
     )
@@ -40,12 +45,21 @@ def test_every_member_of_a_set_is_made_from_the_snapshots_of_the_first(
     monkeypatch.setattr(topology, "make_running", make)
     monkeypatch.setattr(topology, "_destroy_all", lambda *_: None)
     monkeypatch.setattr("zsnapdb.zfs.datasets.set_properties", lambda *_: None)
+    monkeypatch.setattr("zsnapdb.jobs.clone.locks.names_and_ports", contextlib.nullcontext)
+    monkeypatch.setattr(
+        "zsnapdb.jobs.clone.catalogue.claims", lambda _: SimpleNamespace(copies=[claim(one) for one in labels])
+    )
     instance: Any = SimpleNamespace(host=None, events=SimpleNamespace(tell=lambda _: None))
     request = CloneRequest(owner="me", source=source)
     topology.create_set(SimpleNamespace(), instance, request, 3, CloneTopology.INDEPENDENT)  # type: ignore[arg-type]
     assert [made.name for made in requests] == list(names)
     assert [made.source for made in requests] == sources
 
+    # While the clones were created, another user created a clone with the name of the set.
+    labels.append("c")
+    with pytest.raises(ExistsError, match="the name c is taken"):
+        topology.create_set(SimpleNamespace(), instance, request, 3, CloneTopology.INDEPENDENT)  # type: ignore[arg-type]
+    labels.remove("c")
     with pytest.raises(ConsistencyError, match="somebody renamed or replaced"):
         topology.create_set(SimpleNamespace(), instance, request, 3, CloneTopology.INDEPENDENT)  # type: ignore[arg-type]
-    assert len(requests) == 6
+    assert len(requests) == 9

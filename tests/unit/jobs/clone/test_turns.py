@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from zsnapdb.base.errors import BusyError
-from zsnapdb.jobs.clone import locks
+from zsnapdb.jobs.clone import clone_info, locks
 
 PROCESS = """
 import sys
@@ -77,3 +77,11 @@ def test_a_process_that_waits_too_long_gets_an_error(tmp_path: Path) -> None:
     turn = functools.partial(locks.wait_for_turn, 2, patience=0.1, folder=tmp_path)
     with turn(), turn(), pytest.raises(BusyError, match="other servers are starting"), turn():
         pass
+
+
+def test_no_name_of_a_clone_takes_the_lock_of_a_turn(tmp_path: Path) -> None:
+    """A subject that chose such a name would wait for its own lock, and let every other clone wait too."""
+    with locks.wait_for_turn(1, folder=tmp_path):
+        (turn,) = (file.stem for file in tmp_path.glob("*.lock"))
+    prefix = locks.name_of_clone("")
+    assert not (turn.startswith(prefix) and clone_info.is_clone_name(turn.removeprefix(prefix)))
