@@ -370,23 +370,12 @@ class RetryClass(StrEnum):
     """It is unknown whether the cause is temporary. Make two attempts in total, then ask a person."""
 
 
-_CLASSES: dict[int, RetryClass] = {
-    0: RetryClass.NEVER,
-    INTERNAL: RetryClass.TWICE,
-    UsageError.exit_code: RetryClass.NEVER,
-    ConfigError.exit_code: RetryClass.NEVER,
-    PreflightError.exit_code: RetryClass.NEVER,
-    ServerError.exit_code: RetryClass.AGAIN,
-    RepositoryError.exit_code: RetryClass.AGAIN,
-    DamagedError.exit_code: RetryClass.NEVER,
-    ExistsError.exit_code: RetryClass.NEVER,
-    CommandError.exit_code: RetryClass.TWICE,
-    LockError.exit_code: RetryClass.AGAIN,
-    ConsistencyError.exit_code: RetryClass.NEVER,
-    HookError.exit_code: RetryClass.TWICE,
-    BusyError.exit_code: RetryClass.AGAIN,
-    INTERRUPTED: RetryClass.AGAIN,
-    CLOSED_PIPE: RetryClass.AGAIN,
+_CLASSES = {
+    **dict.fromkeys((0, UsageError.exit_code, ConfigError.exit_code, PreflightError.exit_code), RetryClass.NEVER),
+    **dict.fromkeys((DamagedError.exit_code, ExistsError.exit_code, ConsistencyError.exit_code), RetryClass.NEVER),
+    **dict.fromkeys((INTERNAL, CommandError.exit_code, HookError.exit_code), RetryClass.TWICE),
+    **dict.fromkeys((ServerError.exit_code, RepositoryError.exit_code, LockError.exit_code), RetryClass.AGAIN),
+    **dict.fromkeys((BusyError.exit_code, INTERRUPTED, CLOSED_PIPE), RetryClass.AGAIN),
 }
 assert _CLASSES.keys() == EXIT_CODES.keys()
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import ipaddress
 import os
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import PurePath, PurePosixPath
 from typing import Annotated
@@ -55,6 +57,14 @@ def is_dataset_or_snapshot(text: str) -> bool:
     return len(text) <= 255 and "%" not in text and is_dataset(dataset) and is_named
 
 
+def is_loopback(host: str) -> bool:
+    """Whether a host is the loopback interface, whose packets no other host can see or answer."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def is_mount_point(text: str) -> bool:
     """Whether the text is one line with an absolute, normalized path, which has no empty part, no `.` and no `..`."""
     if not text.startswith("/") or len(text.encode("utf-8", "replace")) > _LONGEST_PATH or not is_line(text):
@@ -86,23 +96,18 @@ def _printable_text(text: str) -> str:
     return "\n".join(printable(line) for line in text.replace("\t", " ").split("\n"))
 
 
-def _dataset(text: str) -> str:
-    if not is_dataset(text):
-        raise ValueError(f"{text[:80]!r} is not the name of a dataset")
-    return text
+def _named(is_valid: Callable[[str], bool], what: str) -> AfterValidator:
+    def validated(text: str) -> str:
+        if not is_valid(text):
+            raise ValueError(f"{text[:80]!r} is not {what}")
+        return text
+
+    return AfterValidator(validated)
 
 
-def _full_snapshot(text: str) -> str:
+def _is_full_snapshot(text: str) -> bool:
     dataset, _, name = text.partition("@")
-    if not is_dataset(dataset) or _SNAPSHOT.fullmatch(name) is None:
-        raise ValueError(f"{text[:80]!r} is not the name of a snapshot")
-    return text
-
-
-def _mount_point(text: str) -> str:
-    if not is_mount_point(text):
-        raise ValueError(f"{text[:80]!r} is not an absolute path without . and ..")
-    return text
+    return is_dataset(dataset) and _SNAPSHOT.fullmatch(name) is not None
 
 
 def _file_name(text: str) -> str:
@@ -136,11 +141,11 @@ RunId = Annotated[str, Field(pattern=rf"^{run_context.PATTERN}$")]
 RepositoryId = Annotated[str, Field(pattern=rf"^{REPOSITORY_ID}$")]
 BinlogName = Annotated[str, Field(pattern=rf"^{BINLOG}$")]
 SnapshotName = Annotated[str, Field(pattern=rf"^{_SNAPSHOT.pattern}$")]
-FullSnapshotName = Annotated[str, AfterValidator(_full_snapshot)]
+FullSnapshotName = Annotated[str, _named(_is_full_snapshot, "the name of a snapshot")]
 """A snapshot with its dataset: `tank/data@name`."""
 
-DatasetName = Annotated[str, AfterValidator(_dataset)]
-MountPoint = Annotated[str, AfterValidator(_mount_point)]
+DatasetName = Annotated[str, _named(is_dataset, "the name of a dataset")]
+MountPoint = Annotated[str, _named(is_mount_point, "an absolute path without . and ..")]
 PropertyName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_:.-]{0,254}$")]
 PropertyValue = Annotated[str, StringConstraints(max_length=8191), AfterValidator(_line)]
 VariableName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,63}(\.[a-z0-9_]{1,64})?$")]

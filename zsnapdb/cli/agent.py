@@ -33,13 +33,6 @@ class HangUp:
         return was_sent
 
 
-def _tell(text: str) -> None:
-    from zsnapdb.cli import log_writer
-    from zsnapdb.report.log_lines import LogLevel
-
-    log_writer.write(LogLevel.INFO, text)
-
-
 def _environment(config: Path | None) -> dict[str, str]:
     """Return the environment of jobs. With this environment, jobs use the configuration of this command."""
     import os
@@ -59,6 +52,7 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
         return
     from zsnapdb.agent.daemon import ConfigurationFile, serve
     from zsnapdb.agent.job_starter import JobStarter
+    from zsnapdb.cli import log_writer
     from zsnapdb.config.settings import DEFAULT_PATH, load
     from zsnapdb.jobs.base.host import THIS_HOST
 
@@ -73,7 +67,7 @@ def agent(context: typer.Context, config: ConfigFile = None) -> None:
     # SIGCHLD wakes the agent, so that it records a job's result as soon as the job ends.
     signal.signal(signal.SIGCHLD, lambda *_: stop.wake())
     file = ConfigurationFile(config or DEFAULT_PATH, lambda: load(config))
-    serve(file, JobStarter(_environment(config)), THIS_HOST, stop, reload, _tell)
+    serve(file, JobStarter(_environment(config)), THIS_HOST, stop, reload, log_writer.info)
 
 
 def agent_status(context: typer.Context, config: ConfigFile = None, json: AsJson = False) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from zsnapdb.config.settings import Settings
 
 _VARIABLE = "_ZSNAPDB_COMPLETE"
 """Variable that the shell's script sets when it requests completions."""
@@ -53,25 +56,25 @@ def _names(find: Callable[[], Iterable[str]], beginning: str) -> list[str]:
         return []
 
 
-def instances(incomplete: str) -> list[str]:
-    """Return the configured instances that start with `incomplete`."""
+def _settings() -> Settings:
     from zsnapdb.config.settings import load
 
-    return _names(lambda: load(None).instance, incomplete)
+    return load(None)
+
+
+def instances(incomplete: str) -> list[str]:
+    """Return the configured instances that start with `incomplete`."""
+    return _names(lambda: _settings().instance, incomplete)
 
 
 def repositories(incomplete: str) -> list[str]:
     """Return the configured repositories that start with `incomplete`."""
-    from zsnapdb.config.settings import load
-
-    return _names(lambda: load(None).repository, incomplete)
+    return _names(lambda: _settings().repository, incomplete)
 
 
 def targets(incomplete: str) -> list[str]:
     """Return the configured targets of notifications that start with `incomplete`."""
-    from zsnapdb.config.settings import load
-
-    return _names(lambda: load(None).notifications.to, incomplete)
+    return _names(lambda: _settings().notifications.to, incomplete)
 
 
 def examples(incomplete: str) -> list[str]:
@@ -83,11 +86,10 @@ def examples(incomplete: str) -> list[str]:
 
 def clones(incomplete: str) -> list[str]:
     """Return the clones on this host that start with `incomplete`."""
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.jobs.clone.catalogue import listing
 
-    return _names(lambda: [clone.label for clone in listing(load(None), THIS_HOST)], incomplete)
+    return _names(lambda: [clone.label for clone in listing(_settings(), THIS_HOST)], incomplete)
 
 
 def backups(incomplete: str) -> list[str]:
@@ -95,12 +97,11 @@ def backups(incomplete: str) -> list[str]:
 
     No repository is read.
     """
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.host.local_snapshot_sets import local_sets
 
     def find() -> list[str]:
-        settings = load(None)
+        settings = _settings()
         sets = [one.backup_id for name in settings.instance for one in local_sets(Instance.of(settings, name))]
         return ["latest", *reversed(sets)]
 
@@ -109,12 +110,11 @@ def backups(incomplete: str) -> list[str]:
 
 def sources(incomplete: str) -> list[str]:
     """Return the sources of a clone: backups and local sets on this host, commits, `latest` and `live`."""
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.clone.catalogue import homes
     from zsnapdb.jobs.clone.sources import commits
 
     def find() -> list[str]:
-        return [commit.set.backup_id for home in homes(load(None)) for commit in commits(home)]
+        return [commit.set.backup_id for home in homes(_settings()) for commit in commits(home)]
 
     return [*_names(lambda: ["live"], incomplete), *backups(incomplete), *_names(find, incomplete)]
 
@@ -129,9 +129,8 @@ def documented(incomplete: str) -> list[str]:
 
 def tables(context: typer.Context, incomplete: str) -> list[str]:
     """Return tables of the running server, or schemas before the dot is typed; empty if the server does not answer."""
-    from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.setup.examples import table_names
 
     instance = context.params.get("instance")
-    return _names(lambda: table_names(Instance.of(load(None), instance), incomplete), incomplete)
+    return _names(lambda: table_names(Instance.of(_settings(), instance), incomplete), incomplete)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import traceback
-from collections.abc import Iterable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,12 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import UsageError, ZsnapdbError
-from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli import completion
 from zsnapdb.cli.command_context import configuration, instance_context
 from zsnapdb.cli.main_process import unexpected_system_error
 from zsnapdb.cli.options import AsJson, ConfigFile, InstanceName, PlanOnly, argument, flag, option
-from zsnapdb.cli.output import renamed, show, show_errors
+from zsnapdb.cli.output import renamed, require_yes, show, show_errors
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.doctor.instance_checks import Diagnosis
@@ -149,7 +146,8 @@ def doctor(
         view = DoctorView(diagnoses, planned=changes)
     elif changes:
         if not yes:
-            _ask([change.command for change in changes], is_json)
+            shown = "\n".join(change.command for change in changes)
+            require_yes("doctor --fix", shown, "Run these commands?", json=is_json)
         job.apply_changes(changes)
         diagnoses = _diagnoses(config, instance, format, json)
         view = DoctorView(diagnoses, fixed=changes)
@@ -160,19 +158,6 @@ def doctor(
     code = max((_EXIT[diagnosis.worst] for diagnosis in diagnoses), default=0)
     if code:
         raise typer.Exit(code)
-
-
-def _ask(commands: Iterable[str], json: bool) -> None:
-    """Print the commands and ask for a confirmation.
-
-    Raises: UsageError, before any change, if stdin is not a terminal or the answer is no.
-    """
-    if json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("doctor --fix asks for a confirmation, which needs a terminal", hint="add --yes")
-    for command in commands:
-        print(printed(command), file=sys.stderr)
-    if not typer.confirm("Run these commands?", err=True):
-        raise UsageError("nothing was changed", hint="run the same command to be asked again")
 
 
 def _diagnoses(config: Path | None, instance: str | None, format: DoctorFormat, json: bool) -> list[Diagnosis]:  # noqa: A002

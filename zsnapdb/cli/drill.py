@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from zsnapdb.base.errors import UsageError
 from zsnapdb.cli import options
 from zsnapdb.cli.command_context import configuration, instance_context
 from zsnapdb.cli.idempotency import CommandAnswer, Repeatable, show_once
@@ -67,17 +65,6 @@ def drill_machine(
     show_once(instance.host, once, repeatable_drill(instance), make, json)
 
 
-def refuse_server_options(*, history: str | None, binary: Path | None) -> None:
-    """Raise UsageError for an option that drills of virtual machines do not support."""
-    given = {"--history": history is not None, "--binary": binary is not None}
-    wrong = [name for name, is_given in given.items() if is_given]
-    if wrong:
-        raise UsageError(
-            f"{', '.join(wrong)} cannot be used with a virtual machine",
-            hint="backups of a machine have no points in time, and the machine runs its own server",
-        )
-
-
 def drill(
     instance: options.InstanceName = None,
     to: Annotated[str, option("--to", "POINT", f"Point: {options.POINT}, or random.")] = "latest",
@@ -113,7 +100,8 @@ def drill(
 
     settings, chosen = instance_context(config, instance, repository, binary=binary, wait=wait)
     if chosen.settings.vm is not None:
-        refuse_server_options(history=history, binary=binary)
+        hint = "backups of a machine have no points in time, and the machine runs its own server"
+        options.refuse_for_machines(hint, history=history is not None, binary=binary is not None)
     request = job.DrillRequest(to, seed, whole, accepts_older, history)
     if chosen.settings.vm is not None:
         drill_machine(settings, chosen, request, plan=plan, once=once, json=json)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from zsnapdb.cli import log_writer
 from zsnapdb.cli.command_context import configuration
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, argument, flag, option
 from zsnapdb.cli.output import show, show_errors
@@ -45,14 +46,6 @@ def require_engine_client() -> Iterator[None]:
         raise missing_library("fleet", error) from error
 
 
-def tell(text: str) -> None:
-    """Write a line to the log."""
-    from zsnapdb.cli import log_writer
-    from zsnapdb.report.log_lines import LogLevel
-
-    log_writer.write(LogLevel.INFO, text)
-
-
 def ready() -> None:
     """Report to the service manager that the service is ready."""
     from zsnapdb.agent.daemon import notify
@@ -67,7 +60,7 @@ def _environment(config: Path | None) -> dict[str, str]:
     """
     import os
 
-    from zsnapdb.cli import log_writer, process_attributes
+    from zsnapdb.cli import process_attributes
 
     own = {"ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else {}
     return {**os.environ, log_writer.PROGRESS: "1", process_attributes.VARIABLE: str(os.getpid()), **own}
@@ -100,9 +93,11 @@ def worker(config: ConfigFile = None) -> None:
         from zsnapdb.jobs.host.startup_requirements import available_memory
     environment = _environment(config)
     starter = partial(start, environment=environment)
-    runner = JobRunner(own.host, lambda: load(config), starter, environment, THIS_HOST.now, available_memory, tell)
+    runner = JobRunner(
+        own.host, lambda: load(config), starter, environment, THIS_HOST.now, available_memory, log_writer.info
+    )
     with exclusive("fleet-worker", doing="the fleet's worker of this host", folder=THIS_HOST.run):
-        serve(own, runner, tell, ready)
+        serve(own, runner, log_writer.info, ready)
 
 
 def control(jobs: JobsFile = None) -> None:
@@ -116,7 +111,7 @@ def control(jobs: JobsFile = None) -> None:
     settings = load_jobs(jobs)
     with require_engine_client():
         from zsnapdb.fleet.worker import serve_control
-    serve_control(settings.engine, tell, ready)
+    serve_control(settings.engine, log_writer.info, ready)
 
 
 def dev(
@@ -157,10 +152,10 @@ def dev(
         environment,
         THIS_HOST.now,
         available_memory,
-        tell,
+        log_writer.info,
     )
     with exclusive("fleet-worker", doing="the fleet's worker of this host", folder=THIS_HOST.run):
-        serve(trial, chosen, settings, runner, tell)
+        serve(trial, chosen, settings, runner, log_writer.info)
 
 
 Where = Annotated[
@@ -214,7 +209,7 @@ def apply(
     if plan:
         show(report.FleetApplyPlanView(operator_orders.plan(settings, waves)), json)
     else:
-        show(report.FleetAppliedView(operator_orders.apply(settings, waves, tell)), json)
+        show(report.FleetAppliedView(operator_orders.apply(settings, waves, log_writer.info)), json)
 
 
 def run(
@@ -241,20 +236,18 @@ def run(
     settings = load_jobs(jobs)
     with require_engine_client():
         from zsnapdb.fleet import operator_orders
+
+    def on_change(one: JobRun) -> None:
+        log_writer.info(report.run_line(one))
+
     try:
-        runs = operator_orders.run(settings, FleetVerb(verb), filters, _tell_run if wait else None)
+        runs = operator_orders.run(settings, FleetVerb(verb), filters, on_change if wait else None)
     except KeyboardInterrupt:
-        tell(report.RUNS_GO_ON)
+        log_writer.info(report.RUNS_GO_ON)
         raise
     show(report.JobRunsView(runs), json)
     if any(one.is_bad for one in runs):
         raise typer.Exit(INTERNAL)
-
-
-def _tell_run(run: JobRun) -> None:
-    from zsnapdb.report import fleet as report
-
-    tell(report.run_line(run))
 
 
 def pause(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -17,7 +17,6 @@ import typer
 from zsnapdb.base.errors import PreflightError, UsageError
 from zsnapdb.cli import log_writer
 from zsnapdb.cli.output import Printable, show
-from zsnapdb.report.log_lines import LogLevel
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.base.host import Host
@@ -48,18 +47,6 @@ class RecordedAnswer:
         return json.dumps(self.recorded)
 
 
-def _nothing() -> None:
-    return None
-
-
-def _no_aim() -> tuple[str, ...]:
-    return ()
-
-
-def _say_nothing(_text: str) -> None:
-    return None
-
-
 @dataclass(frozen=True)
 class Repeatable:
     """A command that may be repeated.
@@ -77,13 +64,13 @@ class Repeatable:
 
     verb: str
     about: str
-    aim: Callable[[], tuple[str, ...]] = _no_aim
-    made: Callable[[], CommandAnswer | None] = _nothing
+    aim: Callable[[], tuple[str, ...]] = tuple
+    made: Callable[[], CommandAnswer | None] = field(default=lambda: None)
     gone: Callable[[], CommandAnswer] | None = None
     revealed: Callable[[Mapping[str, Any]], Mapping[str, Any]] = dict
     patience: float = 0.0
     is_scheduled: bool = False
-    tell: Callable[[str], None] = _say_nothing
+    tell: Callable[[str], None] = field(default=lambda _text: None)
 
 
 def show_once(host: Host, run: str | None, command: Repeatable, make: Callable[[], CommandAnswer], json: bool) -> None:
@@ -131,7 +118,7 @@ def _answer_once(host: Host, run: str, command: Repeatable, make: Callable[[], C
             records.end(known, answer.exit_code, kept.text(), kept.document())
         except PreflightError as error:
             # The action is complete, so the caller must get the answer even after an error.
-            log_writer.write(LogLevel.WARNING, f"run {run} is not recorded, so the command could run twice: {error}")
+            log_writer.warn(f"run {run} is not recorded, so the command could run twice: {error}")
         return answer
 
 

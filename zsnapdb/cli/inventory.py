@@ -39,7 +39,11 @@ def list_backups(
     if local:
         if repository is not None:
             raise UsageError("--local does not read a repository", hint="leave out --repository")
-        _list_local(instance, config, json)
+        from zsnapdb.jobs.backup import local_snapshot
+        from zsnapdb.jobs.base.instance import Instance
+        from zsnapdb.report.backup import LocalSetsView
+
+        show(LocalSetsView(local_snapshot.complete_sets(Instance.of(configuration(config), instance))), json)
         return
     from zsnapdb.jobs.repository import inventory
     from zsnapdb.report.repository.list import InventoryView
@@ -66,14 +70,6 @@ def _list_instances(repository: str | None, config: Path | None, json: bool) -> 
     show_errors(errors)
     if errors:
         raise typer.Exit(max(error.exit_code for error in errors))
-
-
-def _list_local(instance: str | None, config: Path | None, json: bool) -> None:
-    from zsnapdb.jobs.backup import local_snapshot as job
-    from zsnapdb.jobs.base.instance import Instance
-    from zsnapdb.report.backup import LocalSetsView
-
-    show(LocalSetsView(job.complete_sets(Instance.of(configuration(config), instance))), json)
 
 
 def show_backup(

@@ -86,6 +86,11 @@ def warn(text: str) -> None:
     write(LogLevel.WARNING, text)
 
 
+def error(text: str) -> None:
+    """Write an error."""
+    write(LogLevel.ERROR, text)
+
+
 def log_end(words: str, exit_code: int, seconds: float) -> None:
     """Write the last line of a command. In the format for people, it is written only with -v."""
     level = LogLevel.DEBUG if style().format is LogFormat.TEXT else LogLevel.INFO

@@ -385,9 +385,8 @@ def _forget(stream: TextIO) -> None:
 def _print(text: str) -> None:
     """Print the line of an error to stderr, if stderr still has a reader."""
     from zsnapdb.cli import log_writer
-    from zsnapdb.report.log_lines import LogLevel
 
-    log_writer.write(LogLevel.ERROR, text)
+    log_writer.error(text)
 
 
 def _print_notes(error: BaseException) -> None:

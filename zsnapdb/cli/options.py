@@ -233,6 +233,13 @@ def guid_option() -> Any:
     return next(parameter for parameter in made.params if parameter.name == "guid")
 
 
+def refuse_for_machines(hint: str, **given: bool) -> None:
+    """Raise UsageError if an option was given that a virtual machine does not support. The names contain `_`."""
+    wrong = [f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given]
+    if wrong:
+        raise UsageError(f"{', '.join(wrong)} cannot be used with a virtual machine", hint=hint)
+
+
 def clone_guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
     """Return the GUIDs of the clones with this name.
 

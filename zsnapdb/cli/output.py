@@ -65,19 +65,33 @@ def writer(json: bool, *, text: Writer, document: Writer) -> Writer:
 def renamed(old: str, new: str) -> None:
     """Warn on stderr that a command has a new name. The old name still works."""
     from zsnapdb.cli import log_writer
-    from zsnapdb.report.log_lines import LogLevel
 
-    log_writer.write(LogLevel.WARNING, f"`zsnapdb {old}` is now `zsnapdb {new}`")
+    log_writer.warn(f"`zsnapdb {old}` is now `zsnapdb {new}`")
+
+
+def require_yes(command: str, shown: str, question: str, *, json: bool = False) -> None:
+    """Print the text and ask the question.
+
+    Raises UsageError, before any change, if stdin or stderr is not a terminal, with --json, or if the answer is no.
+    """
+    import typer
+
+    from zsnapdb.base.errors import UsageError
+
+    if json or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{command} asks for a confirmation, which needs a terminal", hint="add --yes")
+    print(printed(shown), file=sys.stderr)
+    if not typer.confirm(question, err=True):
+        raise UsageError("nothing was changed", hint="run the same command to be asked again")
 
 
 def show_missing(findings: Iterable[StoredFinding]) -> bool:
     """Print the missing backups, which this host stored, to stderr. Return whether data may be lost."""
     from zsnapdb.cli import log_writer
-    from zsnapdb.report.log_lines import LogLevel
 
     is_alarming = False
     for finding in findings:
-        log_writer.write(LogLevel.ERROR, f"{finding.text}\nhint: {finding.hint}")
+        log_writer.error(f"{finding.text}\nhint: {finding.hint}")
         is_alarming = is_alarming or finding.is_alarming
     return is_alarming
 
@@ -85,10 +99,9 @@ def show_missing(findings: Iterable[StoredFinding]) -> bool:
 def show_errors(errors: Iterable[ZsnapdbError]) -> None:
     """Print an error line to stderr for each object that could not be read."""
     from zsnapdb.cli import log_writer
-    from zsnapdb.report.log_lines import LogLevel
 
     for error in errors:
-        log_writer.write(LogLevel.ERROR, str(error))
+        log_writer.error(str(error))
 
 
 _STYLES = {

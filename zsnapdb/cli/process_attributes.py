@@ -81,8 +81,6 @@ def end_with_parent(environment: MutableMapping[str, str]) -> None:
     parent = environment.pop(VARIABLE, None)
     if parent is None or sys.platform != "linux":
         return
-    import ctypes
-
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGTERM), 0, 0, 0) != 0:
         return
     if str(os.getppid()) != parent:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,14 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from zsnapdb.base.errors import ConfigError, DamagedError, UsageError
-from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli import completion, log_writer, options
 from zsnapdb.cli.command_context import configuration, instance_context
 from zsnapdb.cli.idempotency import CommandAnswer, Repeatable, show_once
 from zsnapdb.cli.notified_commands import evidencing_keys
 from zsnapdb.cli.options import AsJson, ConfigFile, PlanOnly, argument, flag, option
-from zsnapdb.cli.output import renamed, show, show_errors, show_missing
-from zsnapdb.report.log_lines import LogLevel
+from zsnapdb.cli.output import renamed, require_yes, show, show_errors, show_missing
 
 if TYPE_CHECKING:
     from zsnapdb.jobs.health.evidence_records import PolicyChange
@@ -126,7 +123,6 @@ def copy(
     json: options.AsJson = False,
 ) -> None:
     """Copy missing backups to another repository, unchanged."""
-    from zsnapdb.base.errors import DamagedError
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import copy as job
@@ -299,30 +295,20 @@ def adopt(
         return
     if not planned.is_empty:
         if not yes:
-            _ask(AdoptView(planned, is_planned=True).text())
+            require_yes("adopt", AdoptView(planned, is_planned=True).text(), "Adopt these?")
         job.adopt(chosen, planned)
     show(AdoptView(planned), json)
 
 
-def _ask(text: str) -> None:
-    """Show the plan and ask for a confirmation.
-
-    Raises: UsageError, before any change, if stdin is not a terminal or the answer is no.
-    """
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError("adopt asks for a confirmation, which needs a terminal", hint="add --yes")
-    for line in text.splitlines():
-        print(printed(line), file=sys.stderr)
-    if not typer.confirm("Adopt these?", default=False, err=True):
-        raise UsageError("nothing was changed", hint="run the same command to be asked again")
+MissingBackups = Annotated[
+    list[str] | None,
+    argument("BACKUP...", "Backup ids. Default: all missing backups.", autocompletion=completion.backups),
+]
 
 
 def acknowledge_removed(
     instance: options.NamedInstance,
-    backups: Annotated[
-        list[str] | None,
-        argument("BACKUP...", "Backup ids. Default: all missing backups.", autocompletion=completion.backups),
-    ] = None,
+    backups: MissingBackups = None,
     config: options.ConfigFile = None,
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
@@ -342,10 +328,7 @@ def acknowledge_removed(
 
 def forget(
     instance: options.NamedInstance,
-    backups: Annotated[
-        list[str] | None,
-        argument("BACKUP...", "Backup ids. Default: all missing backups.", autocompletion=completion.backups),
-    ] = None,
+    backups: MissingBackups = None,
     config: options.ConfigFile = None,
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
@@ -400,7 +383,7 @@ def _evidence(config: Path | None) -> Iterator[list[PolicyChange]]:
         settings = configuration(config)
     except ConfigError as error:
         if config is not None:
-            log_writer.write(LogLevel.WARNING, f"that these keys are made is in no evidence log: {error.message}")
+            log_writer.warn(f"that these keys are made is in no evidence log: {error.message}")
         yield []
         return
     with evidencing_keys("key", settings) as changes:

@@ -19,14 +19,17 @@ from zsnapdb.cli.output import show
 from zsnapdb.cli.rescue import WholeSchema, WholeTable, refuse_part
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from zsnapdb.config.settings import Settings
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.restore.handover_plan import Handover
-    from zsnapdb.jobs.restore.machine_restore import MachineRestoreRequest
     from zsnapdb.jobs.restore.plan import RestoreRequest
-    from zsnapdb.jobs.restore.rewind import Outage, RewindPlan
+    from zsnapdb.jobs.restore.rewind import Outage
     from zsnapdb.jobs.restore.roll_forward import ContinueRequest
+    from zsnapdb.planning.backup.fitness import FitnessFinding
     from zsnapdb.planning.restore.steps import MachineStep, Step
+    from zsnapdb.report.view import View
 
 RequestedPoint = Annotated[str, option("--to", "POINT", f"Point: {options.POINT}.")]
 ContinueTo = Annotated[
@@ -91,7 +94,16 @@ def restore(
     chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
     way = RestoreWay(target, resume, abandon, step, stop_after, with_foreign_snapshots, plan, once)
     if chosen.settings.vm is not None:
-        _refuse_server_options(handover, history, port, server_id, source, origin, further)
+        options.refuse_for_machines(
+            "a machine is restored from the repository, and stays off",
+            handover=handover != "stopped",
+            history=history is not None,
+            port=port is not None,
+            server_id=server_id is not None,
+            source=source is not None,
+            origin=origin != "repository",
+            continue_to=further is not None,
+        )
         restore_machine(settings, chosen, to, name, accepts_older, way, json)
         return
     last = handover_of(handover, port, server_id, source, source_user, source_password_file)
@@ -183,40 +195,10 @@ def _refuse_contradictions(
         )
 
 
-def _refuse_server_options(
-    handover: str,
-    history: str | None,
-    port: int | None,
-    server_id: int | None,
-    source: str | None,
-    origin: str,
-    further: str | None,
-) -> None:
-    """Raise UsageError for an option that is not valid for a virtual machine."""
-    given = {
-        "--handover": handover != "stopped",
-        "--history": history is not None,
-        "--port": port is not None,
-        "--server-id": server_id is not None,
-        "--source": source is not None,
-        "--origin": origin != "repository",
-        "--continue-to": further is not None,
-    }
-    wrong = [name for name, is_given in given.items() if is_given]
-    if wrong:
-        raise UsageError(
-            f"{', '.join(wrong)} cannot be used with a virtual machine",
-            hint="a machine is restored from the repository, and stays off",
-        )
-
-
 def _show_plan(
     settings: Settings, instance: Instance, request: RestoreRequest, later: ContinueRequest | None, json: bool
 ) -> None:
-    """Show the plan and its preflight findings. If the restore would be refused, exit with the restore's exit code.
-
-    The modules that execute a plan are not imported.
-    """
+    """Show the plan. The modules that execute a plan are not imported."""
     from zsnapdb.jobs.restore import plan as restore_plan
     from zsnapdb.jobs.restore import preflight
     from zsnapdb.jobs.restore.offline_repository import open_for_restore
@@ -232,8 +214,15 @@ def _show_plan(
         repository = open_for_restore(instance, request.origin)
         planned = restore_plan.make(settings, instance, repository, request)
         findings = preflight.examine(settings, instance, repository, planned)
-    show(report.RestorePlanView(planned, findings), json)
-    expected = preflight.expected_error(findings)
+    _end_plan(report.RestorePlanView(planned, findings), findings, json)
+
+
+def _end_plan(view: View, findings: Sequence[FitnessFinding], json: bool) -> None:
+    """Show the plan with its findings. If the command would be refused, exit with its exit code."""
+    from zsnapdb.jobs.restore.preflight import expected_error
+
+    show(view, json)
+    expected = expected_error(findings)
     if expected is not None:
         raise typer.Exit(expected.exit_code)
 
@@ -282,7 +271,10 @@ def restore_machine(
         return
     request = job.MachineRestoreRequest(to, way.target, name, accepts_older)
     if way.plan:
-        _show_machine_plan(settings, instance, request, json)
+        repository = instance.open_repository()
+        planned = job.make(settings, instance, repository, request)
+        findings = job.examine(job.MachineWork(settings, instance, repository, planned))
+        _end_plan(report.MachineRestorePlanView(planned, findings), findings, json)
         return
 
     def make() -> CommandAnswer:
@@ -308,21 +300,6 @@ def describe_restore(instance: str, to: str, place: str | None, handover: str = 
     """Return a description of the restore. The description is the same for a repeated command."""
     where = f" as {place}" if place else ""
     return f"{instance} to {to}{where}, {handover}"
-
-
-def _show_machine_plan(settings: Settings, instance: Instance, request: MachineRestoreRequest, json: bool) -> None:
-    """Show the plan and its preflight findings. If the restore would be refused, exit with the restore's exit code."""
-    from zsnapdb.jobs.restore import machine_restore as job
-    from zsnapdb.jobs.restore.preflight import expected_error
-    from zsnapdb.report import restore as report
-
-    repository = instance.open_repository()
-    planned = job.make(settings, instance, repository, request)
-    findings = job.examine(job.MachineWork(settings, instance, repository, planned))
-    show(report.MachineRestorePlanView(planned, findings), json)
-    expected = expected_error(findings)
-    if expected is not None:
-        raise typer.Exit(expected.exit_code)
 
 
 OutputFormat = Annotated[str, option("--format", "FORM", "Output format: md or html.")]
@@ -424,7 +401,6 @@ def rewind(
     the new history follows.
     """
     from zsnapdb.jobs.restore import rewind as job
-    from zsnapdb.jobs.restore import rewind as plans
     from zsnapdb.jobs.restore.plan import origin_of
     from zsnapdb.report import restore as report
 
@@ -432,10 +408,15 @@ def rewind(
         raise UsageError("a rewind needs one of --to, --resume and --replicas-rebuilt", hint="for example --to 10m")
     settings, chosen = instance_context(config, instance, binary=binary, wait=wait)
     if replicas_rebuilt:
-        _forget_readers(chosen, json)
+        from zsnapdb.jobs.host import affected_replicas
+
+        show(report.ReplicasRebuiltView(chosen.name, affected_replicas.forget(chosen)), json)
         return
     chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
-    ask = _always if yes else _ask_on_terminal
+
+    def ask(outage: Outage) -> bool:
+        return yes or typer.confirm(report.question(outage), default=False, err=True)
+
     if not yes and not plan and not sys.stdin.isatty():
         raise UsageError("a rewind stops the server; the confirmation needs a terminal", hint="add --yes")
     if resume:
@@ -443,42 +424,13 @@ def rewind(
             raise UsageError("--plan and --resume exclude each other", hint="see `zsnapdb rewind --help`")
         result = job.resume(settings, chosen, ask, backs_up=not no_backup)
     else:
-        request = plans.RewindRequest(to or "", origin_of(origin), server_id, history)
-        planned = plans.plan(settings, chosen, request)
+        request = job.RewindRequest(to or "", origin_of(origin), server_id, history)
+        planned = job.plan(settings, chosen, request)
         if plan:
-            _show_rewind_plan(settings, chosen, planned, json)
+            findings = job.examine(settings, chosen, planned)
+            _end_plan(report.RewindPlanView(planned, findings), findings, json)
             return
         result = job.rewind(settings, chosen, planned, ask, backs_up=not no_backup)
     show(report.RewindView(result), json)
     if result.backup_error is not None:
         raise typer.Exit(result.backup_error.exit_code)
-
-
-def _show_rewind_plan(settings: Settings, instance: Instance, planned: RewindPlan, json: bool) -> None:
-    """Show the plan and its preflight findings. If the rewind would be refused, exit with the rewind's exit code."""
-    from zsnapdb.jobs.restore import rewind as plans
-    from zsnapdb.jobs.restore.preflight import expected_error
-    from zsnapdb.report import restore as report
-
-    findings = plans.examine(settings, instance, planned)
-    show(report.RewindPlanView(planned, findings), json)
-    expected = expected_error(findings)
-    if expected is not None:
-        raise typer.Exit(expected.exit_code)
-
-
-def _forget_readers(instance: Instance, json: bool) -> None:
-    from zsnapdb.jobs.host import affected_replicas
-    from zsnapdb.report.restore import ReplicasRebuiltView
-
-    show(ReplicasRebuiltView(instance.name, affected_replicas.forget(instance)), json)
-
-
-def _always(_outage: Outage) -> bool:
-    return True
-
-
-def _ask_on_terminal(outage: Outage) -> bool:
-    from zsnapdb.report.restore import question
-
-    return typer.confirm(question(outage), default=False, err=True)

@@ -12,7 +12,7 @@ import typer
 from zsnapdb.base.errors import UsageError
 from zsnapdb.base.untrusted_text import printed
 from zsnapdb.cli.options import AsJson, PlanOnly, ServerBinary, argument, flag, option
-from zsnapdb.cli.output import show, show_at_once
+from zsnapdb.cli.output import require_yes, show, show_at_once
 from zsnapdb.cli.progress import Terminal
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from zsnapdb.jobs.setup.steps import ProofResult
     from zsnapdb.planning.setup.facts import SetupAnswers
     from zsnapdb.planning.setup.plan import SetupPlan
-    from zsnapdb.report.view import View
 
 _REFUSED = 4
+_QUESTION = "Run the steps of setup?"
 
 
 RepositoryAddress = Annotated[
@@ -113,7 +113,7 @@ def setup(
         assert answers is not None
         chosen = steps.read(answers)
     made = job.plan(chosen, config)
-    if not (yes or plan or json) and _has_reader():
+    if not (yes or plan or json) and sys.stdin.isatty() and sys.stderr.isatty():
         made = _completed(chosen, made, config)
     _carry_out(made, yes=yes, plan=plan, json=json)
 
@@ -149,7 +149,7 @@ def _carry_out(made: SetupPlan, *, yes: bool, plan: bool, json: bool) -> None:
             raise typer.Exit(_REFUSED)
         return
     if not (yes or made.refusals):
-        _ask(report.SetupPlanView(made), json)
+        require_yes("setup", report.SetupPlanView(made).text(), _QUESTION, json=json)
     terminal = Terminal()
     done = steps.execute(made, terminal.tell, lambda settings, target: not send_test(settings, [target], terminal.tell))
     show(report.SetupView(done, _print_results(steps.prove(made, terminal), terminal, json)), json)
@@ -182,22 +182,5 @@ def _remove(repository: str | None, instance: str, config: Path | None, *, yes: 
         show(report.RemovalPlanView(made), json)
         return
     if not yes:
-        _ask(report.RemovalPlanView(made), json)
+        require_yes("setup", report.RemovalPlanView(made).text(), _QUESTION, json=json)
     show(report.RemovalView(job.execute_removal(made, Terminal().tell)), json)
-
-
-def _ask(view: View, json: bool) -> None:
-    """Print the plan and ask for a confirmation.
-
-    Raises: UsageError, before any change, if stdin is not a terminal or the answer is no.
-    """
-    if json or not _has_reader():
-        raise UsageError("setup asks for a confirmation, which needs a terminal", hint="add --yes")
-    print(printed(view.text()), file=sys.stderr)
-    if not typer.confirm("Run the steps of setup?", err=True):
-        raise UsageError("nothing was changed", hint="run the same command to be asked again")
-
-
-def _has_reader() -> bool:
-    """Whether stdin and stderr are a terminal, so that a question can be asked."""
-    return sys.stdin.isatty() and sys.stderr.isatty()

@@ -16,7 +16,6 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from zsnapdb.base import run_context
 from zsnapdb.base.errors import NotAllowedError, ZsnapdbError
@@ -125,13 +124,9 @@ def _run_request(request: DelegatedRequest, caller: Caller) -> None:
             if "--new" in request.words:
                 logins.new_login(settings, THIS_HOST, request.clone, Terminal())
             path = lifecycle.write_login(settings, THIS_HOST, request.clone, caller.uid, caller.gid)
-        print(_login_line(path), file=sys.stdout if request.command == "login" else sys.stderr)
+        print(f"--defaults-file={path}", file=sys.stdout if request.command == "login" else sys.stderr)
     for name in {request.clone, *ending} if destroys else ():
         lifecycle.forget_login(name)
-
-
-def _login_line(path: Path) -> str:
-    return f"--defaults-file={path}"
 
 
 @contextlib.contextmanager

@@ -6,14 +6,12 @@ from datetime import date
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from zsnapdb.base.quantities import Seconds, Size
-from zsnapdb.config.services import AbsolutePath, ConfigSection
+from zsnapdb.config.services import AbsolutePath, CommandWords, ConfigSection
 
-_Words = Annotated[
-    tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value), Field(min_length=1)
-]
+_Words = Annotated[CommandWords, Field(min_length=1)]
 
 
 class ControlSettings(ConfigSection):

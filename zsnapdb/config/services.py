@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from zsnapdb.base.patterns import is_loopback
 from zsnapdb.base.quantities import QUANTITIES, Seconds, Size, size
 
 HIDDEN = object()
@@ -56,6 +56,10 @@ class ConfigSection(BaseModel):
             if kinds & {int, float} and not kinds & {bool, str} and not is_quantity:
                 raise ValueError("must be a number, not true or false")
         return value
+
+
+CommandWords = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
+"""A program and its arguments, or a text with only the program."""
 
 
 def _known_zone(name: str) -> str:
@@ -248,11 +252,6 @@ class PoolSettings(ConfigSection):
         return self
 
 
-MigrationCommand = Annotated[
-    tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
-]
-
-
 class MigrationSettings(ConfigSection):
     """The user's migration, and its limits.
 
@@ -262,7 +261,7 @@ class MigrationSettings(ConfigSection):
     leave the schema unchanged. If a limit is None, it does not apply.
     """
 
-    command: MigrationCommand = ()
+    command: CommandWords = ()
     timeout: Annotated[Seconds, Field(gt=0, le=7 * 86400.0)] = 3600.0
     longest: Annotated[Seconds, Field(gt=0)] | None = None
     longest_read_wait: Annotated[Seconds, Field(gt=0)] | None = 1.0
@@ -307,11 +306,7 @@ class EngineSettings(ConfigSection):
     @property
     def is_loopback(self) -> bool:
         """Return whether the address is a loopback address or localhost."""
-        host = self.server.rpartition(":")[0].strip("[]")
-        try:
-            return ipaddress.ip_address(host).is_loopback
-        except ValueError:
-            return host == "localhost"
+        return is_loopback(self.server.rpartition(":")[0].strip("[]"))
 
     @model_validator(mode="after")
     def _is_safe(self) -> EngineSettings:

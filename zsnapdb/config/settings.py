@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StrictBool, ValidationError, model_validator
+from pydantic import AfterValidator, Field, SecretStr, StrictBool, ValidationError, model_validator
 
 from zsnapdb.base.errors import ConfigError, UsageError
 from zsnapdb.base.files import password_in, read_text
@@ -23,6 +23,7 @@ from zsnapdb.config.services import (
     AbsolutePath,
     AddressSettings,
     AgentSettings,
+    CommandWords,
     ConfigSection,
     InstanceAgentSettings,
     MigrationSettings,
@@ -62,11 +63,7 @@ class HookSettings(ConfigSection):
     """
 
     when: Literal["before", "locked", "after", "done"]
-    run: Annotated[
-        tuple[str, ...],
-        BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
-        Field(min_length=1),
-    ]
+    run: Annotated[CommandWords, Field(min_length=1)]
     timeout: Annotated[Seconds, Field(gt=0, le=86400)] = 30.0
     on_failure: Literal["abort", "warn"] | None = None
 
@@ -145,14 +142,7 @@ class MaskingSettings(ConfigSection):
     """Masking of personal data in a clone before anyone can connect: SQL files (*.sql) and scripts, in order."""
 
     required: StrictBool = False
-    run: tuple[
-        Annotated[
-            tuple[str, ...],
-            BeforeValidator(lambda value: (value,) if isinstance(value, str) else value),
-            Field(min_length=1),
-        ],
-        ...,
-    ] = ()
+    run: tuple[Annotated[CommandWords, Field(min_length=1)], ...] = ()
     timeout: Annotated[Seconds, Field(gt=0, le=7 * 86400)] = 3600.0
     rebuild: Literal["changed", "all"] = "changed"
     keep_history: tuple[str, ...] = ()

@@ -12,7 +12,7 @@ from zsnapdb.base.domain_types import BinlogCoordinates, Flavour, Position, pars
 from zsnapdb.base.errors import ServerError
 from zsnapdb.base.gtid import GtidSet
 from zsnapdb.mysql import locks
-from zsnapdb.mysql.schema.schema_catalogue import engine_counts, schemas
+from zsnapdb.mysql.schema.schema_catalogue import engine_counts, has_column, schemas
 from zsnapdb.mysql.session import Row, Session
 from zsnapdb.mysql.variables import global_variables, server_flavour
 from zsnapdb.planning.backup.lock_strategy import row_versions_are_flawed
@@ -220,7 +220,7 @@ def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:
     """
     rows = session.query(
         "SELECT path FROM information_schema.innodb_sys_datafiles"
-        if _has_column(session, "INNODB_SYS_DATAFILES", "PATH")
+        if has_column(session, "INNODB_SYS_DATAFILES", "PATH")
         else (
             "SELECT file_name FROM information_schema.files"
             " WHERE engine = 'InnoDB' AND tablespace_name <> 'innodb_temporary'"
@@ -261,14 +261,6 @@ def _row_versions(session: Session, flavour: Flavour, version: str) -> int:
     if not row_versions_are_flawed(flavour, release_of(version)):
         return 0
     return int(session.value("SELECT COUNT(*) FROM information_schema.innodb_tables WHERE total_row_versions > 0"))
-
-
-def _has_column(session: Session, table: str, column: str) -> bool:
-    sql = (
-        "SELECT 1 FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = %s AND"
-        " column_name = %s"
-    )
-    return bool(session.query(sql, (table, column)))
 
 
 def channels(session: Session, forms: Dialect) -> tuple[Channel, ...]:

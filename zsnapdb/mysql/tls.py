@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import ConfigError
+from zsnapdb.base.patterns import is_loopback
 from zsnapdb.planning.sql_quoting import option_value
 
 if TYPE_CHECKING:
@@ -63,14 +63,6 @@ class Tls:
 
 NO_SETTINGS = Tls()
 """The TLS protection of a connection if no TLS settings are configured."""
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether a host is the loopback interface, whose packets no other host can see or answer."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def context(tls: Tls, host: str) -> ssl.SSLContext | None:

@@ -25,39 +25,45 @@ from zsnapdb.base.errors import (
 from zsnapdb.config.repository import RepositorySettings
 from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredObject, Version
 
+T = TypeVar("T")
+
 
 class Layer:
-    """A store that forwards every call to `inner`. Subclasses override some calls."""
+    """A store that forwards every call to `inner`. Subclasses override some calls, or `_call` for most of them."""
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
 
+    def _call(self, attempt: Callable[[], T], size: int = 0) -> T:  # noqa: ARG002 - for those that limit the time
+        """Make a call that transfers up to `size` bytes. Listings and calls about locks are not made here."""
+        return attempt()
+
     def check(self) -> None:
-        self.inner.check()
+        self._call(self.inner.check)
 
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
-        self.inner.put(key, body, only_if_absent=only_if_absent, sha256=sha256)
+        self._call(lambda: self.inner.put(key, body, only_if_absent=only_if_absent, sha256=sha256), len(body))
 
     def get(self, key: str) -> bytes:
-        return self.inner.get(key)
+        return self._call(lambda: self.inner.get(key))
 
     def read_into(self, key: str, target: memoryview) -> int:
-        return self.inner.read_into(key, target)
+        return self._call(lambda: self.inner.read_into(key, target), len(target))
 
     def read_version(self, key: str) -> Version:
-        return self.inner.read_version(key)
+        return self._call(lambda: self.inner.read_version(key))
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
-        self.inner.replace(key, body, tag=tag)
+        self._call(lambda: self.inner.replace(key, body, tag=tag), len(body))
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         return self.inner.list(prefix)
 
     def delete(self, key: str) -> None:
-        self.inner.delete(key)
+        self._call(lambda: self.inner.delete(key))
 
     def delete_many(self, keys: Sequence[str]) -> None:
-        self.inner.delete_many(keys)
+        self._call(lambda: self.inner.delete_many(keys))
 
     def folders(self, prefix: str) -> Iterator[str]:
         return self.inner.folders(prefix)
@@ -129,9 +135,6 @@ class ThrottledStore(Layer):
         self.inner.give_up()
 
 
-T = TypeVar("T")
-
-
 @dataclass(frozen=True)
 class Pauses:
     """The pauses between attempts, in seconds.
@@ -169,6 +172,9 @@ class RetryingStore(Layer):
         self.tell = tell
         self._over = threading.Event()
         self._is_away = False
+
+    def _call(self, attempt: Callable[[], T], size: int = 0) -> T:  # noqa: ARG002 - as in `Layer`
+        return self._again(attempt, self.patience)
 
     def _again(self, attempt: Callable[[], T], patience: float) -> T:
         deadline = time.monotonic() + (0.0 if self._is_away else patience)
@@ -223,22 +229,13 @@ class RetryingStore(Layer):
                 if not (lost and self._holds(key, body)):
                     raise
 
-        self._again(attempt, self.patience)
+        self._call(attempt)
 
     def _holds(self, key: str, body: Body) -> bool:
         try:
             return self.inner.get(key) == bytes(body)
         except NotFound:
             return False
-
-    def get(self, key: str) -> bytes:
-        return self._again(lambda: self.inner.get(key), self.patience)
-
-    def read_into(self, key: str, target: memoryview) -> int:
-        return self._again(lambda: self.inner.read_into(key, target), self.patience)
-
-    def read_version(self, key: str) -> Version:
-        return self._again(lambda: self.inner.read_version(key), self.patience)
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
         """Replace the version. If an attempt's answer was lost and the object now has this body, the call succeeds."""
@@ -273,7 +270,7 @@ class RetryingStore(Layer):
                 listing, is_resumed = None, True
                 raise
 
-        while (item := self._again(following, self.patience)) is not None:
+        while (item := self._call(following)) is not None:
             last_name = name(item)
             yield item
 
@@ -283,21 +280,14 @@ class RetryingStore(Layer):
     def folders(self, prefix: str) -> Iterator[str]:
         yield from self._resumed(lambda: self.inner.folders(prefix), str)
 
-    def delete(self, key: str) -> None:
-        self._again(lambda: self.inner.delete(key), self.patience)
-
-    def delete_many(self, keys: Sequence[str]) -> None:
-        """Remove the objects. After a failed attempt, the request is repeated for all objects."""
-        self._again(lambda: self.inner.delete_many(keys), self.patience)
-
     def hold(self, key: str) -> ObjectHold | None:
-        return self._again(lambda: self.inner.hold(key), self.patience)
+        return self._call(lambda: self.inner.hold(key))
 
     def extend_lock(self, key: str, until: datetime) -> None:
-        self._again(lambda: self.inner.extend_lock(key, until), self.patience)
+        self._call(lambda: self.inner.extend_lock(key, until))
 
     def afterlife(self) -> DeletionPolicy:
-        return self._again(self.inner.afterlife, self.patience)
+        return self._call(self.inner.afterlife)
 
     def give_up(self) -> None:
         """Stop repeating calls from now on."""

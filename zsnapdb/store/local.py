@@ -103,13 +103,13 @@ class TimedFolder(Layer):
         self._own = threading.local()
         self._hung: _Call[Any] | None = None
 
-    def _do(self, what: Callable[[], T], size: int = 0) -> T:
+    def _call(self, attempt: Callable[[], T], size: int = 0) -> T:
         if self._hung is not None and self._hung.hangs:
             raise self._error(time.monotonic() - self._hung.began)
         worker: _Worker | None = getattr(self._own, "worker", None)
         if worker is None or worker.process != os.getpid():
             worker = self._own.worker = _Worker()
-        call, seconds = _Call(what), CALL_SECONDS + size / LEAST_RATE
+        call, seconds = _Call(attempt), CALL_SECONDS + size / LEAST_RATE
         worker.calls.put(call)
         if not call.done.wait(seconds):
             self._hung, self._own.worker = call, None
@@ -123,24 +123,6 @@ class TimedFolder(Layer):
             " `umount -f`",
         )
 
-    def check(self) -> None:
-        self._do(self.inner.check)
-
-    def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:
-        self._do(partial(self.inner.put, key, body, only_if_absent=only_if_absent, sha256=sha256), len(body))
-
-    def get(self, key: str) -> bytes:
-        return self._do(partial(self.inner.get, key))
-
-    def read_into(self, key: str, target: memoryview) -> int:
-        return self._do(partial(self.inner.read_into, key, target), len(target))
-
-    def read_version(self, key: str) -> Version:
-        return self._do(partial(self.inner.read_version, key))
-
-    def replace(self, key: str, body: Body, *, tag: str) -> None:
-        self._do(partial(self.inner.replace, key, body, tag=tag), len(body))
-
     def list(self, prefix: str) -> Iterator[StoredObject]:
         return self._each(partial(self.inner.list, prefix))
 
@@ -148,12 +130,9 @@ class TimedFolder(Layer):
         return self._each(partial(self.inner.folders, prefix))
 
     def _each(self, begin: Callable[[], Iterator[T]]) -> Iterator[T]:
-        listing = self._do(begin)
-        while part := self._do(lambda: tuple(itertools.islice(listing, _LISTED_AT_ONCE))):
+        listing = self._call(begin)
+        while part := self._call(lambda: tuple(itertools.islice(listing, _LISTED_AT_ONCE))):
             yield from part
-
-    def delete(self, key: str) -> None:
-        self._do(partial(self.inner.delete, key))
 
     def delete_many(self, keys: Sequence[str]) -> None:
         for key in keys:

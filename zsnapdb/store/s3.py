@@ -109,7 +109,7 @@ class S3Store:
         self._checksums = self._options.checksum != "none"
         self._client = self._connect()
         self._reader = RangedReader(self._read)
-        self._removal = ObjectRemoval(bucket, self._delete)
+        self._removal = ObjectRemoval(bucket, self.delete)
 
     def _session(self) -> tuple[Session, RenewedCredentials | None]:
         """Return a session and its signing credentials.
@@ -354,9 +354,6 @@ class S3Store:
                 yield item["Prefix"][len(prefix) : -1]
 
     def delete(self, key: str) -> None:
-        self._delete(key)
-
-    def _delete(self, key: str) -> None:
         with self._requesting(f"removing {key}", denied_hint=DELETE_HINT):
             try:
                 self._client.delete_object(Bucket=self.bucket, Key=key)

@@ -283,20 +283,17 @@ class RangedReader:
 
     def _part(self, key: str, target: memoryview, begin: int, tag: str) -> bool:
         """Fill the target with this part. Return whether the server confirms that the object still has the tag."""
-        with transfer_limit(len(target)):
-            return self._limited_part(key, target, begin, tag)
-
-    def _limited_part(self, key: str, target: memoryview, begin: int, tag: str) -> bool:
-        began = time.monotonic()
         # A proxy that changes an answer must mark the tag as weak (RFC 9110), and a weak tag never matches.
         same = {"IfMatch": tag} if tag and not tag.startswith("W/") else {}
-        try:
-            answer = self.get(key, {"Range": f"bytes={begin}-{begin + len(target) - 1}", **same})
-        except ClientError as error:
-            if error_code(error) in _NOT_IN_PARTS or http_status(error) in (412, 416, 501):
-                return False
-            raise
-        self._exactly(answer, target, began)
+        with transfer_limit(len(target)):
+            began = time.monotonic()
+            try:
+                answer = self.get(key, {"Range": f"bytes={begin}-{begin + len(target) - 1}", **same})
+            except ClientError as error:
+                if error_code(error) in _NOT_IN_PARTS or http_status(error) in (412, 416, 501):
+                    return False
+                raise
+            self._exactly(answer, target, began)
         return True
 
     def _exactly(self, answer: GetObjectOutputTypeDef, target: memoryview, began: float) -> None:

@@ -101,7 +101,6 @@ def download(
     fetcher = _Fetcher(
         store, chunks, codec, name, dict(ciphers or {}), memory or TransferMemory(), len(chunks), in_flight
     )
-    fetcher.refuse_missing_keys()
     passage: Passage = WholeStream(expected)
     total, written = 0, 0
     if resumption is not None:
@@ -147,7 +146,6 @@ def first_bytes(
     This function raises the same errors as `download`.
     """
     fetcher = _Fetcher(store, chunks[:1], codec, name, dict(ciphers), TransferMemory(), len(chunks))
-    fetcher.refuse_missing_keys()
     plain = memoryview(fetcher.fetch(1).plain)
     for _ in _passed(WholeStream(expected), plain, name(1), last=len(chunks) == 1):
         pass
@@ -169,7 +167,6 @@ def resume_at(
     Raises NotResumableError if the resume point is not found, and otherwise the same errors as `download`.
     """
     fetcher = _Fetcher(store, chunks, codec, name, dict(ciphers), TransferMemory(), len(chunks))
-    fetcher.refuse_missing_keys()
     first = bytes(fetcher.fetch(1).plain)
     stream = ResumedStream(first[: RECORD_BYTES + parse_begin(first).payload_size], point, expected)
     ends = list(itertools.accumulate(chunk.plain_size for chunk in chunks))
@@ -233,7 +230,7 @@ class _Fetcher:
     in_flight: InFlight | None = None
     workspace: Workspace = field(default_factory=Workspace)
 
-    def refuse_missing_keys(self) -> None:
+    def __post_init__(self) -> None:
         """Raise ConfigError if a data key that the chunks need is missing."""
         missing = {chunk.key_id for chunk in self.chunks} - {None} - set(self.keys)
         if missing:

@@ -52,19 +52,8 @@ def write(image: DiskImage, device: Path) -> None:
     """Copy the disk in the image to the block device, which must be empty and equally large."""
     # -n: the target already exists. Without -S 0, qemu-img omits zeros, which is correct because a new zvol reads as
     # zeros.
-    argv = [
-        "qemu-img",
-        "convert",
-        "-n",
-        "--target-is-zero",
-        "-f",
-        image.format,
-        "-O",
-        "raw",
-        str(image.path),
-        str(device),
-    ]
-    _run(argv, timeout=24 * 3600.0)
+    convert = ["qemu-img", "convert", "-n", "--target-is-zero", "-f", image.format, "-O", "raw"]
+    _run([*convert, str(image.path), str(device)], timeout=24 * 3600.0)
 
 
 def _run(argv: Sequence[str], *, timeout: float) -> str:

@@ -81,9 +81,16 @@ def properties_of(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[s
 
     Raises NotFound if a dataset or snapshot does not exist.
     """
-    listed = property_rows([ZFS, "get", "-H", "-p", "-o", "name,property,value,source", ",".join(keys), *names], 4)
+    return listed_properties([], keys, names)
+
+
+def listed_properties(
+    options: Sequence[str], keys: Sequence[str], names: Sequence[str]
+) -> dict[str, dict[str, Property]]:
+    """Return the properties `keys` of everything that `zfs get` with these further options lists, by name."""
+    argv = [ZFS, "get", "-H", "-p", *options, "-o", "name,property,value,source", ",".join(keys), *names]
     by_name: dict[str, dict[str, Property]] = {}
-    for name, key, value, source in listed:
+    for name, key, value, source in property_rows(argv, 4):
         by_name.setdefault(name, {})[key] = Property(value, source)
     return by_name
 
@@ -140,23 +147,8 @@ def children(dataset: str, names: Sequence[str], depth: int | None = None) -> di
 
     `depth` is the number of levels below the dataset; None means all levels.
     """
-    by_name: dict[str, dict[str, Property]] = {}
-    argv = [
-        ZFS,
-        "get",
-        "-H",
-        "-p",
-        *(["-r"] if depth is None else ["-d", str(depth)]),
-        "-t",
-        "filesystem,volume",
-        "-o",
-        "name,property,value,source",
-        ",".join(names),
-        dataset,
-    ]
-    for name, key, value, source in property_rows(argv, 4):
-        by_name.setdefault(name, {})[key] = Property(value, source)
-    return by_name
+    levels = ["-r"] if depth is None else ["-d", str(depth)]
+    return listed_properties([*levels, "-t", "filesystem,volume"], names, [dataset])
 
 
 def create(dataset: str, options: Mapping[str, str]) -> None:

@@ -30,7 +30,8 @@ def read_memory(parameters: Sequence[str] = PARAMETERS, root: Path = Path("/")) 
     settings = {name: _text(root / "sys/module/zfs/parameters" / name).strip() for name in parameters}
     return MemoryFacts(
         total=_bytes_of("MemTotal:", _text(root / "proc/meminfo")),
-        arc_max=_arc_max(_text(root / "proc/spl/kstat/zfs/arcstats")),
+        # c_max is valid even if zfs_arc_max is 0, which lets the module choose the limit.
+        arc_max=arc_counters(root).get("c_max"),
         parameters={name: value for name, value in settings.items() if value},
     )
 
@@ -70,18 +71,6 @@ def _bytes_of(name: str, meminfo: str) -> int | None:
         words = line.split()
         if len(words) == 3 and words[0] == name and words[1].isdecimal():
             return int(words[1]) << 10
-    return None
-
-
-def _arc_max(arcstats: str) -> int | None:
-    """Return c_max, the limit of the ARC in bytes.
-
-    It is valid even if zfs_arc_max is 0, which lets the module choose the limit.
-    """
-    for line in arcstats.split("\n"):
-        words = line.split()
-        if len(words) == 3 and words[0] == "c_max" and words[2].isdecimal():
-            return int(words[2])
     return None
 
 

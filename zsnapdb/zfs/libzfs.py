@@ -79,17 +79,11 @@ ones (zcp_get.c).
 _INSTRUCTIONS, _MEMORY = 10_000_000, 10 << 20
 """Limits of a channel program: the defaults of zfs-program(8)."""
 
+_DENIED = (PreflightError, "run as root or grant the permission with `zfs allow` (see `zsnapdb example zfs-allow.md`)")
 _KNOWN = {
     errno.EEXIST: (ExistsError, "see `zfs list -t all` and `zfs holds`; nothing was overwritten"),
     errno.ENOENT: (NotFound, "check the dataset with `zfs list`"),
-    errno.EPERM: (
-        PreflightError,
-        "run as root or grant the permission with `zfs allow` (see `zsnapdb example zfs-allow.md`)",
-    ),
-    errno.EACCES: (
-        PreflightError,
-        "run as root or grant the permission with `zfs allow` (see `zsnapdb example zfs-allow.md`)",
-    ),
+    **dict.fromkeys((errno.EPERM, errno.EACCES), _DENIED),
     errno.ENOSPC: (PreflightError, "free space in the pool: `zfs list -o space`"),
     errno.EDQUOT: (PreflightError, "raise the quota of the dataset, or remove snapshots: `zfs list -o space`"),
     errno.EXDEV: (PreflightError, "all datasets of an instance must be in one pool"),
@@ -172,21 +166,12 @@ class Core:
             status = self._core.lzc_bookmark(self._texts(make, sources), ctypes.byref(failed))
             self._check("making the bookmarks", list(sources), status, failed)
 
-    def set_on(
-        self, names: Sequence[str], values: Mapping[str, str], bookmarks: Mapping[str, str] | None = None
-    ) -> bool:
-        """Set the user properties on all snapshots, and create each bookmark (full name) from its snapshot.
-
-        All snapshots are in one pool, and all changes share one transaction group. Return whether all changes were
-        made. They need root and a ZFS module with zfs.sync.bookmark (zfs-program(8)). If they fail, the caller runs
-        `zfs` commands, which report the reason.
-        """
-        return self.set_each(dict.fromkeys(names, values), bookmarks)
-
     def set_each(self, values: Mapping[str, Mapping[str, str]], bookmarks: Mapping[str, str] | None = None) -> bool:
-        """Set user properties on datasets or snapshots (full names) in one transaction group: on all or on none.
+        """Set user properties on datasets or snapshots (full names), and create each bookmark from its snapshot.
 
-        In all other respects, this method works like `set_on`.
+        All names are in one pool, and all changes share one transaction group. Return whether all changes were made.
+        They need root and a ZFS module with zfs.sync.bookmark (zfs-program(8)). If they fail, the caller runs `zfs`
+        commands, which report the reason.
         """
         with self._lists() as make, self._failed() as answer:
             arguments, names = make(), make()
@@ -369,14 +354,7 @@ def load() -> Core | None:
         core.lzc_exists.argtypes = [ctypes.c_char_p]
         core.lzc_exists.restype = ctypes.c_int
         for program in (core.lzc_channel_program, core.lzc_channel_program_nosync):
-            program.argtypes = [
-                ctypes.c_char_p,
-                ctypes.c_char_p,
-                ctypes.c_uint64,
-                ctypes.c_uint64,
-                ctypes.c_void_p,
-                ctypes.c_void_p,
-            ]
+            program.argtypes = [*[ctypes.c_char_p] * 2, *[ctypes.c_uint64] * 2, *[ctypes.c_void_p] * 2]
         nvpair.nvlist_lookup_nvlist.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         nvpair.nvlist_lookup_int64.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
         if core.libzfs_core_init() == 0:

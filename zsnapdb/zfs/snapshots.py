@@ -11,7 +11,7 @@ from zsnapdb.base.domain_types import Snapshot
 from zsnapdb.base.errors import ConsistencyError, NotFound
 from zsnapdb.planning import creation_order
 from zsnapdb.zfs import datasets, libzfs
-from zsnapdb.zfs.command import ZFS, is_number, number_in, property_rows, rows, run, set_options, table, unexpected
+from zsnapdb.zfs.command import ZFS, is_number, number_in, rows, run, set_options, table, unexpected
 from zsnapdb.zfs.datasets import Property
 
 _SNAPSHOT_SECONDS = 600.0
@@ -229,12 +229,7 @@ def _use(holds: str, clones: str, used: str) -> SnapshotUse:
 
 def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Property]]:
     """Return the named properties of every snapshot on the dataset and on the datasets below it, oldest first."""
-    by_name: dict[str, dict[str, Property]] = {}
-    keys = ("guid", "createtxg", *names)
-    for name, key, value, source in property_rows(
-        [ZFS, "get", "-H", "-p", "-r", "-t", "snapshot", "-o", "name,property,value,source", ",".join(keys), dataset], 4
-    ):
-        by_name.setdefault(name, {})[key] = Property(value, source)
+    by_name = datasets.listed_properties(["-r", "-t", "snapshot"], ("guid", "createtxg", *names), [dataset])
     known = {}
     for name, values in by_name.items():
         guid, createtxg = (values[key].value if key in values else "" for key in ("guid", "createtxg"))
@@ -278,20 +273,17 @@ def set_on(names: Sequence[str], values: Mapping[str, str]) -> None:
     root may use it.
     """
     library = libzfs.load()
-    if library is None or not library.set_on(names, values):
-        _set_by_command(names, values)
+    if library is None or not library.set_each(dict.fromkeys(names, values)):
+        datasets.set_on_all(names, values)
 
 
 def set_and_bookmark(names: Sequence[str], values: Mapping[str, str]) -> None:
     """Set user properties on snapshots of one pool, and bookmark each snapshot, as `bookmark` does."""
     library = libzfs.load()
-    if library is None or not library.set_on(names, values, {_bookmark_of(name): name for name in names}):
-        _set_by_command(names, values)
+    marks = {_bookmark_of(name): name for name in names}
+    if library is None or not library.set_each(dict.fromkeys(names, values), marks):
+        datasets.set_on_all(names, values)
         bookmark(names)
-
-
-def _set_by_command(names: Sequence[str], values: Mapping[str, str]) -> None:
-    run([ZFS, "set", *[f"{key}={value}" for key, value in values.items()], *names])
 
 
 def _bookmark_of(name: str) -> str:
@@ -311,8 +303,7 @@ def names_below(dataset: str) -> list[str]:
 
 def by_guid(dataset: str) -> dict[int, str]:
     """Return the full names of all the dataset's own snapshots, by GUID."""
-    argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", "name,guid", dataset]
-    return {number_in(guid, argv): name for name, guid in table(argv, 2)}
+    return dict(_send_points("snapshot", [dataset])[dataset].snapshots)
 
 
 @dataclass(frozen=True)

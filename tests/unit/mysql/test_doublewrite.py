@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from zsnapdb.mysql.process.programs import doublewrite_pages
+from zsnapdb.mysql.schema.tablespace_overwrite import doublewrite_pages
 from zsnapdb.planning.trial.drill import PageRange, without
 
 

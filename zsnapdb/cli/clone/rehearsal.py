@@ -12,19 +12,21 @@ from zsnapdb.cli.command_context import instance_context
 from zsnapdb.cli.options import AcceptOlder, AsJson, ConfigFile, InstanceName, NamedInstance, argument, flag, option
 from zsnapdb.cli.output import show
 
+SourceBackup = Annotated[
+    str,
+    option(
+        "--from",
+        "BACKUP",
+        "Backup: latest, or an id whose snapshots are on this host.",
+        autocompletion=completion.backups,
+    ),
+]
+
 
 def upgrade_test(
     binary: Annotated[Path, option("--binary", "FILE", "New server program.")],
     instance: InstanceName = None,
-    source: Annotated[
-        str,
-        option(
-            "--from",
-            "BACKUP",
-            "Backup: latest, or an id whose snapshots are on this host.",
-            autocompletion=completion.backups,
-        ),
-    ] = "latest",
+    source: SourceBackup = "latest",
     query: Annotated[
         list[str] | None, option("--query", "SQL", "Query whose result must stay the same. Repeatable.")
     ] = None,
@@ -54,15 +56,7 @@ def migration_check(
     command: Annotated[
         list[str] | None, argument("-- COMMAND", "Migration and its arguments. Default: migration.command.")
     ] = None,
-    source: Annotated[
-        str,
-        option(
-            "--from",
-            "BACKUP",
-            "Backup: latest, or an id whose snapshots are on this host.",
-            autocompletion=completion.backups,
-        ),
-    ] = "latest",
+    source: SourceBackup = "latest",
     load_of: Annotated[
         str | None,
         option(

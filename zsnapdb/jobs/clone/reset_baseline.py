@@ -28,8 +28,9 @@ from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
 from zsnapdb.mysql.binlog.tail import digest_of, index_entries
 from zsnapdb.mysql.probe import binlog_status
 from zsnapdb.mysql.process.process_managers import started_at
-from zsnapdb.mysql.schema.counters import counters, definitions, server_time
+from zsnapdb.mysql.schema.counters import counters, definitions
 from zsnapdb.mysql.session import Session
+from zsnapdb.mysql.variables import clock
 from zsnapdb.planning.clone.row_reset import MOST_TABLES, log_objection
 from zsnapdb.planning.server_copy.copy_options import binlog_paths
 
@@ -129,7 +130,7 @@ def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
             digest=digest,
             inode=inode,
             definitions=definitions(session) if known is not None else "",
-            at=server_time(session),
+            at=int(clock(session)),
             locks_accounts=clone.locks_accounts,
             counters=None
             if known is None

@@ -29,10 +29,10 @@ from zsnapdb.mysql.binlog.binlog_files import key_of, open_binlog
 from zsnapdb.mysql.binlog.tail import digest_of, index_entries, tail_of
 from zsnapdb.mysql.binlog.transaction_changes import row_changes, transaction_changes
 from zsnapdb.mysql.probe import binlog_status
-from zsnapdb.mysql.schema.counters import analyze_again, counters, counters_of, definitions, server_time, set_back
+from zsnapdb.mysql.schema.counters import analyze_again, counters, counters_of, definitions, set_back
 from zsnapdb.mysql.schema.definitions import TableShapes
 from zsnapdb.mysql.session import Session
-from zsnapdb.mysql.variables import stop_logging
+from zsnapdb.mysql.variables import clock, stop_logging
 from zsnapdb.planning.binlog import undo
 from zsnapdb.planning.binlog.changes import TransactionChanges
 from zsnapdb.planning.binlog.row_values import TableShape, logged_difference
@@ -100,7 +100,7 @@ def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
             if _end(own) == (state.file, state.offset):
                 _set_counters_back(own, state)
                 analyze_again(own, state.at)
-                state = state.model_copy(update={"at": server_time(own)})
+                state = state.model_copy(update={"at": int(clock(own))})
                 _refuse(None if definitions(own) == state.definitions else "the definition of a table differs")
                 # Use the end that was already read. If the end were read again, a write in between would not be treated
                 # as a change.

@@ -267,7 +267,7 @@ def served(
     """
     copy = work.copy
     password = password or fresh_password()
-    init_file = copy.write_init_file(replaying.account_sql(password.get_secret_value()))
+    init_file = copy.write_init_file(replaying.account_sql(password))
     identity = copy.identity(server_id=server_id, port=port, access=LoginAccess.ACCOUNTS, init_file=str(init_file))
     process = copy.process()
     last = last if stays else (*copy.for_one_task, *last)

@@ -13,9 +13,9 @@ from zsnapdb.config.settings import ProbeSettings
 from zsnapdb.jobs.host.server_copy import Copy, check_inside
 from zsnapdb.mysql.probe import probe
 from zsnapdb.mysql.process import programs
-from zsnapdb.mysql.process.programs import doublewrite_pages
 from zsnapdb.mysql.schema.schema_catalogue import engine_libraries, stored_tables
 from zsnapdb.mysql.schema.tables import check
+from zsnapdb.mysql.schema.tablespace_overwrite import doublewrite_pages
 from zsnapdb.mysql.session import Address, Session
 from zsnapdb.planning.schema_content import CatalogueTable, RowPlace
 from zsnapdb.planning.server_copy.copy_options import LoginAccess

@@ -7,17 +7,14 @@ delimiter inside a statement, or a line end inside a name, makes the client read
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 from zsnapdb.base import safe_open
 from zsnapdb.base.errors import PreflightError
-from zsnapdb.mysql.binlog.event_bytes import EventBytes, inflated, payload
+from zsnapdb.mysql.binlog.event_bytes import EventBytes, inflated, inner_events, payload
 from zsnapdb.mysql.binlog.events import (
-    FORMAT,
-    HEADER,
     MALFORMED,
     MARIADB_QUERY_COMPRESSED,
     PAYLOAD,
@@ -27,7 +24,7 @@ from zsnapdb.mysql.binlog.events import (
     malformed,
 )
 from zsnapdb.mysql.binlog.logged_changes import raw_query, table_map
-from zsnapdb.mysql.binlog.transaction_changes import event_body
+from zsnapdb.mysql.binlog.transaction_changes import event_bodies
 
 _ROTATE, _USER_VARIABLE, _EXECUTE_LOAD = 4, 14, 18
 _OTHERS = frozenset({_ROTATE, _USER_VARIABLE, _EXECUTE_LOAD, TABLE_MAP})
@@ -50,14 +47,11 @@ def ambiguous_text(file: BinaryIO, name: str) -> AmbiguousText | None:
 
     Raises DamagedError with the offset if an event is damaged, and PreflightError if the file is encrypted.
     """
-    place, has_checksum = None, False
+    place = None
     try:
-        for event in decisive_events(file, name, file.seek(0, 2), others=_OTHERS):
+        for event, body in event_bodies(file, decisive_events(file, name, file.seek(0, 2), others=_OTHERS)):
             place = event.start
-            if event.kind == FORMAT:
-                has_checksum = event.body[-1] == 1
-                continue
-            reason = _reason(event.kind, event_body(file, event, has_checksum=has_checksum))
+            reason = _reason(event.kind, body)
             if reason is not None:
                 return AmbiguousText(event.start, reason)
     except MALFORMED as error:
@@ -94,20 +88,9 @@ def _reason(kind: int, body: EventBytes, *, is_inner: bool = False) -> str | Non
         body.skip(8)
         return _of_name(body.up_to(_MOST_NAME))
     if kind == PAYLOAD and not is_inner:
-        return next(filter(None, _inner(payload(body))), None)
+        reasons = (_reason(inner, part, is_inner=True) for _, inner, part in inner_events(payload(body)))
+        return next(filter(None, reasons), None)
     return None
-
-
-def _inner(events: EventBytes) -> Iterator[str | None]:
-    """Yield the reason (or None) for each event of a payload. These events have no checksums."""
-    while not events.is_at_end():
-        _, kind, _, length, _, _ = HEADER.unpack(events.take(HEADER.size))
-        if length < HEADER.size:
-            raise ValueError(f"invalid event size in a transaction payload: {length} bytes")
-        pieces = events.pieces(length - HEADER.size)
-        yield _reason(kind, EventBytes(pieces), is_inner=True)
-        for _ in pieces:
-            pass
 
 
 def _of_statement(body: EventBytes) -> str | None:

@@ -13,6 +13,8 @@ from typing import IO, BinaryIO, cast
 
 import zstandard
 
+from zsnapdb.mysql.binlog.events import HEADER
+
 _PIECE = 1 << 18
 _MOST_TAKEN = 1 << 20
 _MOST_WINDOW = 1 << 27
@@ -167,6 +169,21 @@ def payload(body: EventBytes) -> EventBytes:
     if compression != 0:
         raise ValueError(f"a payload has the unknown compression {compression}")
     return EventBytes(_unzstd(body))
+
+
+def inner_events(events: EventBytes) -> Iterator[tuple[int, int, EventBytes]]:
+    """Yield the events inside a Transaction_payload_event (MySQL), each with its time, kind and body.
+
+    These events have no checksums.
+    """
+    while not events.is_at_end():
+        when, kind, _, length, _, _ = HEADER.unpack(events.take(HEADER.size))
+        if length < HEADER.size:
+            raise ValueError(f"invalid event size in a transaction payload: {length} bytes")
+        pieces = events.pieces(length - HEADER.size)
+        yield when, kind, EventBytes(pieces)
+        for _ in pieces:
+            pass
 
 
 def _unzstd(compressed: EventBytes) -> Iterator[bytes]:

@@ -153,20 +153,14 @@ def count_rows(head: RowsHead, table: TableMap, body: EventBytes) -> int | None:
     if table.columns is None:
         return None
     try:
-        width = body.packed()
-        if width != table.width:
-            return None
-        is_update = head.kind is ChangeKind.UPDATE
-        images = [_Image(table.columns, body.take((width + 7) // 8)) for _ in range(2 if is_update else 1)]
+        images, body = _images(head, table, body)
         if not any(image.columns for image in images):
             return None
-        if head.event in _COMPRESSED_V1 or head.event in _COMPRESSED_V2:
-            body = EventBytes(inflated(body))
         documents = sum(column.is_json for column in table.columns) if head.event == _PARTIAL else None
         rows = 0
         while not body.is_at_end():
             images[0].skip(body)
-            if is_update:
+            if len(images) == 2:
                 if documents is not None and body.packed() & 1:
                     # For each JSON column, a bit shows whether the value is stored as a difference
                     # (Rows_log_event::unpack).
@@ -189,16 +183,10 @@ def row_images(head: RowsHead, table: TableMap, body: EventBytes) -> Iterator[tu
     If an update omits a value, the value before the change is used (binlog_row_image=FULL_NODUP of MariaDB). A JSON
     value is omitted if the event has only a difference. Raise ValueError if the format of a column is unknown.
     """
-    width = body.packed()
-    if table.columns is None or width != table.width:
-        raise ValueError("a column has an unknown format")
-    is_update = head.kind is ChangeKind.UPDATE
-    images = [_Image(table.columns, body.take((width + 7) // 8)) for _ in range(2 if is_update else 1)]
-    if head.event in _COMPRESSED_V1 or head.event in _COMPRESSED_V2:
-        body = EventBytes(inflated(body))
+    images, body = _images(head, table, body)
     while not body.is_at_end():
         first = images[0].read(body)
-        if is_update:
+        if len(images) == 2:
             cut = _differences(table, body) if head.event == _PARTIAL else ()
             after = {**first, **images[1].read(body)}
             yield first, {place: value for place, value in after.items() if place not in cut}
@@ -206,6 +194,16 @@ def row_images(head: RowsHead, table: TableMap, body: EventBytes) -> Iterator[tu
             yield None, first
         else:
             yield first, None
+
+
+def _images(head: RowsHead, table: TableMap, body: EventBytes) -> tuple[list[_Image], EventBytes]:
+    width = body.packed()
+    if table.columns is None or width != table.width:
+        raise ValueError("a column has an unknown format")
+    columns, count = table.columns, 2 if head.kind is ChangeKind.UPDATE else 1
+    images = [_Image(columns, body.take((width + 7) // 8)) for _ in range(count)]
+    is_compressed = head.event in _COMPRESSED_V1 or head.event in _COMPRESSED_V2
+    return images, EventBytes(inflated(body)) if is_compressed else body
 
 
 def _differences(table: TableMap, body: EventBytes) -> tuple[int, ...]:
@@ -268,7 +266,6 @@ TEXTS_AND_GEOMETRY = TEXTS | {255}
 
 Geometry has `binary` (observed in MariaDB 11.8, MySQL 9.7).
 """
-_ENUM, _SET = 247, 248
 
 
 @dataclass(frozen=True)

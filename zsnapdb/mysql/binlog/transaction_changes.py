@@ -5,12 +5,12 @@ Binlog contents are untrusted, so the memory use is limited for every file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import BinaryIO
 
 from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.patterns import printable
-from zsnapdb.mysql.binlog.event_bytes import EventBytes, in_file, inflated, payload
+from zsnapdb.mysql.binlog.event_bytes import EventBytes, in_file, inflated, inner_events, payload
 from zsnapdb.mysql.binlog.events import (
     ANONYMOUS_GTID,
     FORMAT,
@@ -76,18 +76,16 @@ def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> 
     Reading starts at the offset `start`, which must be the end of a transaction. Raises DamagedError with the offset if
     an event is damaged, and PreflightError if the file is encrypted.
     """
-    walk, content, has_checksum = TransactionTracker(), _Content(), False
+    walk, content = TransactionTracker(), _Content()
     decisive = decisive_events(file, name, file.seek(0, 2), start, OTHER_EVENTS)
     place: int | None = None
     try:
-        for event in decisive:
+        for event, body in event_bodies(file, decisive):
             place = event.start
-            if event.kind == FORMAT:
-                has_checksum = event.body[-1] == 1
             if event.kind in _BEGINS:
                 content = _Content()
             else:
-                content.add(event.kind, event.when, event_body(file, event, has_checksum=has_checksum))
+                content.add(event.kind, event.when, body)
             if event.kind not in OTHER_EVENTS and walk.see(event) and walk.opened is not None:
                 yield content.complete(walk, event)
                 content = _Content()
@@ -95,11 +93,14 @@ def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> 
         raise malformed(name, error, place) from error
 
 
-def event_body(file: BinaryIO, event: Event, *, has_checksum: bool) -> EventBytes:
-    """Return the complete body of an event, even if the event's body was cut at the window."""
-    start = event.start + HEADER.size
-    end = event.end - (4 if has_checksum or event.kind == FORMAT else 0)
-    return EventBytes([event.body] if len(event.body) == end - start else in_file(file, start, end))
+def event_bodies(file: BinaryIO, events: Iterable[Event]) -> Iterator[tuple[Event, EventBytes]]:
+    """Yield each event with its complete body, even if the event's body was cut at the window."""
+    has_checksum = False
+    for event in events:
+        if event.kind == FORMAT:
+            has_checksum = event.body[-1] == 1
+        start, end = event.start + HEADER.size, event.end - (4 if has_checksum or event.kind == FORMAT else 0)
+        yield event, EventBytes([event.body] if len(event.body) == end - start else in_file(file, start, end))
 
 
 class _Content:
@@ -144,22 +145,12 @@ class _Content:
             if is_inner:
                 raise ValueError("a payload is nested in another payload")
             self._is_compressed = True
-            self._inner(payload(body))
+            for began, inner, part in inner_events(payload(body)):
+                self.add(inner, began, part, is_inner=True)
         elif kind == XA_PREPARE:
             self._is_prepared = True
         elif kind == INCIDENT:
             self._has_incident = True
-
-    def _inner(self, events: EventBytes) -> None:
-        """Add the events of a payload. These events have no checksums (Transaction_payload_event of MySQL)."""
-        while not events.is_at_end():
-            when, kind, _, length, _, _ = HEADER.unpack(events.take(HEADER.size))
-            if length < HEADER.size:
-                raise ValueError(f"invalid event size in a transaction payload: {length} bytes")
-            pieces = events.pieces(length - HEADER.size)
-            self.add(kind, when, EventBytes(pieces), is_inner=True)
-            for _ in pieces:
-                pass
 
     def _rows(self, kind: int, body: EventBytes) -> None:
         head = rows_head(kind, body)
@@ -221,15 +212,12 @@ def row_changes(file: BinaryIO, name: str, transaction: TransactionChanges) -> l
     Raises DamagedError with the offset if an event is damaged. Raises PreflightError if the format of rows is unknown,
     or if the transaction changed more than 100,000 rows.
     """
-    rows, has_checksum = _Rows(), False
-    place: int | None = None
+    rows, place = _Rows(), None
     try:
-        for event in decisive_events(file, name, transaction.end, transaction.start, others=OTHER_EVENTS):
+        decisive = decisive_events(file, name, transaction.end, transaction.start, others=OTHER_EVENTS)
+        for event, body in event_bodies(file, decisive):
             place = event.start
-            if event.kind == FORMAT:
-                has_checksum = event.body[-1] == 1
-            else:
-                rows.add(event.kind, event_body(file, event, has_checksum=has_checksum))
+            rows.add(event.kind, body)
     except MALFORMED as error:
         raise malformed(name, error, place) from error
     return rows.rows
@@ -263,14 +251,9 @@ class _Rows:
                 self._maps.clear()
                 self._columns.clear()
         elif kind == PAYLOAD:
-            events = payload(body)
-            while not events.is_at_end():
-                _, inner, _, length, _, _ = HEADER.unpack(events.take(HEADER.size))
-                pieces = events.pieces(length - HEADER.size)
+            for _, inner, part in inner_events(payload(body)):
                 if inner != PAYLOAD:
-                    self.add(inner, EventBytes(pieces))
-                for _ in pieces:
-                    pass
+                    self.add(inner, part)
 
     def _add_rows(self, head: RowsHead, table: TableMap, body: EventBytes) -> None:
         schema, name = table.schema.decode("utf-8", "replace"), table.table.decode("utf-8", "replace")

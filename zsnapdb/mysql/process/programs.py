@@ -6,7 +6,6 @@ import contextlib
 import os
 import select
 import shutil
-import struct
 import subprocess
 import tempfile
 import time
@@ -18,7 +17,6 @@ from typing import IO, BinaryIO
 from zsnapdb.base import program_start
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import CommandError, PreflightError
-from zsnapdb.base.safe_open import open_to_read
 from zsnapdb.config.settings import ServerSettings
 from zsnapdb.mysql.process import process_managers as server_processes
 from zsnapdb.mysql.process import server
@@ -127,11 +125,13 @@ def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO 
     except subprocess.TimeoutExpired as error:
         raise CommandError(f"`{' '.join(argv)}` did not end within {timeout:.0f} s", hint="raise --timeout") from error
     if done.returncode != 0:
-        words = " ".join(done.stderr.decode(errors="replace").split())[-_KEPT_OUTPUT:]
-        raise CommandError(
-            f"`{' '.join(argv)}` ended with exit status {done.returncode}: {words or '(no output)'}",
-            hint=plugin_hint(words),
-        )
+        raise _failure(argv, done.returncode, done.stderr)
+
+
+def _failure(argv: Sequence[str], status: int, output: bytes) -> CommandError:
+    words = " ".join(output.decode(errors="replace").split())[-_KEPT_OUTPUT:]
+    message = f"`{' '.join(argv)}` ended with exit status {status}: {words or '(no output)'}"
+    return CommandError(message, hint=plugin_hint(words))
 
 
 @dataclass(frozen=True)
@@ -203,37 +203,7 @@ def feed(feeds: Sequence[Feed], second: Sequence[str], *, timeout: float) -> Non
         for failed, code, output in ((second, status_of_second, errors_of_second), (argv, status, errors)):
             if code != 0:
                 output.seek(0)
-                words = " ".join(output.read().decode(errors="replace").split())[-_KEPT_OUTPUT:]
-                raise CommandError(
-                    f"`{' '.join(failed)}` ended with exit status {code}: {words or '(no output)'}",
-                    hint=plugin_hint(words),
-                )
-
-
-_SYSTEM_PAGE = 5
-"""Page number of the transaction system header (trx0sys.h, TRX_SYS_PAGE_NO)."""
-_AT = -200
-"""Offset of the page's doublewrite section from the page's end (trx0sys.h, TRX_SYS_DOUBLEWRITE)."""
-_FIELDS = struct.Struct(">10xIII")
-"""A segment header, a magic number, and the first pages of two blocks (trx0sys.h)."""
-_MAGIC = 536853855
-
-
-def doublewrite_pages(file: Path, page_size: int) -> tuple[range, ...]:
-    """Return the pages of the doublewrite buffer in the first file of a system tablespace.
-
-    The result is empty if the file has no buffer.
-
-    A block is an extent: 1 MiB for pages up to 16 KiB, else 64 pages (fsp0types.h; 32 KiB: 2 MiB, 64 KiB: 4 MiB).
-    """
-    with open_to_read(file) as opened:
-        opened.seek((_SYSTEM_PAGE + 1) * page_size + _AT)
-        read = opened.read(_FIELDS.size)
-    if len(read) < _FIELDS.size:
-        return ()
-    magic, *blocks = _FIELDS.unpack(read)
-    extent = max(64, (1 << 20) // page_size)
-    return tuple(range(first, first + extent) for first in blocks) if magic == _MAGIC else ()
+                raise _failure(failed, code, output.read())
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.gtid import Gtids
+from zsnapdb.base.patterns import is_loopback
 from zsnapdb.mysql.probe import channels, flavour_and_dialect
 from zsnapdb.mysql.session import Session
-from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode, is_loopback, own_authorities
+from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode, own_authorities
 from zsnapdb.mysql.variables import refuse_writes_of_users
 from zsnapdb.planning.clone import topology
 from zsnapdb.planning.server_facts import Dialect

@@ -21,15 +21,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from zsnapdb.base import safe_open
 from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.errors import ConsistencyError, ServerError, ZsnapdbError
 from zsnapdb.base.gtid import GtidPosition, Gtids, contains
 from zsnapdb.base.safe_open import Owner
+from zsnapdb.mysql.accounts import owner_sql
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.programs import Feed
 from zsnapdb.mysql.session import Session
-from zsnapdb.mysql.variables import BEFORE_ACCOUNTS
 from zsnapdb.planning.binlog.created_tables import Defaults, EngineStop
 from zsnapdb.planning.clone.migration_findings import AppliedSample
 from zsnapdb.planning.server_copy.copy_options import BRIEF
@@ -194,20 +196,12 @@ def client_argv(client: Path, login: Path) -> list[str]:
     return [str(client), f"--defaults-file={login}", "--binary-mode", "--max-allowed-packet=1G", "--local-infile=1"]
 
 
-def account_sql(password: str) -> str:
+def account_sql(password: SecretStr) -> str:
     """Return the init file statements that create the replay account.
 
     The server neither writes these statements to the binlog nor assigns GTIDs.
     """
-    return "\n".join(
-        [
-            f"{BEFORE_ACCOUNTS};",
-            f"DROP USER IF EXISTS '{ACCOUNT}'@'localhost';",
-            f"CREATE USER '{ACCOUNT}'@'localhost' IDENTIFIED BY '{password}';",
-            f"GRANT ALL PRIVILEGES ON *.* TO '{ACCOUNT}'@'localhost' WITH GRANT OPTION;",
-            "",
-        ]
-    )
+    return owner_sql(ACCOUNT, ("localhost",), password)
 
 
 def drop_account(session: Session) -> None:

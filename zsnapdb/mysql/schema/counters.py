@@ -93,11 +93,6 @@ def definitions(session: Session) -> str:
     return seen.hexdigest()
 
 
-def server_time(session: Session) -> int:
-    """Return the server's time in seconds since 1970."""
-    return int(session.value("SELECT UNIX_TIMESTAMP()"))
-
-
 def analyze_again(session: Session, since: int) -> None:
     """Analyze again each InnoDB table whose statistics changed after `since` (seconds since 1970).
 

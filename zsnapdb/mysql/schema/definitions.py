@@ -6,7 +6,7 @@ from itertools import groupby
 
 from zsnapdb.base.errors import ServerError
 from zsnapdb.mysql.probe import SYSTEM_SCHEMAS
-from zsnapdb.mysql.schema.schema_catalogue import names, schemas, stored_programs
+from zsnapdb.mysql.schema.schema_catalogue import has_column, names, schemas, stored_programs
 from zsnapdb.mysql.session import Row, Session
 from zsnapdb.planning.binlog.row_values import ForeignKey, TableShape, Trigger, UniqueKey, ValueColumn
 from zsnapdb.planning.clone.diff import definition
@@ -82,10 +82,6 @@ _FOREIGN_COLUMNS = (
     "SELECT column_name, referenced_column_name FROM information_schema.key_column_usage WHERE table_schema = %s AND"
     " table_name = %s AND constraint_name = %s AND referenced_column_name IS NOT NULL ORDER BY ordinal_position"
 )
-_HAS = (
-    "SELECT COUNT(*) FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = %s AND"
-    " column_name = %s"
-)
 _COLLATIONS = "SELECT collation_name, id FROM information_schema.collations WHERE id IS NOT NULL"
 _FULL_COLLATIONS = "SELECT full_collation_name, id FROM information_schema.collation_character_set_applicability"
 
@@ -100,9 +96,10 @@ class TableShapes:
     def __init__(self, session: Session) -> None:
         session.query("SET SESSION time_zone = '+00:00'")
         self._session = session
-        has_full = self._has("COLLATION_CHARACTER_SET_APPLICABILITY", "FULL_COLLATION_NAME")
+        has_full = has_column(session, "COLLATION_CHARACTER_SET_APPLICABILITY", "FULL_COLLATION_NAME")
         self._collations: dict[str, int] = dict(session.query(_FULL_COLLATIONS if has_full else _COLLATIONS))
-        self._keys = _KEYS.format(expression="expression" if self._has("STATISTICS", "EXPRESSION") else "NULL")
+        has_expressions = has_column(session, "STATISTICS", "EXPRESSION")
+        self._keys = _KEYS.format(expression="expression" if has_expressions else "NULL")
 
     def read(self, schema: str, table: str) -> TableShape:
         """Return the definition of a table.
@@ -130,9 +127,6 @@ class TableShapes:
             ),
             _number(made),
         )
-
-    def _has(self, view: str, column: str) -> bool:
-        return bool(self._session.query(_HAS, (view, column))[0][0])
 
     def _columns(self, names: tuple[str, str], key: dict[str, int]) -> tuple[ValueColumn, ...]:
         return tuple(self._column(row, key.get(str(row[0]), 0)) for row in self._session.query(_COLUMNS, names))

@@ -110,6 +110,15 @@ def has_schema(session: Session, schema: str) -> bool:
     return bool(session.query("SELECT 1 FROM information_schema.schemata WHERE schema_name = %s", (schema,)))
 
 
+def has_column(session: Session, table: str, column: str) -> bool:
+    """Return whether information_schema has a table with this column. Both names are in capitals."""
+    sql = (
+        "SELECT 1 FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = %s AND"
+        " column_name = %s"
+    )
+    return bool(session.query(sql, (table, column)))
+
+
 def find_table(session: Session, schema: str, name: str) -> CatalogueTable | None:
     """Return the table, sequence or view with this name; None if none exists."""
     return next(iter(_tables(session, schema, " AND table_name = %s", (name,))), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from zsnapdb.base.errors import PreflightError
+from zsnapdb.mysql.schema.schema_catalogue import has_column
 from zsnapdb.mysql.session import Row, Session
 from zsnapdb.planning.binlog.row_values import ForeignKey, TableShape, server_value
 from zsnapdb.planning.binlog.undo import ExactRow, RowQuestion, key_columns, referring
@@ -109,11 +110,7 @@ def _padding_collations(session: Session) -> Callable[[str], bool]:
     MySQL has a column with this property. In MariaDB, the names of collations that do not ignore trailing spaces
     contain `_nopad_`.
     """
-    has_column = (
-        "SELECT 1 FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name ="
-        " 'COLLATIONS' AND column_name = 'PAD_ATTRIBUTE'"
-    )
-    if not session.query(has_column):
+    if not has_column(session, "COLLATIONS", "PAD_ATTRIBUTE"):
         return lambda name: "_nopad_" not in name
     pads = {
         str(name): str(pad)

@@ -13,17 +13,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from zsnapdb.base.errors import ConsistencyError, ServerError
-from zsnapdb.base.safe_open import open_to_change
+from zsnapdb.base.safe_open import open_to_change, open_to_read
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.clone.masking import FileState
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
 from zsnapdb.planning.sql_quoting import quoted
 
-_TRX_SYS_PAGE = 5
-_HEADER_FROM_END = 200
-"""Offset of the doublewrite header from the end of its page (trx0sys.h of MariaDB)."""
-_MAGIC = 536853855
 _EXTENT_BYTES = 1 << 20
 _EXTENT_PAGES = 64
 _SPACE_HEADER = 38
@@ -37,6 +33,32 @@ _BITMAP = 24
 _DESCRIPTOR_STATES = range(1, 6)
 
 
+_SYSTEM_PAGE = 5
+"""Page number of the transaction system header (trx0sys.h, TRX_SYS_PAGE_NO)."""
+_AT = -200
+"""Offset of the page's doublewrite section from the page's end (trx0sys.h, TRX_SYS_DOUBLEWRITE)."""
+_FIELDS = struct.Struct(">10xIII")
+"""A segment header, a magic number, and the first pages of two blocks (trx0sys.h)."""
+_MAGIC = 536853855
+
+
+def doublewrite_pages(file: Path, page_size: int) -> tuple[range, ...]:
+    """Return the pages of the doublewrite buffer in the first file of a system tablespace.
+
+    The result is empty if the file has no buffer.
+
+    A block is an extent: 1 MiB for pages up to 16 KiB, else 64 pages (fsp0types.h; 32 KiB: 2 MiB, 64 KiB: 4 MiB).
+    """
+    with open_to_read(file) as opened:
+        opened.seek((_SYSTEM_PAGE + 1) * page_size + _AT)
+        read = opened.read(_FIELDS.size)
+    if len(read) < _FIELDS.size:
+        return ()
+    magic, *blocks = _FIELDS.unpack(read)
+    extent = max(_EXTENT_PAGES, _EXTENT_BYTES // page_size)
+    return tuple(range(first, first + extent) for first in blocks) if magic == _MAGIC else ()
+
+
 def empty_doublewrite(file: Path, page_size: int) -> bool:
     """Overwrite the doublewrite buffer in the first file of the system tablespace with zeros.
 
@@ -44,18 +66,16 @@ def empty_doublewrite(file: Path, page_size: int) -> bool:
     (buf_dblwr_t::init_or_load_pages of MariaDB). Return False, and leave the file unchanged, if the buffer is outside
     the file. Return True if the tablespace has no buffer.
     """
+    blocks = doublewrite_pages(file, page_size)
+    if not blocks:
+        return True
     with open_to_change(file) as opened:
-        opened.seek((_TRX_SYS_PAGE + 1) * page_size - _HEADER_FROM_END + 10)
-        magic, *blocks = struct.unpack(">III", opened.read(12))
-        if magic != _MAGIC:
-            return True
-        length = max(_EXTENT_BYTES, _EXTENT_PAGES * page_size if page_size > 16384 else 0)
         size = os.fstat(opened.fileno()).st_size
-        if any(block <= _TRX_SYS_PAGE or block * page_size + length > size for block in blocks):
+        if any(block.start <= _SYSTEM_PAGE or block.stop * page_size > size for block in blocks):
             return False
         for block in blocks:
-            opened.seek(block * page_size)
-            opened.write(bytes(length))
+            opened.seek(block.start * page_size)
+            opened.write(bytes(len(block) * page_size))
         opened.flush()
         os.fsync(opened.fileno())
     return True
