@@ -95,10 +95,7 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
 
 
 def _next_number(instance: Instance) -> int:
-    """Return a sequence number higher than that of any backup of the instance in this host's readable records.
-
-    The number orders this set after backups that were made from another pool. Within one pool, createtxg is the order.
-    """
+    """Return a number above the numbers of all readable records. It orders sets of different pools."""
     numbers: list[int] = []
     for file in (instance.host.records / instance.name).glob(f"*/{BACKUPS}"):
         with contextlib.suppress(DamagedError):
@@ -315,10 +312,7 @@ def complete_sets(instance: Instance, *, opener: SourceOpener = open_source) -> 
 
 
 def _decided(instance: Instance, local: Sequence[LocalSet], events: Events) -> tuple[Decision, ...]:
-    """Return, for each set, whether retention keeps or removes it, with the reason.
-
-    Warn if sets are kept because the clock may be wrong.
-    """
+    """Decide which sets retention keeps. Warn if sets are kept because the clock may be wrong."""
     time, rules = removal_time(instance.host), instance.settings.local
     unsure = {one.backup_id for one in local if time.is_unsure(retention.time_of(one.backup_id))}
     decided = local_snapshot_sets.decide_local(local, rules, time.at, is_sure=time.is_sure, unsure=unsure)
@@ -418,7 +412,6 @@ def _skips_file(instance: Instance) -> Path:
 
 
 def _is_due(instance: Instance) -> bool:
-    """Return whether this run searches for expired sets. If not, count this run as a skipped one."""
     file, rules = _skips_file(instance), instance.settings.local.model_dump_json()
     try:
         left, _, before = file.read_text().partition(" ")
@@ -432,7 +425,6 @@ def _is_due(instance: Instance) -> bool:
 
 
 def _let_runs_skip(instance: Instance, count: int) -> None:
-    """Record how many later runs may skip the search, because this run listed `count` sets."""
     file = _skips_file(instance)
     with contextlib.suppress(OSError, PreflightError):
         skips = min(count // _PER_SKIP, _MOST_SKIPS - 1)
@@ -444,7 +436,6 @@ def _let_runs_skip(instance: Instance, count: int) -> None:
 
 
 def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:
-    """Destroy the expired local sets. Return their ids."""
     known = names(instance)
     here = _look(instance)
     seen = here.read(_OF_SET)

@@ -82,19 +82,13 @@ def stopped_applier(instance: Instance, session: Session, facts: ServerFacts) ->
 
 
 def _stop(instance: Instance, facts: ServerFacts, names: Sequence[str]) -> None:
-    """Stop the channels.
-
-    The STOP statement waits for the end of the current transaction, but not longer than the read timeout.
-    """
+    """Stop the channels. STOP waits for the current transaction, at most for the read timeout."""
     with instance.session(read_timeout=_STOP_SECONDS) as session:
         statements.stop_applier(session, facts.flavour, facts.dialect, names)
 
 
 def _start(instance: Instance, flavour: Flavour, dialect: Dialect, names: Sequence[str]) -> None:
-    """Start the channels and remove the marker.
-
-    If the server is still stopping a channel, it first finishes stopping that channel.
-    """
+    """Start the channels and remove the marker. The server first finishes stopping a stopping channel."""
     for attempt in range(_START_ATTEMPTS):
         try:
             with instance.session(read_timeout=_STOP_SECONDS) as session:

@@ -136,10 +136,7 @@ class LeasedChunks:
 
 @dataclass(frozen=True)
 class _JournalledChunks(LeasedChunks):
-    """The chunks of a volume.
-
-    `put_chunk` first checks the lease and removes the chunk's former entry from the journal.
-    """
+    """Chunks of a volume. `put_chunk` checks the lease and first clears the chunk's old journal entry."""
 
     journal: BackupJournal
 
@@ -208,7 +205,6 @@ class Sender:
         return manifest
 
     def _committed(self) -> Manifest:
-        """Commit the backup, and read the manifest back."""
         manifest = self.journal.completed(self._numbered(self.journal.started.draft))
         assert manifest is not None
         for volume in manifest.volumes:
@@ -220,10 +216,7 @@ class Sender:
         return manifest
 
     def _numbered(self, draft: Manifest) -> Manifest:
-        """Return the draft of the manifest with a sequence number.
-
-        Drafts from earlier versions have no sequence number.
-        """
+        """Return the draft with a sequence number, which drafts from earlier versions lack."""
         if draft.sequence is not None:
             return draft
         known, checked = checked_backups(self.instance, self.repository)
@@ -231,10 +224,7 @@ class Sender:
         return draft.model_copy(update={"sequence": number})
 
     def _settle(self, bases: Sequence[str]) -> None:
-        """Make the snapshots of the committed backup a base.
-
-        Release the holds on the snapshots from which the backup was sent.
-        """
+        """Make the snapshots of the committed backup a base, and release the holds on the former bases."""
         names = _there(self.journal)
         if names:
             holds.give_back(names, _stored_properties(self.repository), dict.fromkeys(bases, BASE_TAG))
@@ -251,7 +241,7 @@ class Sender:
             raise error
 
     def _new_key(self) -> DataKey | None:
-        """Return a new data key for the chunks of this run; None without encryption. Each run has its own key."""
+        """Return this run's own data key for chunks; None without encryption."""
         if not self.repository.keyring.is_encrypting:
             return None
         key = self.repository.keyring.new_key(str(len(self.journal.keys) + 1))
@@ -311,10 +301,7 @@ class Sender:
         return part
 
     def _settings(self) -> UploadSettings:
-        """Return the settings that split and compress the stream.
-
-        The first run of the backup chose them. Later changes of the configuration have no effect.
-        """
+        """Return the settings of the backup's first run, which split and compress the stream."""
         cut = self.journal.started.cut
         return replace(
             settings_for(self.instance, cut.chunk_size),
@@ -378,10 +365,7 @@ def store_stream(
 
 
 def _announce(instance: str, repository: Repository, journal: BackupJournal) -> None:
-    """Write a mark to the repository that tells other hosts of this unfinished backup.
-
-    Call this before the first chunk is stored.
-    """
+    """Tell other hosts of this unfinished backup by a mark. Call this before the first chunk is stored."""
     draft = journal.started.draft
     parts = {
         v.role: SnapshotMark(name=v.full_name, guid=v.guid, from_guid=v.from_guid) for v in journal.started.volumes
@@ -519,10 +503,7 @@ def started_backup(
 
 
 def _sized(volume: StartedVolume, base: str | None) -> StartedVolume:
-    """Return the volume with the estimated size of its stream.
-
-    With a bookmark as the base, an estimate takes long. In that case `store_stream` makes the estimate later.
-    """
+    """Return the volume with its estimated size. For a bookmark `store_stream` estimates later: it is slow."""
     if volume.from_guid is not None and (base is None or "@" not in base):
         return volume
     size = estimate(volume.full_name, base, volume.send_flags)

@@ -170,7 +170,6 @@ def claims(settings: Settings) -> KnownCopies[CloneClaim]:
 
 
 def _routes(settings: Settings) -> Callable[[], KeptRoutes]:
-    """Return a function that queries HAProxy for its routes at most once."""
     return cache(lambda: haproxy_socket.routes_or_none(settings.clones.address))
 
 
@@ -376,7 +375,6 @@ def verb(
 
 
 def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
-    """Return the clone with its correct quota. The caller holds the clone's lock."""
     for revision in info.takes_over:
         settle_adopted_commits(revision)
     return of_dataset(settings, host, info.name) if info.takes_over else info

@@ -243,11 +243,7 @@ _STAYS, _TAKEN, _EXCHANGED = PropertyTransition.STAYS, PropertyTransition.TAKEN,
 
 
 def _called(name: str) -> Form[str]:
-    """Return the reader and writer of a property that contains the clone's name.
-
-    If the property is not set or contains no valid name, the reader returns the name of the dataset, which never
-    changes.
-    """
+    """Return the form of the clone's name. Without a valid name it is that of the dataset."""
 
     def value(found: CopyDatasets) -> str:
         recorded = found.facts[name]
@@ -275,10 +271,7 @@ def _mount(found: CopyDatasets) -> Path:
 
 
 def _lease(found: CopyDatasets) -> CloneLease:
-    """Return the clone's lease from its properties.
-
-    The creation of the clone counts as its last heartbeat, because properties record no later heartbeats.
-    """
+    """Return the clone's lease. Its creation counts as heartbeat, because properties record none."""
     recorded = found.facts[_HEARTBEAT]
     if not recorded.is_local or recorded.value == _NONE:
         return found.lease()

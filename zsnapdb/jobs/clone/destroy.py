@@ -172,7 +172,6 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
 
 
 def _revision_of(anchor: str, dataset: str) -> str:
-    """Return the dataset of the revision that contains `dataset`, a volume of another clone in the same home."""
     return "/".join(dataset.split("/")[: anchor.count("/") + 2])
 
 
@@ -301,10 +300,7 @@ def destroy_own(settings: Settings, host: Host, name: str) -> None:
 
 
 def _drop_replaced(settings: Settings, host: Host, name: str) -> None:
-    """Destroy the datasets of a clone that a swap replaced, so that another clone can get their name.
-
-    The next sweep destroys the remaining datasets, or reports why it cannot.
-    """
+    """Destroy the datasets of a swapped clone to free their name; the next sweep destroys the rest."""
     with if_free(locks.name_of_clone(name)) as is_free, contextlib.suppress(ZsnapdbError):
         if is_free and (before := of_dataset(settings, host, name)).pool is PoolMark.REPLACED:
             _destroy(settings, host, before, ())

@@ -83,10 +83,7 @@ def _detach_plan(settings: Settings, info: CloneInfo) -> DetachPlan:
 
 
 def _refuse_clear(info: CloneInfo) -> None:
-    """Raise PreflightError if the copy of an encrypted volume would not be encrypted.
-
-    A clone inherits encryption from its origin. A received dataset inherits encryption from its parent dataset.
-    """
+    """Refuse an unencrypted copy: a received dataset inherits encryption from its parent, not its origin."""
     seen = encryption.at_rest([info.top, *info.volumes.values()])
     if seen[info.top].cipher is not None:
         return
@@ -158,7 +155,6 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
 
 
 def _of_data(dataset: str) -> dict[str, str]:
-    """Return the properties that describe the volume's data: its masking, and the GTIDs that are in no binlog."""
     seen = datasets.properties(dataset, [clone_info.MASKED_PROPERTY, clone_info.MASKED_BY_PROPERTY, ORIGIN_PROPERTY])
     return {name: found.value for name, found in seen.items() if found.is_local}
 

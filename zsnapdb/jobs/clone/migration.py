@@ -265,8 +265,6 @@ class CheckedMigration:
 
 @dataclass(frozen=True)
 class _TableState:
-    """The definitions of tables and views, the tables with rows, and the states of their files."""
-
     definitions: Mapping[TableName, str]
     stored: Sequence[CatalogueTable]
     files: Mapping[str, FileState]
@@ -354,10 +352,7 @@ def _run(clone: RunningClone, hook: Hook) -> MigrationRun:
 
 
 def _after(run: MigrationRun, read: Callable[[], Read]) -> tuple[Read | None, MigrationRun]:
-    """Return the result of `read` on the clone's server after a run.
-
-    If the server does not answer, the run counts as failed.
-    """
+    """Return the result of `read` after a run. If the server does not answer, the run failed."""
     try:
         return read(), run
     except ServerError as error:
@@ -381,7 +376,6 @@ def _touched_tables(
 
 
 def _state(clone: RunningClone) -> _TableState:
-    """Shut the server down slowly, and return the state of its tables."""
     with clone.session(read_timeout=_LONG_SECONDS) as session:
         definitions = definitions_of(session)
         stored = [
@@ -453,10 +447,7 @@ def _again(clone: RunningClone, hook: Hook, before: Mapping[str, str]) -> Second
 
 
 def _own_bytes(settings: Settings, instance: Instance, clone: RunningClone) -> int:
-    """Return the space that only the clone occupies, in bytes.
-
-    Data that the server has not written yet is not included.
-    """
+    """Return the bytes that only the clone occupies, without data that the server has not written yet."""
     datasets.sync(pool_of(clone.info.top))
     return catalogue.of_dataset(settings, instance.host, clone.info.name).own_bytes
 

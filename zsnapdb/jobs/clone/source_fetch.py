@@ -143,13 +143,11 @@ def reach(
 
 
 def _with_own_mount_root(settings: Settings, name: str) -> Settings:
-    """Return the settings with a separate mount root for this set, so that its mounts cannot collide with a restore."""
     root = settings.clones.mount_root / f".{name}"
     return settings.model_copy(update={"restore": settings.restore.model_copy(update={"mount_root": root})})
 
 
 def _fresh_anchor(home: str, name: str) -> str:
-    """Remove the leftovers of a killed run under this name, and return the name of the set's anchor."""
     cached_sets.remove_if_exists(home, RECEIVED, name)
     return cached_sets.anchor_of(home, RECEIVED, name)
 
@@ -161,10 +159,6 @@ def _look_first(work: ServerWork, step: Preflight) -> None:
 
 
 def _settle(work: ServerWork, step: MountVolumes) -> None:
-    """Check the GUIDs of the received snapshots, and set the recorded properties of the volumes.
-
-    The volumes are not mounted.
-    """
     for part in step.parts:
         name = f"{part.dataset}@{part.snapshot}"
         # Do not check the GUID for a cloned volume: its own snapshot has another GUID, and the snapshot that was cloned
@@ -190,10 +184,7 @@ SERVER_STEPS: Handlers = {Recover: recover, Replay: replay, CheckServer: check}
 
 
 def _steps(work: ServerWork, handlers: Handlers) -> list[Step]:
-    """Return the plan's steps of these types.
-
-    `LeaveStopped` needs no handler, because the server of a set is always left stopped.
-    """
+    """Return the plan's steps of these types. The server of a set is always left stopped."""
     unknown = [step.name for step in work.plan.steps if type(step) not in {*VOLUME_STEPS, *SERVER_STEPS, LeaveStopped}]
     assert not unknown, f"a set has no such steps: {unknown}"
     return [step for step in work.plan.steps if type(step) in handlers]
@@ -206,10 +197,7 @@ def _is_planned(planned: RestorePlan, local: CloneSource) -> bool:
 
 
 def _clone_base(work: ServerWork, local: CloneSource) -> None:
-    """Clone the backup's snapshots instead of receiving them.
-
-    The clones get a snapshot with the backup's name, because later steps of the restore roll back to this snapshot.
-    """
+    """Clone the backup's snapshots, and make snapshots with its name, to which later steps roll back."""
     planned = work.plan.layout
     layout = CopyLayout(planned.top, planned.datasets, planned.mountpoints)
     clone_volumes(local, layout, restored_property(work.plan))
@@ -226,7 +214,6 @@ def _replay(work: ServerWork) -> None:
 def _complete(
     instance: Instance, anchor: str, name: str, volumes: Mapping[str, str], more: Mapping[str, str] | None = None
 ) -> None:
-    """Mark the set as complete. From now on the set can be cloned."""
     for role, dataset in volumes.items():
         datasets.set_properties(dataset, {clone_info.ROLE_PROPERTY: role, KEPT_PROPERTY: name, "readonly": "on"})
     used = {clone_info.USED_PROPERTY: stamp(instance.host.latest())}

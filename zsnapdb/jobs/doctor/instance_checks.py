@@ -175,11 +175,7 @@ def describe_stored(instance: Instance) -> list[FitnessFinding]:
 
 
 def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFinding]:
-    """Check the server program, and innochecksum in the same folder.
-
-    Restores and clones need the server program, and drills need innochecksum to check pages. Backups need neither of
-    them.
-    """
+    """Check the server program, which restores need, and innochecksum next to it, which drills need."""
     try:
         server.account(instance.settings.server.user)
         program = programs.fitting_program(instance.settings.server, facts.flavour, facts.version)
@@ -206,7 +202,6 @@ def _programs_of_backups(instance: Instance, stored: Stored) -> list[FitnessFind
 
 
 def _plugins_of_newest(instance: Instance, stored: Stored) -> list[FitnessFinding]:
-    """Return findings about plugins of the newest backup's server that this host lacks."""
     servers = [server_source(backup).server for backup in stored.current if is_of_server(backup)]
     judged = [
         finding
@@ -233,10 +228,7 @@ def _program_for(instance: Instance, need: SeriesNeed) -> FitnessFinding:
 
 
 def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None]:
-    """Check the repository, and read its state for the instance once for all checks.
-
-    If the state cannot be read, the returned state is None.
-    """
+    """Check the repository and read its state, once for all checks; None if it cannot be read."""
     url = instance.repository.url
     try:
         repository = instance.open_repository()
@@ -280,7 +272,6 @@ def _about_repository(instance: Instance, stored: Stored, locks: Sequence[Fitnes
 
 
 def _object_locks(instance: Instance, repository: Repository) -> list[FitnessFinding]:
-    """Compare the configured object locks with the bucket and the retention policy."""
     lock = instance.repository.object_lock
     if lock is None:
         return []
@@ -302,7 +293,6 @@ def _unprotected(instance: Instance, stored: Stored) -> list[FitnessFinding]:
 
 
 def _damage(stored: Stored) -> list[FitnessFinding]:
-    """Return findings about stored backups that are known to be damaged."""
     chains = stored.damage.of_chains(stored.provenance.trusted(stored.backups))
     if not chains:
         return []
@@ -349,13 +339,11 @@ def _clones_here(settings: Settings, host: Host) -> ClonesHere:
 
 
 def _clock(host: Host) -> list[FitnessFinding]:
-    """Return a finding if removals are suspended because the clock of this host may be wrong."""
     doubt = removal_time(host).doubt
     return [warning("clock", f"removals by age are suspended: {doubt}", CONFIRM)] if doubt else []
 
 
 def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Return a finding for each server that a restore or a rewind replaced, with the space of its datasets."""
     try:
         kept = dataset_use_checks.listing(instance)
     except ZsnapdbError:
@@ -376,10 +364,6 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 
 def _exchanges(instance: Instance) -> list[FitnessFinding]:
-    """Return a finding for each unfinished restore that replaces the server.
-
-    Each finding contains the commands that continue or abandon the restore.
-    """
     findings = []
     for exchange in restore_journal.under_way(instance):
         onward, back = exchange.commands
@@ -397,10 +381,6 @@ def _exchanges(instance: Instance) -> list[FitnessFinding]:
 
 
 def _expired(settings: Settings, server: ReplacedServer, text: str) -> FitnessFinding:
-    """Return the finding about a replaced server that has expired.
-
-    The finding says whether `reap` would remove the server.
-    """
     try:
         dataset_use_checks.refuse_replaced_removal(server, restore_journal.claimed(Journals(settings.restore.journal)))
     except ZsnapdbError as error:

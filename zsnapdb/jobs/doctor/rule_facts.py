@@ -68,10 +68,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class _Reader:
-    """A reader of facts.
-
-    It records which facts cannot be read, so that rules about the other facts can still be evaluated.
-    """
+    """Reads facts, and records those that cannot be read, so that rules on other facts still apply."""
 
     unread: list[str] = field(default_factory=list)
 
@@ -174,7 +171,6 @@ def _local_place(repository: RepositorySettings) -> LocalRepository | None:
 
 
 def _properties(observed: Observed, pool: str, release: tuple[int, ...]) -> Mapping[str, Mapping[str, Property]]:
-    """Return the properties of the volumes and of their pool's root dataset, read with one `zfs` command."""
     names = (*PROPERTIES, _CREATION, *([_DIRECT] if release >= (2, 3) else []))
     return datasets.properties_of(list(dict.fromkeys([pool, *observed.volumes.values()])), names)
 
@@ -228,7 +224,6 @@ def findings(settings: Settings, instance: Instance, here: ClonesHere) -> list[F
 
 
 def _account(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Check the account that runs the servers of clones, if one is configured."""
     name = settings.clones.server_user
     if name is None or instance.settings.vm is not None:
         return []
@@ -251,7 +246,6 @@ def _room(settings: Settings, instance: Instance, known: Sequence[CloneInfo]) ->
 
 
 def _pool(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Return findings about the pool of clones: whether enough usable clones wait in the pool."""
     if instance.settings.pool is None:
         return []
     try:
@@ -265,7 +259,6 @@ def _pool(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 
 def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Return findings about HAProxy: whether the routes of the kept ports are correct."""
     if settings.clones.address is None or instance.settings.vm is not None:
         return []
     try:

@@ -166,15 +166,12 @@ def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 @dataclass(frozen=True)
 class _Server:
-    """The running server of another instance, and the GTIDs that this server has but the restored server lacks."""
-
     instance: str
     identity: ReplicaIdentity
     lacking: str
 
 
 def _servers(settings: Settings, instance: Instance, flavour: Flavour, own: str) -> Iterator[_Server]:
-    """Yield the servers of the other configured instances. Servers that do not answer are left out."""
     for name, other in sorted(settings.instance.items()):
         if name == instance.name or other.vm is not None:
             continue
@@ -211,7 +208,6 @@ def _file(instance: Instance) -> Path:
 
 
 def _read(instance: Instance) -> ReaderNotes:
-    """Return the record. Raises PreflightError if a record exists but cannot be read."""
     try:
         opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(opened, "rb") as file:

@@ -351,10 +351,7 @@ def listing(instance: Instance) -> list[ReplacedServer]:
 
 
 def _tops(instance: Instance) -> dict[str, str]:
-    """Return the replaced datasets next to the outermost volumes of the instance, with the restore ids.
-
-    A replaced dataset that was put back into use may still have the properties. So the name must match too.
-    """
+    """Return replaced datasets next to the outermost volumes, with restore ids; a used one has another name."""
     volumes = instance.volumes.values()
     outermost = [name for name in volumes if not any(name.startswith(other + "/") for other in volumes)]
     parents = sorted({name.rpartition("/")[0] for name in outermost} - {""})
@@ -468,10 +465,7 @@ def _cover(proc: Path, pid: int, datadir: str) -> Cover | None:
 
 
 def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield each folder setting, its value, and the path under /proc of the folder that the process sees.
-
-    The working directory of a server is its data directory.
-    """
+    """Yield each folder setting, its value, and its path under /proc. A server works in its data directory."""
     yield "datadir", variables["datadir"], process / "cwd"
     named = [(name, variables.get(name, "")) for name in DIRECTORIES if name != "datadir"]
     named += [(name, os.path.dirname(variables.get(name, ""))) for name in BASENAMES]

@@ -158,7 +158,6 @@ def _judge_backups(
     checked: StoredCheck,
     is_deep: bool,
 ) -> tuple[AdoptCandidate, ...]:
-    """Return the foreign backups that may be adopted, with their known facts."""
     here: Mapping[str, frozenset[int]] = {}
     # A host that only prunes or verifies may have no ZFS.
     with contextlib.suppress(ZsnapdbError):
@@ -252,7 +251,6 @@ def _documents(own: OwnDocumentFiles, there: DocumentPlaces, believed: DocumentP
 
 
 def _incarnations(instance: Instance, repository: Repository, archive: Archive) -> tuple[str, ...]:
-    """Return the histories whose active binlogs this host does not know."""
     known = own_archived_binlogs.known_binlogs(instance, repository, archive.files)
     active = [file for file in archive.files if not file.is_rotated]
     return tuple(dict.fromkeys(file.incarnation for file in active if (file.incarnation, file.name) not in known))

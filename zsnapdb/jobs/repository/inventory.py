@@ -49,10 +49,7 @@ class Detail:
 
 
 def _own_snapshots(instance: Instance) -> list[OwnedSnapshot] | None:
-    """Return the snapshots of the instance's stored sets on this host, with the ids of their repositories.
-
-    Return None if no volumes are configured, or if this host lacks a volume.
-    """
+    """Return the snapshots of stored sets here with their repository ids; None if a volume is lacking."""
     volumes = instance.settings.volumes
     if volumes is None or not all(datasets.exists(dataset) for dataset in volumes.values()):
         return None

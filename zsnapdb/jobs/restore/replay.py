@@ -97,11 +97,7 @@ def replay(work: ServerWork, step: Replay) -> None:
 
 
 def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int, CreatedTable], ...]:
-    """Return the tables that were created without ENGINE, each with the number of its relay log.
-
-    Also add to `events` the states that scheduled events have after these binlogs. Call this before the replay, because
-    the applier removes the relay logs.
-    """
+    """Return the tables created without ENGINE by relay log. Add to `events`. The replay removes the logs."""
     made = CreatedTables(partial(follow, events))
     for number, part in enumerate(step.logs, 1):
         # Only the server can read an encrypted relay log.
@@ -173,7 +169,6 @@ def _give_events_back(work: ServerWork, session: Session, before: EventStates, a
 
 
 def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | None, records: _Records) -> None:
-    """Pipe the output of the server's binlog tool into a client session."""
     tool, client = client_programs(work.instance, work.plan.flavour, work.plan.server_version)
     files = [logs.file(number) for number in range(1, len(step.logs) + 1)]
     for part, file in zip(step.logs, files, strict=True):

@@ -127,10 +127,7 @@ def _record_file(file: Path) -> Path:
 
 
 def _record(file: Path) -> _Record:
-    """Return the record of the tables that setup wrote.
-
-    If the record is missing or invalid, return an empty record, so that no table is treated as setup's own.
-    """
+    """Return setup's record of its tables. Without a valid record, no table is treated as setup's own."""
     record = _record_file(file)
     if not record.is_file():
         return _Record()
@@ -212,7 +209,6 @@ def _is_packaged(configuration: Path) -> bool:
 
 
 def _datasets(instance: Instance) -> tuple[str, ...]:
-    """Return the datasets of the instance; empty if they are not configured and the server does not answer."""
     try:
         return tuple(sorted(with_volumes(instance).volumes.values()))
     except ZsnapdbError:

@@ -93,10 +93,7 @@ def before_keys(planned: SetupPlan) -> Settings:
 
 
 def _interrupted_move() -> StartedMove | None:
-    """Return the interrupted move and its possible next step.
-
-    If the move has just started the server, wait until the server is running.
-    """
+    """Return the interrupted move and its next step. A server that it just started may still be starting."""
     record = move_state.recorded()
     if record is None:
         return None

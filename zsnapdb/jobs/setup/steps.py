@@ -192,10 +192,7 @@ def _write(file: Path, text: str, mode: int) -> None:
 
 
 def _make_account(socket: Path, account: AccountPlan) -> None:
-    """Create the account, and log in with it.
-
-    If an interrupted setup left a password file, use the password in this file.
-    """
+    """Create the account and log in, with the password file of an interrupted setup if there is one."""
     password = SecretStr("")
     if account.password_file is not None:
         file = Path(account.password_file)

@@ -389,7 +389,6 @@ def _boot(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, 
 
 
 def _ask(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, log: DrillLog, sleep: Sleep) -> None:
-    """Query the server in the machine, and record the result of each check of its answers."""
     if planned.client is None:
         log.notes.append("pages and tables in the machine were not checked")
         log.notes.append(

@@ -226,7 +226,6 @@ def machines(settings: Settings) -> list[Machine]:
 
 
 def _read(kind: type[M], found: CopyDatasets) -> M:
-    """Return the base or machine that these datasets contain. Raises ValueError also if its name is invalid."""
     if not NAME.fullmatch(found.name):
         raise ValueError(f"{found.name!r} is not the name of a machine")
     types = {dataset: values["type"].value for dataset, values in found.members.items()}
