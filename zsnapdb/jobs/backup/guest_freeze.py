@@ -28,7 +28,6 @@ from zsnapdb.vm.guest_agent import Agent, is_frozen, thaw
 from zsnapdb.vm.thaw_guard import ThawGuard, guarding
 
 GuardOpener = Callable[[str, str, float, int], AbstractContextManager[ThawGuard]]
-
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _THAW_SECONDS = 30.0
 _LISTING_SECONDS = 5.0

@@ -41,7 +41,6 @@ _GENERATION_FILE = ".generation"
 _CHANGING = "changing"
 """The content of the generation file while a run changes a set. This content stays in the file if the run is killed."""
 _PATIENCE = 10.0
-
 HOLDS = "userrefs"
 """The number of holds of a snapshot (zfsprops(7)).
 

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from zsnapdb.repository.binlog_archive_contents import Archive
 
 P = TypeVar("P", bound=RecordPart)
-
 DOCUMENTS = "documents.json"
 _LOCK_SECONDS = 30.0
 

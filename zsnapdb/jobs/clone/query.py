@@ -307,10 +307,8 @@ def _from_first(part: str) -> str:
 _READER = "zsnapdb_reader"
 _BATCH, _COMPARED_BATCH = 100, 1000
 _LONGEST_SECONDS = 86400.0
-
 Rows = Callable[[tuple[str, ...], Iterator[Row]], None]
 """Function that is called with the column names, and with an iterator that yields the rows as they arrive."""
-
 Changes = Callable[[Shape, Iterator[Change]], None]
 """Function that is called with the compared columns, and with an iterator that yields the changes as they arrive."""
 

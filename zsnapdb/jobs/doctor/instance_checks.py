@@ -306,7 +306,6 @@ def _damage(stored: Stored) -> list[FitnessFinding]:
 
 _LONG_KEPT = timedelta(days=14)
 """The age at which an administrator should decide about the datasets of a replaced server."""
-
 _JUDGED_ABOVE = (Objective.RESTORABLE, Objective.INTACT, Objective.SERVER)
 """Objectives for which no finding is added here, because other findings already report them in detail."""
 

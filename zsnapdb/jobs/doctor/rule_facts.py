@@ -62,7 +62,6 @@ _CREATION = "creation"
 """The creation time of a dataset in seconds since 1970 (zfsprops(7)). A pool's root dataset is as old as the pool."""
 _OF_DATA = ("datadir", "innodb_data_home_dir", "innodb_data_file_path", "tablespace", "innodb_directories")
 _OF_LOGS = ("innodb_log_group_home_dir", "log_bin_basename", "relay_log_basename")
-
 Result = TypeVar("Result")
 
 

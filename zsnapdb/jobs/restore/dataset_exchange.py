@@ -198,7 +198,6 @@ The new dataset has taken over the reservation.
 """
 _NOTHING = ("0", "none")
 _SWITCHES = ("readonly", *datasets.SAFE_MOUNT)
-
 Warn = Callable[[str], None]
 
 

@@ -62,8 +62,6 @@ _SCRATCH = Path("/var/tmp")  # noqa: S108 - a new folder is made in it
 
 Only root may enter the created folder.
 """
-
-
 _Records = Mapping[tuple[int, int], RecordedTable]
 """The archive's records of tables that were created without ENGINE, by relay log and offset of the statement."""
 

@@ -42,8 +42,6 @@ from zsnapdb.repository.verifications import known_damage
 _GONE = "this host stored it, and the repository lacks it: deleted, hidden, or rolled back"
 _REWRITTEN = "its manifest is not the one that this host stored"
 _FUTURE = "it is from the future by the clock of this host, and this host did not store it"
-
-
 Backup = Manifest | Summary
 """The summary of a stored backup (without chunks), or the manifest of a local set."""
 B = TypeVar("B", bound=Backup)

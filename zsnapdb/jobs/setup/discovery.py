@@ -44,7 +44,6 @@ from zsnapdb.zfs import datasets, encryption, version
 from zsnapdb.zfs.mounts import mounted
 
 __all__ = ["SetupAnswers", "gather", "plan"]
-
 _PATIENCE = 5.0
 """The time in seconds for which an unreachable repository is retried when passed drills are looked up."""
 _DRILLS = 20

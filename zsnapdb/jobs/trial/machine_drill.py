@@ -56,7 +56,6 @@ from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
 from zsnapdb.zfs import datasets
 
 Sleep = Callable[[float], None]
-
 _ANSWER_POLL_SECONDS = 1.0
 _LONGEST_ERROR = 300
 _LONGEST_ANSWER = 1000

@@ -33,7 +33,6 @@ from zsnapdb.zfs import datasets, destruction
 from zsnapdb.zfs.destruction import Mark
 
 SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
-
 EndUsers = Callable[[str], None]
 """Function that ends the processes and domains that use the scratch datasets, except servers on mounted folders."""
 

@@ -39,7 +39,6 @@ DOMAIN_PROPERTY = f"{PROPERTY}:vm-domain"
 """The compressed XML of the base's domain."""
 MADE_OF_PROPERTY = f"{PROPERTY}:vm-made-of"
 """On the anchor of a base: the image or domain from which the base was created."""
-
 BASE_SNAPSHOT = "zsnapdb-base"
 """The short name of the snapshots of a base's volumes from which machines are cloned."""
 START_SNAPSHOT = "zsnapdb-start"
