@@ -70,7 +70,9 @@ def stopped_applier(instance: Instance, session: Session, facts: ServerFacts) ->
         return
     _marker(instance).write_text(json.dumps(names))
     try:
-        _stop(instance, facts, names)
+        # STOP waits for the current transaction, at most for the read timeout.
+        with instance.session(read_timeout=_STOP_SECONDS) as patient:
+            statements.stop_applier(patient, facts.flavour, facts.dialect, names)
         yield _at_rest(session, facts)
     except BaseException as error:
         try:
@@ -79,12 +81,6 @@ def stopped_applier(instance: Instance, session: Session, facts: ServerFacts) ->
             error.add_note(f"the applier could not be started again: {second.message}; the next run tries again")
         raise
     _start(instance, facts.flavour, facts.dialect, names)
-
-
-def _stop(instance: Instance, facts: ServerFacts, names: Sequence[str]) -> None:
-    """Stop the channels. STOP waits for the current transaction, at most for the read timeout."""
-    with instance.session(read_timeout=_STOP_SECONDS) as session:
-        statements.stop_applier(session, facts.flavour, facts.dialect, names)
 
 
 def _start(instance: Instance, flavour: Flavour, dialect: Dialect, names: Sequence[str]) -> None:

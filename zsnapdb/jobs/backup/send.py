@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from zsnapdb import __version__
@@ -274,9 +275,6 @@ class Sender:
             if self._is_present(volume.role, index, chunk.chunk.stored_size)
         }
 
-        def stored_now(index: int, chunk: KnownChunk) -> None:
-            self.journal.stored(volume.role, index, chunk)
-
         stored = store_stream(
             volume,
             base,
@@ -285,7 +283,7 @@ class Sender:
             self.instance.events,
             key,
             known=known,
-            on_stored=stored_now,
+            on_stored=partial(self.journal.stored, volume.role),
             memory=self.memory,
             total=volume.stream_size,
         )
@@ -403,7 +401,8 @@ def _bases_held(
     if known is not None:
         yield known
         return
-    bases = _found_bases(volumes)
+    points = snapshots.send_points([volume.dataset for volume in volumes if volume.from_guid is not None])
+    bases = {volume.role: name for volume in volumes if (name := _base_name(volume, points)) is not None}
     names = may_hold_base(instance, [name for name in bases.values() if "@" in name])
     try:
         holds.ensure_held(names, BASE_TAG)
@@ -412,11 +411,6 @@ def _bases_held(
         with contextlib.suppress(ZsnapdbError):
             holds.release(names, BASE_TAG)
         raise
-
-
-def _found_bases(volumes: Sequence[StartedVolume]) -> dict[str, str]:
-    points = snapshots.send_points([volume.dataset for volume in volumes if volume.from_guid is not None])
-    return {volume.role: name for volume in volumes if (name := _base_name(volume, points)) is not None}
 
 
 def settle(instance: str, repository: Repository, journal: BackupJournal) -> None:

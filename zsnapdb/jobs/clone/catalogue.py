@@ -36,7 +36,6 @@ from zsnapdb.jobs.dataset_copies.properties import owner_text
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.clone.kept_ports import KeptRoute, KeptRoutes
-from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.command import is_number, number_in
@@ -199,8 +198,11 @@ def _info(
         if dataset.rpartition("/")[0] == top and dataset != current
     )
     route = KeptRoute(client_host(known.bind_address), known.port)
+    lease, beats = known.lease, known.lease.heartbeat
+    if beats is not None:
+        lease = replace(lease, heartbeat=clone_info.heartbeat(host, known.name, beats.every, beats.last))
     return CloneInfo(
-        **{**vars(known), "lease": _beaten(host, known)},
+        **{**vars(known), "lease": lease},
         is_led_to=known.kept_port is not None and routes().get(known.kept_port) == route,
         masked=_masked(members[dataset] for dataset in volumes.values()),
         datasets=tuple(members),
@@ -215,13 +217,6 @@ def _info(
         is_independent=all(origin in (datasets.UNSET, "") for origin in origins.values()),
         pid=server.ServerProcess(known.mount / PRIVATE_FOLDER).pid(users),
     )
-
-
-def _beaten(host: Host, known: CloneRecord) -> CloneLease:
-    beats = known.lease.heartbeat
-    if beats is None:
-        return known.lease
-    return replace(known.lease, heartbeat=clone_info.heartbeat(host, known.name, beats.every, beats.last))
 
 
 def _grown(revision: Properties) -> int:

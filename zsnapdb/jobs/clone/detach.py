@@ -139,7 +139,10 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
             "mountpoint": layout.mountpoints[role],
             "canmount": "noauto",
         }
-        options |= {clone_info.ROLE_PROPERTY: role, **marks, **_of_data(info.volumes[role])}
+        about_data = [clone_info.MASKED_PROPERTY, clone_info.MASKED_BY_PROPERTY, ORIGIN_PROPERTY]
+        recorded = datasets.properties(info.volumes[role], about_data)
+        options |= {clone_info.ROLE_PROPERTY: role, **marks}
+        options |= {name: found.value for name, found in recorded.items() if found.is_local}
         copied_bytes = 0
         with (
             SendStream(made[role].full_name, None, SEND_FLAGS[SendForm.COMPRESSED]) as sent,
@@ -152,11 +155,6 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
             sent.finish()
             received.finish()
         destruction.destroy_received_snapshot(f"{dataset}@{short}", made[role].guid, clone_mark(info.name))
-
-
-def _of_data(dataset: str) -> dict[str, str]:
-    seen = datasets.properties(dataset, [clone_info.MASKED_PROPERTY, clone_info.MASKED_BY_PROPERTY, ORIGIN_PROPERTY])
-    return {name: found.value for name, found in seen.items() if found.is_local}
 
 
 def _write_all(stream: ReceiveStream, block: bytes) -> None:

@@ -271,14 +271,17 @@ def mask(
         names = {"ZSNAPDB_SOCKET": str(socket), "ZSNAPDB_DEFAULTS_FILE": str(login)}
         copied = {"ZSNAPDB_INSTANCE": instance, "ZSNAPDB_CLONE": clone}
         with unchanged(masking, rules):
-            steps = _steps(session, facts, masking, {**NO_LOGIN_PATHS, **names, **copied})
+            of_server = {"ZSNAPDB_HOOK": When.MASK.value, "ZSNAPDB_FLAVOUR": facts.flavour.value}
+            environment = {**of_server, **NO_LOGIN_PATHS, **names, **copied}
+            steps = tuple(_step(session, words, masking, environment) for words in masking.run)
         row_remnants.drop_history(session, histories_to_drop(stored_tables(session), masking.keep_history))
         had_histograms = row_remnants.forget_values(session, facts.flavour)
         row_remnants.purge(session)
     _remove_logs(copy, facts)
     # The slow shutdown has written every change to the files.
     changes = Changes(before, tablespace_overwrite.states(Path(facts.variables["datadir"])), since_ns)
-    renewing = _with_options(copy, renewing_options(facts.flavour, facts.release, facts.variables))
+    options = (*copy.settings.options, *renewing_options(facts.flavour, facts.release, facts.variables))
+    renewing = replace(copy, settings=copy.settings.model_copy(update={"options": options}))
     with _running(renewing, masking.timeout, fresh_password()) as session:
         row_remnants.prepare(session)
         if had_histograms:
@@ -305,17 +308,6 @@ def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState]
     time.sleep(2 * MARGIN_NS / 1e9)
     since_ns = time.time_ns()
     return tablespace_overwrite.states(Path(facts.variables["datadir"])), since_ns
-
-
-def _with_options(copy: Copy, options: tuple[str, ...]) -> Copy:
-    return replace(copy, settings=copy.settings.model_copy(update={"options": (*copy.settings.options, *options)}))
-
-
-def _steps(
-    session: Session, facts: ServerFacts, masking: MaskingSettings, names: Mapping[str, str]
-) -> tuple[MaskingStep, ...]:
-    environment = {"ZSNAPDB_HOOK": When.MASK.value, "ZSNAPDB_FLAVOUR": facts.flavour.value, **names}
-    return tuple(_step(session, words, masking, environment) for words in masking.run)
 
 
 @contextlib.contextmanager

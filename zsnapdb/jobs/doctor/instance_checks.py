@@ -121,7 +121,9 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
         placed = instance.with_volumes(observed.volumes)
         findings += (*_replaced(settings, placed), *affected_replicas.remind(settings, placed))
         findings.append(server_rules.possible(findings))
-    about_clones = (*_clock(instance.host), *rule_facts.findings(settings, instance, here))
+    doubt = removal_time(instance.host).doubt
+    clock = [warning("clock", f"removals by age are suspended: {doubt}", CONFIRM)] if doubt else []
+    about_clones = (*clock, *rule_facts.findings(settings, instance, here))
     # The running server and its newest backup may lack the same plugins, so report each plugin once.
     together = dict.fromkeys((*findings, *describe_stored(instance), *about_clones))
     return Diagnosis(instance.name, tuple(together), observed)
@@ -335,11 +337,6 @@ def _clones_here(settings: Settings, host: Host) -> ClonesHere:
     except ZsnapdbError:
         # Without ZFS there are no clones. The findings about each instance already report that ZFS is missing.
         return ClonesHere(known)
-
-
-def _clock(host: Host) -> list[FitnessFinding]:
-    doubt = removal_time(host).doubt
-    return [warning("clock", f"removals by age are suspended: {doubt}", CONFIRM)] if doubt else []
 
 
 def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:

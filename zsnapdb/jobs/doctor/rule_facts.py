@@ -104,7 +104,9 @@ def gather(instance: Instance, session: Session, observed: Observed) -> AdviceFa
     reader, server = _Reader(), observed.facts
     release = version.kernel_release()
     pool = pool_of(next(iter(observed.volumes.values())))
-    read = reader.read("the properties of the volumes", lambda: _properties(observed, pool, release)) or {}
+    names = (*PROPERTIES, _CREATION, *([_DIRECT] if release >= (2, 3) else []))
+    places = list(dict.fromkeys([pool, *observed.volumes.values()]))
+    read = reader.read("the properties of the volumes", lambda: datasets.properties_of(places, names)) or {}
     privileges = reader.read("the privileges of the account", lambda: accounts.account_privileges(session))
     return AdviceFacts(
         at=instance.host.now(),
@@ -167,11 +169,6 @@ def _local_place(repository: RepositorySettings) -> LocalRepository | None:
     if mount is None or mount.fstype in _REMOTE or mount.fstype.startswith("fuse."):
         return None
     return LocalRepository(folder, pool_of(mount.source) if mount.fstype == "zfs" else "")
-
-
-def _properties(observed: Observed, pool: str, release: tuple[int, ...]) -> Mapping[str, Mapping[str, Property]]:
-    names = (*PROPERTIES, _CREATION, *([_DIRECT] if release >= (2, 3) else []))
-    return datasets.properties_of(list(dict.fromkeys([pool, *observed.volumes.values()])), names)
 
 
 def _created(read: Mapping[str, Mapping[str, Property]], pool: str) -> datetime | None:

@@ -186,7 +186,8 @@ def _read(settings: Settings, host: Host, name: str) -> RepositoryInstances:
         objects = Repository(*host.open_store(configured, None), "")
         objects.check()
         folders = [folder for folder in objects.top_folders() if re.fullmatch(INSTANCE, folder)]
-        stored = tuple(_stored_instance(folder, objects.backup_ids(folder)) for folder in folders)
+        ids = {folder: objects.backup_ids(folder) for folder in folders}
+        stored = tuple(StoredInstance(name, len(own), own[-1] if own else None) for name, own in ids.items())
     except NotFound as error:
         return RepositoryInstances(name, configured.url, error=nothing_there(name, configured.url, error))
     except ZsnapdbError as error:
@@ -195,10 +196,6 @@ def _read(settings: Settings, host: Host, name: str) -> RepositoryInstances:
         empty = NotFound("it has no instance", hint=OTHER_ADDRESS_HINT)
         return RepositoryInstances(name, configured.url, error=nothing_there(name, configured.url, empty))
     return RepositoryInstances(name, configured.url, stored)
-
-
-def _stored_instance(name: str, backup_ids: list[str]) -> StoredInstance:
-    return StoredInstance(name, len(backup_ids), backup_ids[-1] if backup_ids else None)
 
 
 def pin(instance: Instance, backup_id: str, reason: str) -> Pin:

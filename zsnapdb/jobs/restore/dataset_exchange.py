@@ -90,12 +90,8 @@ def refuse_what_would_be_lost(step: Promote) -> None:
     dataset_use_checks.refuse_mounted_elsewhere(places, after_unmount=False)
     dataset_use_checks.refuse_covering(
         [part.mountpoint for part in step.parts if part.old is None],
-        {name for part in step.parts for name in _names(part)},
+        {name for part in step.parts for name in (part.dataset, part.place, part.old) if name is not None},
     )
-
-
-def _names(part: PromotePart) -> tuple[str, ...]:
-    return (part.dataset, part.place, *((part.old,) if part.old is not None else ()))
 
 
 def swap(plan: RestorePlan, step: Promote) -> None:
@@ -399,7 +395,7 @@ def refuse_exchange(plan: RestorePlan) -> None:
     tops = [(source, place) for source, place in step.renames if source.startswith(plan.layout.top)]
     origins = {clone.dataset: clone.origin.partition("@")[0] for clone in plan.clones}
     shown = {
-        name: _existing_dataset(name)
+        name: datasets.existing(name)
         for source, place in tops
         for name in (origins.get(source, source), place, place.rpartition("/")[0], source.rpartition("/")[0])
     }
@@ -453,9 +449,3 @@ def encrypted_sibling(place: str, name: str) -> str | None:
     if not parent or not datasets.exists(place) or encryption.at_rest([place])[place].cipher is None:
         return None
     return f"{parent}/{name}"
-
-
-def _existing_dataset(name: str) -> str:
-    while "/" in name and not datasets.exists(name):
-        name = name.rpartition("/")[0]
-    return name

@@ -229,7 +229,9 @@ def resume(settings: Settings, instance: Instance, ask: Ask, *, backs_up: bool =
         before = journal.plan.steps[-2].name
         if not journal.is_done(before):
             server_restore.resume(settings, instance, journal.plan.layout.top, stop_after=before)
-        rewinding = _Rewinding(settings, instance, _again(instance, journal.plan), time.monotonic() - began)
+        service = service_now_or_before(instance, serving_process(journal.plan), handover_in(journal.plan).unit)
+        planned = RewindPlan(journal.plan, service, instance.settings.control.server_id_file)
+        rewinding = _Rewinding(settings, instance, planned, time.monotonic() - began)
         return rewinding.finish(ask, backs_up=backs_up)
 
 
@@ -255,12 +257,6 @@ def _finished(journals: Journals, instance: Instance) -> RewindResult:
             outage = journal.old_server.down if journal.old_server is not None else 0.0
             return RewindResult(journal.plan, 0.0, outage, journal.done[-1].finished)
     raise UnknownNameError(f"{instance.name} has no unfinished rewind", hint="start one with --to POINT")
-
-
-def _again(instance: Instance, planned: RestorePlan) -> RewindPlan:
-    service = service_now_or_before(instance, serving_process(planned), handover_in(planned).unit)
-    file = instance.settings.control.server_id_file
-    return RewindPlan(planned, service, file)
 
 
 class _Rewinding:

@@ -216,7 +216,8 @@ def to_file(
             table = _delivered_table(session, original)
             dump = dump_of_table(
                 table,
-                by_transaction=_is_by_transaction(session, table),
+                by_transaction=table.is_versioned
+                and table.name in schema_catalogue.versioned_by_transaction(session, table.schema),
                 no_history=_no_history((table,), tools, None),
                 rows_only=False,
             )
@@ -232,10 +233,6 @@ def _delivered_table(session: Session, name: TableName) -> CatalogueTable:
     table = schema_catalogue.find_table(session, name.schema, name.table or "")
     assert table is not None, name
     return table
-
-
-def _is_by_transaction(session: Session, table: CatalogueTable) -> bool:
-    return table.is_versioned and table.name in schema_catalogue.versioned_by_transaction(session, table.schema)
 
 
 def _no_history(chosen: Iterable[CatalogueTable], tools: DumpPrograms, target: Target | None) -> str | None:

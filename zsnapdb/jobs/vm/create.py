@@ -254,7 +254,7 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
         quota_of(settings, is_subject=bool(patterns.current_subject())),
         owner_text(wanted.owner),
         [*(machine.owner for machine in known.copies), *("" for _ in known.unreadable)],
-        datasets.available(_existing(origin.home)),
+        datasets.available(datasets.existing(origin.home)),
         wanted.count,
     )
     return MachinesPlan(
@@ -267,12 +267,6 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
         marker=wanted.marker,
         identity=wanted.identity,
     )
-
-
-def _existing(dataset: str) -> str:
-    while not datasets.exists(dataset) and "/" in dataset:
-        dataset = dataset.rpartition("/")[0]
-    return dataset
 
 
 def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
@@ -381,7 +375,10 @@ def _execute(
                 copy_nvram(planned.origin.nvram, first)
                 copy_nvram(first, catalogue.machine_file(settings, machine.name, catalogue.NVRAM))
             if planned.identity is GuestIdentity.CLOUD_INIT:
-                _write_seed(settings, machine)
+                seed = catalogue.machine_file(settings, machine.name, catalogue.SEED)
+                make_passable(seed.parent)
+                seed.write_bytes(cloud_init.image(cloud_init.seed_files(machine.name, machine.uuid)))
+                seed.chmod(0o644)
             prepare_log(settings, machine.name)
             hypervisor.define(machine.xml)
     if planned.starts:
@@ -447,13 +444,6 @@ def copy_nvram(source: Path, target: Path) -> None:
             f"copying the NVRAM file {source}: {error.strerror}",
             hint="see <nvram> in the XML of the domain; if the file is that of a base, make the base again",
         ) from error
-
-
-def _write_seed(settings: Settings, machine: PlannedMachine) -> None:
-    file = catalogue.machine_file(settings, machine.name, catalogue.SEED)
-    make_passable(file.parent)
-    file.write_bytes(cloud_init.image(cloud_init.seed_files(machine.name, machine.uuid)))
-    file.chmod(0o644)
 
 
 def prepare_log(settings: Settings, name: str) -> Path:
