@@ -239,14 +239,14 @@ def documents_of(repository: Repository, instance: str, archive: Archive) -> Doc
         segments = (layout.segment(instance, file.incarnation, file.name, s.start, s.end) for s in file.segments)
         lines = [archive.lines[segment] for segment in segments]
         places |= {document_digests.segments(file.incarnation, file.name): lines} if lines else {}
-    folders = {
-        document_digests.DRILLS: layout.drills(instance),
-        document_digests.CHECKS: layout.verifications(instance),
-        document_digests.MARKS: layout.unfinished(instance),
-        document_digests.PINS: layout.pins(instance),
+    small: dict[str, list[Key]] = {
+        document_digests.DRILLS: [listed.key for listed in repository.list(layout.drills(instance))],
+        document_digests.CHECKS: [listed.key for listed in repository.list(layout.verifications(instance))],
+        document_digests.MARKS: [listed.key for listed in repository.list(layout.unfinished(instance))],
+        document_digests.PINS: [listed.key for listed in repository.list(layout.pins(instance))],
     }
-    for place, folder in folders.items():
-        for listed in list(repository.list(folder)):
+    for place, keys in small.items():
+        for one_key in keys:
             with contextlib.suppress(DamagedError, NotFound):
-                places.setdefault(place, []).append(digest_of(repository.verified(listed.key)))
+                places.setdefault(place, []).append(digest_of(repository.verified(one_key)))
     return places
