@@ -291,9 +291,7 @@ def refuse_clear(instance: Instance, observed: Observation) -> None:
     """Raise PreflightError if the store would get an encrypted volume unencrypted, or an unencrypted volume raw."""
     is_encrypting, send = bool(instance.repository.encryption.recipients), instance.repository.stream.send
     findings = judge_sent(observed.volumes.values(), observed.ciphers, send, is_encrypting=is_encrypting)
-    error = fitness.objection(findings)
-    if error is not None:
-        raise error
+    fitness.require_fit(findings)
 
 
 def _abandoned(local: Mapping[str, Mapping[int, str]], base: Summary | None) -> dict[str, str]:

@@ -30,7 +30,7 @@ from zsnapdb.jobs.base.snapshot_set_properties import BASE_TAG, REPOSITORY_PROPE
 from zsnapdb.jobs.host.object_locks import extend_locks
 from zsnapdb.jobs.record.host_backup_record import checked_backups, next_sequence, note_stored
 from zsnapdb.planning.backup.dataset_encryption import judge_storing
-from zsnapdb.planning.backup.fitness import objection
+from zsnapdb.planning.backup.fitness import require_fit
 from zsnapdb.planning.backup.send_form import (
     SEND_FLAGS,
     SendForm,
@@ -237,9 +237,7 @@ class Sender:
         """Raise PreflightError if an encrypted volume would be stored unencrypted."""
         shown = [part for part in self.journal.started.volumes if form_of(part.send_flags) is not SendForm.RAW]
         ciphers = {part.dataset: part.type.encryption for part in shown if part.type.encryption}
-        error = objection(judge_storing(ciphers, is_encrypting=self.repository.keyring.is_encrypting))
-        if error is not None:
-            raise error
+        require_fit(judge_storing(ciphers, is_encrypting=self.repository.keyring.is_encrypting))
 
     def _new_key(self) -> DataKey | None:
         """Return this run's own data key for chunks; None without encryption."""

@@ -38,7 +38,7 @@ from zsnapdb.mysql.probe import published_position, refresh_facts
 from zsnapdb.mysql.process.server import owner_of_files
 from zsnapdb.mysql.process.written_paths import absolute_tablespaces, keyring_paths, statements_half_done
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.backup.fitness import judge_durability, objection, unlogged_changes
+from zsnapdb.planning.backup.fitness import judge_durability, require_fit, unlogged_changes
 from zsnapdb.planning.backup.lock_strategy import LockChoice, delays, still_enough
 from zsnapdb.planning.server_copy.copy_options import binlog_paths
 from zsnapdb.planning.server_copy.source_facts import (
@@ -445,9 +445,7 @@ def _low_priority_outside_lock(
 def _refuse_change(session: Session, observed: Observed, choice: LockChoice) -> None:
     """Raise PreflightError if the server has changed since it was observed, and is no longer fit for a backup."""
     facts = refresh_facts(session, observed.facts, engines=choice.lock.needs_crash_safe)
-    error = objection(judge_durability(facts))
-    if error is not None:
-        raise error
+    require_fit(judge_durability(facts))
     reason = still_enough(choice, facts)
     if reason is not None:
         raise PreflightError(

@@ -35,6 +35,7 @@ from zsnapdb.planning.backup.fitness import (
     judge_server,
     objection,
     ok,
+    require_fit,
     unfit,
     warning,
     warnings,
@@ -257,9 +258,7 @@ class MachineSource:
             PreflightError: the machine or its disks are not fit for a backup; the message lists every objection.
         """
         examined = self.examine()
-        error = objection(examined.findings)
-        if error is not None:
-            raise error
+        require_fit(examined.findings)
         return examined
 
     def examine(self) -> ObservedMachine:

@@ -32,7 +32,7 @@ from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.startup_steps import ServerWork, check, recover
 from zsnapdb.jobs.restore.volume_receive import clone_snapshot, make_top, receive, restored_property
 from zsnapdb.jobs.steps.journal import Handlers, run_steps
-from zsnapdb.planning.backup.fitness import objection
+from zsnapdb.planning.backup.fitness import require_fit
 from zsnapdb.planning.clone.lease import SourceKind, stamp
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.steps import (
@@ -152,12 +152,6 @@ def _fresh_anchor(home: str, name: str) -> str:
     return cached_sets.anchor_of(home, RECEIVED, name)
 
 
-def _look_first(work: ServerWork, step: Preflight) -> None:
-    error = objection(preflight(work, step))
-    if error is not None:
-        raise error
-
-
 def _settle(work: ServerWork, step: MountVolumes) -> None:
     for part in step.parts:
         name = f"{part.dataset}@{part.snapshot}"
@@ -172,7 +166,7 @@ def _settle(work: ServerWork, step: MountVolumes) -> None:
 
 
 VOLUME_STEPS: Handlers = {
-    Preflight: _look_first,
+    Preflight: lambda work, step: require_fit(preflight(work, step)),
     MakeTop: make_top,
     Receive: receive,
     CloneSnapshot: clone_snapshot,

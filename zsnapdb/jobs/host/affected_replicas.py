@@ -25,7 +25,7 @@ from zsnapdb.mysql import binlog_dump_clients as asked
 from zsnapdb.mysql.binlog_dump_clients import ReplicaIdentity
 from zsnapdb.mysql.process.service import serving
 from zsnapdb.mysql.variables import server_flavour
-from zsnapdb.planning.backup.fitness import FitnessFinding, objection, ok, unfit, warning
+from zsnapdb.planning.backup.fitness import FitnessFinding, ok, require_fit, unfit, warning
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.replica_checks import (
     NotedReader,
@@ -74,9 +74,7 @@ def refuse(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
     Raises PreflightError if there are or may be clients, unless the user confirmed that all replicas will be rebuilt.
     """
     seen = _of(instance, planned)
-    error = objection(_findings(instance, seen))
-    if error is not None:
-        raise error
+    require_fit(_findings(instance, seen))
     return seen
 
 

@@ -21,7 +21,7 @@ from zsnapdb.jobs.record.idempotency_records import OnceRecords
 from zsnapdb.jobs.restore.volume_receive import RestoreWork, restored_mark, warn_remaining
 from zsnapdb.jobs.steps.journal import CompletedStep, Handlers, J, JournalFolder
 from zsnapdb.planning import foreign_snapshots
-from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
+from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, require_fit
 from zsnapdb.planning.restore.plan import AnyRestorePlan
 from zsnapdb.planning.restore.steps import MountVolumes, Receive
 from zsnapdb.zfs import datasets, destruction, streams
@@ -236,9 +236,7 @@ def refuse_unfit(findings: Sequence[FitnessFinding], events: Events) -> None:
 
     If no finding prevents the restore, report the warnings.
     """
-    error = objection(findings)
-    if error is not None:
-        raise error
+    require_fit(findings)
     for finding in findings:
         if finding.severity is Severity.WARNING:
             events.warn(f"{finding.detail}; {finding.hint}")

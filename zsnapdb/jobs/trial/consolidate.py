@@ -29,7 +29,7 @@ from zsnapdb.jobs.restore import chain_checks, volume_receive
 from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.restore.volume_receive import ReceivingWork, pool_needs, receives_of
 from zsnapdb.jobs.trial import scratch_datasets
-from zsnapdb.planning.backup.fitness import FitnessFinding, objection
+from zsnapdb.planning.backup.fitness import FitnessFinding, require_fit
 from zsnapdb.planning.backup.send_form import decide_chunk_size, decide_first_chunk
 from zsnapdb.planning.repository import consolidation
 from zsnapdb.planning.restore.steps import PoolNeeds, Receive
@@ -143,9 +143,7 @@ def execute(
         PreflightError: the pool is not suitable; nothing was created.
         NotFound: the chain was removed meanwhile.
     """
-    error = objection(planned.findings)
-    if error is not None:
-        raise error
+    require_fit(planned.findings)
     # Take the instance's lock for consolidations. This lock excludes consolidations on all hosts.
     only = lease(
         repository,
