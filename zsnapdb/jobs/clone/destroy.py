@@ -153,7 +153,9 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
         for item in planned.prepared:
             with locks.lock_reusable_set(PREPARED, item.name):
                 cached_sets.remove(item)
-        heirs = {_revision_of(anchor, step.dataset) for step in planned.steps.promotions}
+        # The revisions of other clones, which are as deep as this clone's: one level below an anchor of the home.
+        depth = anchor.count("/") + 2
+        heirs = {"/".join(step.dataset.split("/")[:depth]) for step in planned.steps.promotions}
         if heirs:
             most = int(datasets.properties(anchor, ["used"])["used"].value)
             locked.enter_context(catalogue.taking_over(sorted(heirs), most))
@@ -169,10 +171,6 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
     remove_folders(root)
     clone_info.forget_heartbeat(host, name)
     reset_baseline.forget(host, name)
-
-
-def _revision_of(anchor: str, dataset: str) -> str:
-    return "/".join(dataset.split("/")[: anchor.count("/") + 2])
 
 
 def _destroy_commits(steps: Removal, dataset: str) -> None:

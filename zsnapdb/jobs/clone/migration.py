@@ -166,7 +166,10 @@ class RunningLoad:
         `migration_began` is the time in seconds from the start of the load to the start of the migration.
         """
         self.replay.end()
-        recorded = _recorded(self.planned.step, self.logs, self.first)
+        recorded = (
+            RecordedTransaction(number, end, (committed - self.first) / _MICROSECONDS)
+            for number, end, committed in _commits(self.planned.step, self.logs)
+        )
         return load_findings(self.planned.backup_id, recorded, self.replay.samples, migration_began, self.replay.error)
 
 
@@ -214,11 +217,6 @@ def _commits(step: Replay, logs: RelayLogs) -> Iterator[tuple[int, int, int]]:
         with safe_open.open_to_read(logs.file(number)) as file:
             for one in transactions(file, part.file, part.start, part.stop):
                 yield number, one.end, one.committed
-
-
-def _recorded(step: Replay, logs: RelayLogs, first: int) -> Iterator[RecordedTransaction]:
-    for number, end, committed in _commits(step, logs):
-        yield RecordedTransaction(number, end, (committed - first) / _MICROSECONDS)
 
 
 _LONG_SECONDS = 6 * 3600.0

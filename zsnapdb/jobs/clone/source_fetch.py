@@ -125,12 +125,17 @@ def reach(
         with undone_on_error(lambda: cached_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = ServerWork(own_settings, instance, repository, planned)
             local = find_local(settings, instance, planned.backup_id)
+            layout = CopyLayout(planned.layout.top, planned.layout.datasets, planned.layout.mountpoints)
             if local is not None and _is_planned(planned, local):
-                _clone_base(work, local)
+                clone_volumes(local, layout, restored_property(planned))
+                # Later steps roll back to the snapshots with the backup's name.
+                snapshot(layout.datasets, snapshot_name(planned.backup_id), restored_property(planned))
             else:
                 run_steps(work, _steps(work, VOLUME_STEPS), VOLUME_STEPS)
-            _replay(work)
-            layout = CopyLayout(planned.layout.top, planned.layout.datasets, planned.layout.mountpoints)
+            mount(work.datasets)
+            run_steps(work, _steps(work, SERVER_STEPS), SERVER_STEPS)
+            work.copy.remove_identity()
+            safe_open.remove_tree(work.copy.folder)
             snapshot(layout.datasets, snapshot_name(set_id), {KEPT_PROPERTY: set_id})
             for dataset in reversed(work.datasets):
                 datasets.unmount(dataset)
@@ -188,21 +193,6 @@ def _is_planned(planned: RestorePlan, local: CloneSource) -> bool:
     (volumes,) = (step for step in planned.steps if isinstance(step, MountVolumes))
     wanted = {part.dataset: part.guid for part in volumes.parts}
     return {planned.layout.datasets.get(role): one.guid for role, one in local.set.snapshots.items()} == wanted
-
-
-def _clone_base(work: ServerWork, local: CloneSource) -> None:
-    """Clone the backup's snapshots, and make snapshots with its name, to which later steps roll back."""
-    planned = work.plan.layout
-    layout = CopyLayout(planned.top, planned.datasets, planned.mountpoints)
-    clone_volumes(local, layout, restored_property(work.plan))
-    snapshot(layout.datasets, snapshot_name(work.plan.backup_id), restored_property(work.plan))
-
-
-def _replay(work: ServerWork) -> None:
-    mount(work.datasets)
-    run_steps(work, _steps(work, SERVER_STEPS), SERVER_STEPS)
-    work.copy.remove_identity()
-    safe_open.remove_tree(work.copy.folder)
 
 
 def _complete(

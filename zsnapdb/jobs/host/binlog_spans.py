@@ -203,10 +203,6 @@ def check_content(opened: BinaryIO, file: ArchivedFile) -> None:
         )
 
 
-def _parsed(text: str | None, file: ArchivedFile) -> Gtids | None:
-    return None if text is None else parse_gtids(file.flavour, text)
-
-
 def content_damage(opened: BinaryIO, file: ArchivedFile) -> tuple[str, ...]:
     """Return the first contradiction between the events of a binlog and its description; () if there is none."""
     name = f"binlog {file.name}"
@@ -220,7 +216,7 @@ def content_damage(opened: BinaryIO, file: ArchivedFile) -> tuple[str, ...]:
     for what, found, described in (
         ("the end of its last transaction", span.end, said.end),
         ("the number of its transactions", span.transactions, said.transactions),
-        ("its GTIDs", _parsed(span.gtids, file), file.gtids),
+        ("its GTIDs", None if span.gtids is None else parse_gtids(file.flavour, span.gtids), file.gtids),
         ("its first GTID", span.first_gtid, said.first_gtid),
         ("its last GTID", span.last_gtid, said.last_gtid),
     ):

@@ -42,9 +42,6 @@ class _Entry(BaseModel):
     tables: tuple[tuple[str, ...], ...]
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
-    def is_in(self, document: Mapping[str, Any]) -> bool:
-        return digest(document, self.tables) == self.digest
-
 
 class _Record(BaseModel):
     """The configuration tables that setup wrote, by instance.
@@ -58,7 +55,8 @@ class _Record(BaseModel):
     instances: dict[InstanceName, tuple[_Entry, ...]] = {}
 
     def of(self, instance: str, document: Mapping[str, Any]) -> tuple[_Entry, ...]:
-        return tuple(entry for entry in self.instances.get(instance, ()) if entry.is_in(document))
+        entries = self.instances.get(instance, ())
+        return tuple(entry for entry in entries if digest(document, entry.tables) == entry.digest)
 
     def saying(self, instance: str, entries: tuple[_Entry, ...]) -> _Record:
         return _Record(instances={**self.instances, instance: entries})

@@ -106,6 +106,7 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
     """Return the facts about this host: servers, pools, systemd, configuration, keys."""
     mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
     pools, processes = datasets.pools(), discovery.server_processes()
+    signing_key = configuration.parent / "signing-key"
     return SetupFacts(
         servers=tuple(_server(process, mounts, is_alone=len(processes) == 1) for process in processes),
         pools=tuple(FoundPool(name, datasets.available(name)) for name in pools),
@@ -114,7 +115,7 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
         configuration=str(configuration),
         configured=_settings_in(configuration),
         recipient=_recipient(configuration.parent / "identity"),
-        signer=_signer(configuration.parent / "signing-key"),
+        signer=init.public_parts(None, signing_key).signer if signing_key.exists() else None,
         unit=_missing_unit(configuration),
         cron=cron_text(own_command(), answers.instance, str(configuration)) if Path(CRON_FOLDER).is_dir() else None,
         grants={flavour: examples.grants(flavour) for flavour in Flavour},
@@ -164,10 +165,6 @@ def _recipient(identity: Path) -> str | None:
         return None
     (recipient, *_) = init.public_parts(identity, None).recipients
     return recipient
-
-
-def _signer(key: Path) -> str | None:
-    return init.public_parts(None, key).signer if key.exists() else None
 
 
 def _agent_reads() -> str | None:

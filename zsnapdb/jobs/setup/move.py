@@ -128,7 +128,8 @@ def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
     data = logs / "data"
     tell(f"Copy the files of {source}")
     names = set(os.listdir(source)) - {"lost+found"}
-    binlogs = _binlogs(move)
+    logs_now = os.listdir(move.binlog_folder) if move.binlog_folder else []
+    binlogs = [name for name in logs_now if move.is_binlog(name)]
     in_logs = {name for name in names if move.is_log(name)}
     here = set(binlogs) | {move.index} if move.binlog_folder == str(source) else set()
     in_data = names - in_logs - here
@@ -169,10 +170,6 @@ def snapshot_of_copies(record: MoveRecord) -> tuple[int, ...]:
         if move_state.since_compared(replace(record, copied=kept)) is CopiesState.UNCHANGED:
             break
     return kept
-
-
-def _binlogs(move: ServerMove) -> list[str]:
-    return [name for name in os.listdir(move.binlog_folder) if move.is_binlog(name)] if move.binlog_folder else []
 
 
 def _finish(move: ServerMove, source: Path, logs: Path, data: Path) -> None:
@@ -243,7 +240,9 @@ class _Moving:
                 self._prepare(facts)
                 try:
                     with uninterrupted(self.tell):
-                        self._stop()
+                        self.tell("Stop the server")
+                        _systemctl(self.move.stop)
+                        self._check_stopped()
                     self._copy()
                     # From here on, signals are deferred, because an interruption would leave the server stopped.
                     until_end.enter_context(uninterrupted(self.tell))
@@ -299,11 +298,6 @@ class _Moving:
                 " are free",
                 hint=f"remove these copies: `zfs destroy -r {name}`, then run the same setup again",
             )
-
-    def _stop(self) -> None:
-        self.tell("Stop the server")
-        _systemctl(self.move.stop)
-        self._check_stopped()
 
     def _check_stopped(self) -> None:
         """Raise ServerError if a process is still running on the old files or the copies, and may change them."""
