@@ -170,11 +170,7 @@ def read(instance: Instance, backup_id: str) -> Manifest | None:
 
 
 def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
-    """Map the recorded names of renamed datasets, and of datasets whose pool was renamed, to their present names.
-
-    Snapshots of a copied dataset have the same GUIDs as the originals, but only the originals were created in the
-    recorded transaction group.
-    """
+    """Map recorded names to present ones. A copy has the GUIDs, but not the transaction groups of the originals."""
     if not manifests:
         return {}
     # Import late: few commands need this module.
@@ -337,10 +333,7 @@ def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnap
 
 
 def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
-    """Return the local set that an earlier command with the same run id created; None if there is none.
-
-    The duration in the result is 0 (unknown). A set without a manifest has no proved position, so it is destroyed.
-    """
+    """Return the set of an earlier command with this run id, without duration. An unproved set is destroyed."""
     run, proved = instance.host.run_id(), names(instance)
     columns = (RUN_PROPERTY, POSITION_PROPERTY)
     marked = own_snapshots(instance, set(instance.volumes.values()), columns, states=(LOCAL,))

@@ -24,11 +24,7 @@ _START_ATTEMPTS = 3
 
 
 def _marker(instance: Instance) -> Path:
-    """Return the path of the file with the names of the stopped channels.
-
-    If this run is killed, the next run starts the channels in this file. A reboot removes the file, and also restarts
-    the server.
-    """
+    """The names of the stopped channels, for a later run. A reboot removes the file, and restarts the server."""
     return instance.host.run / f"applier-{instance.name}"
 
 

@@ -415,11 +415,7 @@ def _store(
     bases: Mapping[str, str] | None = None,
     give_back: Callable[[], None] | None = None,
 ) -> Manifest:
-    """Store a new snapshot set. `bases` maps each role to the base of its volume, which this run holds.
-
-    If storing fails, the set is kept only if a later run can continue from the journal. Otherwise `give_back` is
-    called, or the snapshots are removed.
-    """
+    """Store a new set. If that fails, keep it if the journal allows to continue; else `give_back` or remove."""
     started = journal.started
     sender = Sender.of(instance, repository, journal, writer, is_new=True, bases=bases)
 

@@ -372,11 +372,7 @@ def _announce(instance: str, repository: Repository, journal: BackupJournal) -> 
 
 
 def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]) -> str | None:
-    """Return the name of the base: its snapshot or, if that no longer exists, its bookmark.
-
-    The result is None for a full stream. ZFS sends the same stream from the bookmark as from the snapshot. A continued
-    run would notice a difference, because it compares every chunk.
-    """
+    """Return the base's snapshot, else its bookmark, which gives the same stream; None for a full stream."""
     if volume.from_guid is None:
         return None
     base = points[volume.dataset].names.get(volume.from_guid)
@@ -392,10 +388,7 @@ def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]
 def _bases_held(
     instance: Instance, volumes: Sequence[StartedVolume], known: Mapping[str, str] | None
 ) -> Iterator[Mapping[str, str]]:
-    """Yield the base of each increment by role. Hold the base snapshots; release these holds if the block fails.
-
-    `known` contains the bases if the caller already holds them. If this run is killed, the next run releases the holds.
-    """
+    """Yield and hold the bases by role (`known` ones are held). If this run is killed, the next releases them."""
     if known is not None:
         yield known
         return

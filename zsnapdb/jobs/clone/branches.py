@@ -287,10 +287,7 @@ def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
 
 
 def _is_unwritten(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bool:
-    """Return whether the running server certainly wrote no data after its binlog had reached `end`.
-
-    If the server was never started, the result is True.
-    """
+    """Return whether the server certainly wrote no data after `end`; True if it was never started."""
     if info.phase is CopyPhase.NEW:
         return True
     return end is not None and hides_changes(settings, info) is None and end_of_log(info) == end

@@ -312,10 +312,9 @@ def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState]
 
 @contextlib.contextmanager
 def _running(copy: Copy, timeout: float, password: SecretStr) -> Iterator[Session]:
-    """Run the copy's server without a network during the block.
+    """Run the copy's server without a network, then purge its binlogs and shut it down; after an error, kill it.
 
-    After the block, purge the server's binlogs and shut it down cleanly. If an error occurs, the server is killed. The
-    account of the session, with `password`, exists only while the server runs.
+    The account of the session, with `password`, exists only while the server runs.
     """
     init_file = copy.folder / "init.sql"
     socket = copy.process().socket

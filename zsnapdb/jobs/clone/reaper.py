@@ -222,11 +222,7 @@ def _let_foreign_go(top: str, name: str, also: Collection[ExtraRemoval]) -> None
 
 
 def _mend(info: CloneInfo, also: Collection[ExtraRemoval]) -> ZsnapdbError | None:
-    """Repair a clone after an interrupted reset or detach: keep its old data and remove the new revision.
-
-    If other programs created snapshots of the new revision, the revision stays, and the returned error names these
-    snapshots.
-    """
+    """Undo an interrupted reset or detach. Return an error if snapshots of other programs keep the new revision."""
     refused: ZsnapdbError | None = None
     try:
         for top in _droppable(info):

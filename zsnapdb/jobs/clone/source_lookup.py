@@ -133,11 +133,7 @@ def _group_received(instance: Instance, stored: Manifest) -> int | None:
 
 
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
-    """Return whether ZFS created the stored backup before or together with the local set, in the same pool.
-
-    If the backup was made from another pool, its order is known only if the datasets of the set have received its
-    snapshot.
-    """
+    """Return whether ZFS made the backup before or with the set. Another pool's needs a received snapshot."""
     if version.pool_guid(local.pool) == stored.pool_guid:
         return not creation_order.made_before((local.set,), stored.createtxg)
     guids = set(stored.guids().values())

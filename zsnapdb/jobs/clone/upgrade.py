@@ -163,11 +163,7 @@ def rehearse(
 
 
 def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tuple[str, ...]]:
-    """Return the server without the options that this version does not know.
-
-    Also return the SQL modes that were removed. A server exits at the first unknown option, even if a later line
-    overrides that option.
-    """
+    """Return the server without SQL modes unknown to this version, at which it would exit, and those modes."""
     recorded = described.copy.variables
     modes = recorded.get("sql_mode", "")
     gone = unknown_modes(described.copy.flavour, version, modes)

@@ -159,11 +159,7 @@ def _copy(instance: Instance, name: str) -> CopyFact:
 
 
 def _lock(repository: Repository, backups: Sequence[Summary], restorable: Sequence[Summary]) -> LockFact | None:
-    """Return until when object locks protect the newest restorable backup.
-
-    For each backup in its chain, the locks of the manifest and of each volume's first chunk are read. The earliest end
-    of a lock is returned, because a restore needs the whole chain.
-    """
+    """Return the earliest end of the locks of the newest restorable chain: manifests and first chunks."""
     if not restorable:
         return None
     newest = restorable[-1]

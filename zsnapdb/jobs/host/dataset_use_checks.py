@@ -138,11 +138,7 @@ def refuse_covering(points: Collection[str], own: Collection[str]) -> None:
 
 
 def _working_folder(pid: int) -> Path:
-    """Return the working directory of a server, which is its data directory.
-
-    Return "/" if the process has ended, or if the directory has another path on this host, as for a server in a
-    container.
-    """
+    """Return the server's working directory, its data directory; "/" if it ended or is in a container."""
     link = f"/proc/{pid}/cwd"
     try:
         folder = Path(os.readlink(link))
@@ -445,10 +441,7 @@ def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path
 
 
 def _cover(proc: Path, pid: int, datadir: str) -> Cover | None:
-    """Return the mount that hides the data directory, in which the process works, from this host; None if none does.
-
-    Another process of this mount namespace keeps the directory that it entered before the mount.
-    """
+    """Return the mount that hides the data directory from this host: the process entered it before the mount."""
     folder = proc / str(pid) / "cwd"
     try:
         if os.readlink(proc / str(pid) / "ns/mnt") != os.readlink(proc / "self/ns/mnt"):

@@ -362,10 +362,7 @@ def is_consolidated(backup: Summary | Manifest) -> bool:
 
 
 def _backup_record(instance: Instance, repository: Repository) -> BackupRecord:
-    """Return the record of the backups that this host stored, copied or adopted in the repository; empty if unreadable.
-
-    A copy of a repository has the same id and manifests as the original, so the record for the original applies too.
-    """
+    """Return the host's record, empty if unreadable. A copy has the original's id, so its record applies too."""
     own = HostRecord.of(replace(instance, is_own_repository=True), repository)
     known = BackupRecord(instance=instance.name, repository_id=repository.id, url=instance.repository.url)
     if not instance.is_own_repository:

@@ -483,10 +483,7 @@ class RepositoryReader:
 
 @dataclass(frozen=True)
 class _Written:
-    """The newest evidence record: its number, or 0 if there is no record.
-
-    If the record is trusted, the time when the run ended and the host are also set.
-    """
+    """The newest evidence record's number (0: none) and, if it is trusted, its end time and host."""
 
     number: int
     finished: datetime | None
@@ -517,10 +514,7 @@ class _Result:
 
 
 def _vanished_instances(past: SeenRepository | None, now: Collection[str]) -> dict[str, ReadInstance]:
-    """Return the instances that had backups before and have no objects now.
-
-    If these instances were left out, the view would turn from red to green after all backups were destroyed.
-    """
+    """Return instances with backups before and no objects now, else destroyed backups would turn the view green."""
     before = past.instances if past is not None else {}
     return {name: one for name, one in before.items() if one.backups and name not in now}
 

@@ -59,10 +59,7 @@ def _own_snapshots(instance: Instance) -> list[OwnedSnapshot] | None:
 def _local_guids(
     instance: Instance, manifests: Sequence[Summary], seen: Sequence[OwnedSnapshot] | None
 ) -> set[frozenset[int]]:
-    """Return the snapshot GUIDs of each backup whose set has snapshots on this host.
-
-    If no volumes are configured, the volumes of the newest backup are used. `seen` is the result of `_own_snapshots`.
-    """
+    """Return the GUIDs of backups with snapshots here, on the configured or the newest backup's volumes."""
     if seen is None:
         if instance.settings.volumes is not None or not manifests:
             # If the instance has never run on this host, there are no snapshots.

@@ -89,10 +89,7 @@ def check_documents(repository: Repository, instance: str) -> DocumentCheck:
 
 
 def _read_document(repository: Repository, key: Key) -> bool | DamagedError | None:
-    """Return the damage of the document or, if it is intact, whether it has a signature or digest.
-
-    Return None if the document no longer exists.
-    """
+    """Return the document's damage, or whether it has a signature or digest; None if it no longer exists."""
     place = repository.place(key)
     try:
         body = repository.get(key)

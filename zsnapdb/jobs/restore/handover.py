@@ -378,11 +378,7 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
 
 
 def _note_history(work: ServerWork, step: Promote) -> None:
-    """Record that this restore replaced production.
-
-    The record shows later commands that production lost the states of the backups after the backup that was restored.
-    If the plan restores no backup, nothing is recorded.
-    """
+    """Record that production lost the states after the restored backup, if the plan restores a backup."""
     if work.plan.base is None:
         return
     sealed = [f"{part.old}@{snapshot_name(work.plan.restore_id)}" for part in step.parts if part.old is not None]

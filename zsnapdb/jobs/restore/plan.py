@@ -156,10 +156,7 @@ def origin_of(word: str) -> RestoreOrigin:
 
 @dataclass(frozen=True)
 class _Decided:
-    """The backup and binlogs with which a restore reaches its point.
-
-    `newer` contains the plan's notes about newer states that the restore does not use.
-    """
+    """Backup and binlogs that reach the point. `newer` notes newer states that are not used."""
 
     chosen: SelectedPoint
     manifest: Manifest

@@ -399,10 +399,7 @@ def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]
 
 
 def _is_refused(error: CommandError | NotResumableError, step: Receive, interrupted: _InterruptedReceive) -> bool:
-    """Return whether the receive cannot be resumed, because the stream lacks the rest or ZFS refused every record.
-
-    After other errors, such as a full pool, the receive can be resumed.
-    """
+    """Return whether the stream lacks the rest, or ZFS refused it. After other errors, a receive is resumed."""
     is_of_zfs = isinstance(error, StreamRefusedError) and _resume_token(step) in (interrupted.token, None)
     return is_of_zfs or isinstance(error, NotResumableError)
 

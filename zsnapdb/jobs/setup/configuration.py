@@ -44,11 +44,7 @@ class _Entry(BaseModel):
 
 
 class _Record(BaseModel):
-    """The configuration tables that setup wrote, by instance.
-
-    While the configuration file is being replaced, an instance has two entries in this record. The content of the
-    configuration file shows which entry is valid.
-    """
+    """Tables that setup wrote, by instance. During a replacement there are two entries: the text decides."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

@@ -379,10 +379,7 @@ class _Moving:
             self._go_back(error)
 
     def _check_options(self) -> None:
-        """Raise ServerError if the server would ignore the option file. A start without it would corrupt files.
-
-        The server program prints the options that it would use. If that fails, the server is started anyway.
-        """
+        """Refuse a start that ignores the option file, which would corrupt files, if the program prints options."""
         process = ServingProcess(0, self.record.words)
         try:
             words = [self.move.server.program, *process.option_words, "--print-defaults"]

@@ -147,10 +147,7 @@ def _turn_binlogs_on(socket: Path, step: SetupStep) -> None:
 
 
 def _answer(socket: Path, question: str) -> str:
-    """Query a value from a server that was just started.
-
-    Raises ServerError if it accepts no connection within a minute.
-    """
+    """Query a value from a server that was just started. Raises ServerError after a minute."""
     deadline = time.monotonic() + _ANSWER_SECONDS
     while True:
         try:
