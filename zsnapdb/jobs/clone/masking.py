@@ -370,7 +370,7 @@ def _scrub(
 
 
 def _empty_doublewrite(facts: ServerFacts) -> bool:
-    """Empty the doublewrite buffer after a slow shutdown (innodb_fast_shutdown = 0); its files are gone."""
+    """Empty the doublewrite buffer after a slow shutdown (innodb_fast_shutdown = 0). Its files are removed."""
     if family(facts.flavour).redo_is_replaceable:
         return True
     return tablespace_overwrite.empty_doublewrite(_system_files(facts)[0], _page_size(facts))
