@@ -251,8 +251,7 @@ def plan(
     base = base_among(local)
     if candidates and not full and base.base is not candidates[-1]:
         # A restore may have received the snapshot of a newer backup, or the snapshot may have been renamed.
-        points = snapshots.send_points(instance.volumes.values())
-        local = {role: points[dataset].names for role, dataset in instance.volumes.items()}
+        local = _all_points(instance)
         base = base_among(local)
     lost = _abandoned(local, base.base)
     if lost:
@@ -321,3 +320,8 @@ def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) ->
         if one.snapshot.dataset in points:
             points[one.snapshot.dataset][one.snapshot.guid] = one.snapshot.full_name
     return {role: points[dataset] for role, dataset in instance.volumes.items()}
+
+
+def _all_points(instance: Instance) -> dict[str, dict[int, str]]:
+    points = snapshots.send_points(instance.volumes.values())
+    return {role: points[dataset].names for role, dataset in instance.volumes.items()}
