@@ -67,6 +67,13 @@ def exists(dataset: str) -> bool:
     return True
 
 
+def existing(dataset: str) -> str:
+    """Return the dataset, or its nearest existing ancestor; the pool if none exists."""
+    while "/" in dataset and not exists(dataset):
+        dataset = dataset.rpartition("/")[0]
+    return dataset
+
+
 def properties(dataset: str, names: Sequence[str]) -> dict[str, Property]:
     """Return the named properties of one dataset with exact values (-p).
 

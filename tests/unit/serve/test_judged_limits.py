@@ -101,7 +101,7 @@ NO_EFFECT = {
 MAKERS = {
     "create.py:_make_datasets": "room.guard and the quota of the plan",
     "space_limits.py:reserve_set_space": "its own quota and reservation",
-    "source_fetch.py:_clone_base": "below the anchor of space_limits.reserve_set_space",
+    "source_fetch.py:reach": "below the anchor of space_limits.reserve_set_space",
     "set_preparation.py:_prepare": "room.of_prepared_form",
     "data_replacement.py:_clone_beside": "room.of_other_data",
     "volumes.py:clone_volumes": "the quota that its caller gives",

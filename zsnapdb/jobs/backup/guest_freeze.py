@@ -28,7 +28,6 @@ from zsnapdb.vm.guest_agent import Agent, is_frozen, thaw
 from zsnapdb.vm.thaw_guard import ThawGuard, guarding
 
 GuardOpener = Callable[[str, str, float, int], AbstractContextManager[ThawGuard]]
-
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _THAW_SECONDS = 30.0
 _LISTING_SECONDS = 5.0
@@ -40,7 +39,6 @@ After the guard has thawed the guest, it checks for 5 s whether a late freeze re
 
 
 def _mark(instance: Instance) -> Path:
-    """Return the path of the mark file, which contains the UUID of the frozen domain. A reboot removes the file."""
     return instance.host.run / f"freeze-{instance.name}"
 
 
@@ -194,10 +192,7 @@ def prepared(
 
 
 def _turn(instance: Instance, uuid: str) -> AbstractContextManager[int]:
-    """Take this host's lock for freezes of the domain.
-
-    If the guard outlives this run, the guard still holds the lock.
-    """
+    """Take this host's lock for freezes of the domain. A guard that outlives this run still holds it."""
     return exclusive_with_child(
         f"thaw-guard-{uuid}",
         doing=f"freezing the domain {uuid}, or left a guard that thaws it",

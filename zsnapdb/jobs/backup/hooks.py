@@ -136,10 +136,7 @@ class DoneHooks:
 
 
 def _run_all(chosen: Iterable[Hook], run: Callable[[Hook], None]) -> list[BaseException]:
-    """Run every hook and return the errors.
-
-    If an interrupt ended a hook early, the hook runs again, because it may be the hook that thaws an application.
-    """
+    """Run every hook and return the errors. Rerun an interrupted hook, which may thaw an application."""
     failures: list[BaseException] = []
     for hook in chosen:
         for _ in range(2):

@@ -95,10 +95,7 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
 
 
 def _next_number(instance: Instance) -> int:
-    """Return a sequence number higher than that of any backup of the instance in this host's readable records.
-
-    The number orders this set after backups that were made from another pool. Within one pool, createtxg is the order.
-    """
+    """Return a number above the numbers of all readable records. It orders sets of different pools."""
     numbers: list[int] = []
     for file in (instance.host.records / instance.name).glob(f"*/{BACKUPS}"):
         with contextlib.suppress(DamagedError):
@@ -173,11 +170,7 @@ def read(instance: Instance, backup_id: str) -> Manifest | None:
 
 
 def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
-    """Map the recorded names of renamed datasets, and of datasets whose pool was renamed, to their present names.
-
-    Snapshots of a copied dataset have the same GUIDs as the originals, but only the originals were created in the
-    recorded transaction group.
-    """
+    """Map recorded names to present ones. A copy has the GUIDs, but not the transaction groups of the originals."""
     if not manifests:
         return {}
     # Import late: few commands need this module.
@@ -315,10 +308,7 @@ def complete_sets(instance: Instance, *, opener: SourceOpener = open_source) -> 
 
 
 def _decided(instance: Instance, local: Sequence[LocalSet], events: Events) -> tuple[Decision, ...]:
-    """Return, for each set, whether retention keeps or removes it, with the reason.
-
-    Warn if sets are kept because the clock may be wrong.
-    """
+    """Decide which sets retention keeps. Warn if sets are kept because the clock may be wrong."""
     time, rules = removal_time(instance.host), instance.settings.local
     unsure = {one.backup_id for one in local if time.is_unsure(retention.time_of(one.backup_id))}
     decided = local_snapshot_sets.decide_local(local, rules, time.at, is_sure=time.is_sure, unsure=unsure)
@@ -343,10 +333,7 @@ def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnap
 
 
 def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
-    """Return the local set that an earlier command with the same run id created; None if there is none.
-
-    The duration in the result is 0 (unknown). A set without a manifest has no proved position, so it is destroyed.
-    """
+    """Return the set of an earlier command with this run id, without duration. An unproved set is destroyed."""
     run, proved = instance.host.run_id(), names(instance)
     columns = (RUN_PROPERTY, POSITION_PROPERTY)
     marked = own_snapshots(instance, set(instance.volumes.values()), columns, states=(LOCAL,))
@@ -418,7 +405,6 @@ def _skips_file(instance: Instance) -> Path:
 
 
 def _is_due(instance: Instance) -> bool:
-    """Return whether this run searches for expired sets. If not, count this run as a skipped one."""
     file, rules = _skips_file(instance), instance.settings.local.model_dump_json()
     try:
         left, _, before = file.read_text().partition(" ")
@@ -432,7 +418,6 @@ def _is_due(instance: Instance) -> bool:
 
 
 def _let_runs_skip(instance: Instance, count: int) -> None:
-    """Record how many later runs may skip the search, because this run listed `count` sets."""
     file = _skips_file(instance)
     with contextlib.suppress(OSError, PreflightError):
         skips = min(count // _PER_SKIP, _MOST_SKIPS - 1)
@@ -444,7 +429,6 @@ def _let_runs_skip(instance: Instance, count: int) -> None:
 
 
 def _expire(instance: Instance, events: KeptWarnings) -> tuple[str, ...]:
-    """Destroy the expired local sets. Return their ids."""
     known = names(instance)
     here = _look(instance)
     seen = here.read(_OF_SET)

@@ -105,10 +105,7 @@ def _device(name: str, at: int) -> int | None:
 
 
 def _blocks(files: list[_File]) -> Iterator[bytes]:
-    """Yield evenly spaced blocks of the concatenated files.
-
-    Blocks of zeros are left out, because streams omit them.
-    """
+    """Yield evenly spaced blocks of the concatenated files without zero blocks, which streams omit."""
     ends = list(itertools.accumulate(file.size for file in files))
     step = max(_BLOCK, ends[-1] // _BLOCKS) if ends else _BLOCK
     wanted, before = step // 2, 0
@@ -160,10 +157,7 @@ def choose_format(
 
 
 def _stored_effect(stored: Sequence[Summary]) -> ZstdEffect | None:
-    """Return how well zstd compressed the newest full backup with plain streams; None if there is no such backup.
-
-    `stored` contains the backups in the repository, oldest first.
-    """
+    """Return the compression of the newest full backup with plain streams. `stored` is oldest first."""
     plain = SEND_FLAGS[SendForm.PLAIN]
     for backup in reversed(stored):
         if backup.is_full and all(v.send_flags == plain for v in backup.volumes) and backup.plain_size:
@@ -203,7 +197,6 @@ class BackupPlan:
 
 
 def _warnings(known: Summaries, damage: DamageRegister) -> list[fitness.FitnessFinding]:
-    """Return warnings about the unreadable and the damaged backups."""
     skipped = [
         fitness.warning("repository", f"{error.message}; this backup is skipped", error.hint)
         for error in known.unreadable.values()
@@ -297,16 +290,11 @@ def refuse_clear(instance: Instance, observed: Observation) -> None:
     """Raise PreflightError if the store would get an encrypted volume unencrypted, or an unencrypted volume raw."""
     is_encrypting, send = bool(instance.repository.encryption.recipients), instance.repository.stream.send
     findings = judge_sent(observed.volumes.values(), observed.ciphers, send, is_encrypting=is_encrypting)
-    error = fitness.objection(findings)
-    if error is not None:
-        raise error
+    fitness.require_fit(findings)
 
 
 def _abandoned(local: Mapping[str, Mapping[int, str]], base: Summary | None) -> dict[str, str]:
-    """Return the bookmarks that cannot be a base, each with the reason.
-
-    The result is empty if the base is not a bookmark.
-    """
+    """Return the bookmarks that cannot be a base, with the reasons; empty if the base is no bookmark."""
     used = [local[volume.role][volume.guid] for volume in base.volumes] if base is not None else []
     marks = [name for name in used if "#" in name]
     if not marks:
@@ -323,10 +311,7 @@ def _abandoned(local: Mapping[str, Mapping[int, str]], base: Summary | None) -> 
 
 
 def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) -> dict[str, dict[int, str]]:
-    """Return the possible bases of each role: the names of sets' snapshots and of bookmarks, by GUID.
-
-    Other snapshots are not listed, so they cost no time, however many there are.
-    """
+    """Return the possible bases by role and GUID. Only snapshots of sets are listed, to save time."""
     places = set(instance.volumes.values())
     if seen is None:
         seen = own_snapshots(instance, places, states=(STORED,))
@@ -338,6 +323,5 @@ def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) ->
 
 
 def _all_points(instance: Instance) -> dict[str, dict[int, str]]:
-    """Return the names of all snapshots and bookmarks by role and GUID, as `_points_of_sets` does for sets."""
     points = snapshots.send_points(instance.volumes.values())
     return {role: points[dataset].names for role, dataset in instance.volumes.items()}

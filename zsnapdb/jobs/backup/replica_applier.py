@@ -24,11 +24,7 @@ _START_ATTEMPTS = 3
 
 
 def _marker(instance: Instance) -> Path:
-    """Return the path of the file with the names of the stopped channels.
-
-    If this run is killed, the next run starts the channels in this file. A reboot removes the file, and also restarts
-    the server.
-    """
+    """The names of the stopped channels, for a later run. A reboot removes the file, and restarts the server."""
     return instance.host.run / f"applier-{instance.name}"
 
 
@@ -70,7 +66,9 @@ def stopped_applier(instance: Instance, session: Session, facts: ServerFacts) ->
         return
     _marker(instance).write_text(json.dumps(names))
     try:
-        _stop(instance, facts, names)
+        # STOP waits for the current transaction, at most for the read timeout.
+        with instance.session(read_timeout=_STOP_SECONDS) as patient:
+            statements.stop_applier(patient, facts.flavour, facts.dialect, names)
         yield _at_rest(session, facts)
     except BaseException as error:
         try:
@@ -81,20 +79,8 @@ def stopped_applier(instance: Instance, session: Session, facts: ServerFacts) ->
     _start(instance, facts.flavour, facts.dialect, names)
 
 
-def _stop(instance: Instance, facts: ServerFacts, names: Sequence[str]) -> None:
-    """Stop the channels.
-
-    The STOP statement waits for the end of the current transaction, but not longer than the read timeout.
-    """
-    with instance.session(read_timeout=_STOP_SECONDS) as session:
-        statements.stop_applier(session, facts.flavour, facts.dialect, names)
-
-
 def _start(instance: Instance, flavour: Flavour, dialect: Dialect, names: Sequence[str]) -> None:
-    """Start the channels and remove the marker.
-
-    If the server is still stopping a channel, it first finishes stopping that channel.
-    """
+    """Start the channels and remove the marker. The server first finishes stopping a stopping channel."""
     for attempt in range(_START_ATTEMPTS):
         try:
             with instance.session(read_timeout=_STOP_SECONDS) as session:

@@ -89,7 +89,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
 
 
 def _damaged_chains(instance: Instance, repository: Repository) -> Mapping[str, str]:
-    """Return the backups that cannot be restored because of known damage, each with the damage of its chain."""
+    """Return the backups that known damage of their chain makes unrestorable, each with the damage."""
     damage = known_damage(repository, instance.name)
     known, checked = host_backup_record.checked_backups(instance, repository)
     chains = damage.of_chains(checked.provenance.trusted(known.backups))
@@ -190,10 +190,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
 
 
 def _release_bases(volumes: Sequence[StartedVolume]) -> None:
-    """Release a killed run's holds on its bases.
-
-    Holds of other kinds stay, because one of them may be this run's own hold on a set.
-    """
+    """Release a killed run's holds on its bases, and no others: this run may hold a set."""
     points = snapshots.send_points_there({volume.dataset for volume in volumes if volume.from_guid is not None})
     bases = [
         points[volume.dataset].snapshots.get(volume.from_guid)
@@ -205,7 +202,6 @@ def _release_bases(volumes: Sequence[StartedVolume]) -> None:
 
 @contextlib.contextmanager
 def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
-    """Run the block. If it fails, only warn that leftovers stay."""
     try:
         yield
     except ZsnapdbError as error:

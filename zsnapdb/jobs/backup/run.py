@@ -137,10 +137,7 @@ class BackupResult:
 
 @dataclass(frozen=True)
 class _BackupRequest:
-    """The request of one run. `full` requests a full backup, and `fresh` abandons interrupted backups.
-
-    With `once`, no backup is made if the run with this id already has one.
-    """
+    """The request of one run. `once` returns the backup that the run with this id already has."""
 
     instance: Instance
     events: KeptWarnings
@@ -254,7 +251,6 @@ def _kept_local(early: OutageSnapshot, before: BackupResult) -> BackupResult:
 
 
 def _others(continued: tuple[Manifest, ...], result: BackupResult) -> tuple[Manifest, ...]:
-    """Return the interrupted backups that this run finished, except the backup in the result."""
     return tuple(one for one in continued if one.backup_id != result.manifest.backup_id)
 
 
@@ -317,10 +313,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
 
 
 def _store_early(request: _BackupRequest, early: OutageSnapshot) -> BackupResult:
-    """Store the snapshot set that was created while the store was unreachable.
-
-    The remaining phases are the same as in `_make_backup`.
-    """
+    """Store the set that was created while the store was unreachable; the rest is as in `_make_backup`."""
     instance, started = early.instance, time.monotonic()
     with contextlib.ExitStack() as until_stored:
         with kept_on_error(early):
@@ -409,10 +402,7 @@ def _write_journal(
     created: datetime | None = None,
     undo: Callable[[], None] | None = None,
 ) -> BackupJournal:
-    """Write the journal of the new snapshot set.
-
-    If the journal cannot be written, call `undo`, or remove the snapshots if `undo` is None.
-    """
+    """Write the journal of the new set. On failure call `undo`, or else remove the snapshots."""
 
     def warn_without_journal(error: OSError) -> None:
         request.warn(
@@ -446,11 +436,7 @@ def _store(
     bases: Mapping[str, str] | None = None,
     give_back: Callable[[], None] | None = None,
 ) -> Manifest:
-    """Store a new snapshot set. `bases` maps each role to the base of its volume, which this run holds.
-
-    If storing fails, the set is kept only if a later run can continue from the journal. Otherwise `give_back` is
-    called, or the snapshots are removed.
-    """
+    """Store a new set. If that fails, keep it if the journal allows to continue; else `give_back` or remove."""
     started = journal.started
     sender = Sender.of(instance, repository, journal, writer, is_new=True, bases=bases)
 
@@ -465,7 +451,7 @@ def _store(
 
 @contextlib.contextmanager
 def _closed(journal: BackupJournal) -> Iterator[None]:
-    """Close the journal after the block. If the block fails, a note on the error says how the backup continues."""
+    """Close the journal after the block. On failure, a note says how the backup continues."""
     try:
         yield
     except BaseException as error:

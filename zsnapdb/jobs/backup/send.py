@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 
 from zsnapdb import __version__
@@ -29,7 +30,7 @@ from zsnapdb.jobs.base.snapshot_set_properties import BASE_TAG, REPOSITORY_PROPE
 from zsnapdb.jobs.host.object_locks import extend_locks
 from zsnapdb.jobs.record.host_backup_record import checked_backups, next_sequence, note_stored
 from zsnapdb.planning.backup.dataset_encryption import judge_storing
-from zsnapdb.planning.backup.fitness import objection
+from zsnapdb.planning.backup.fitness import require_fit
 from zsnapdb.planning.backup.send_form import (
     SEND_FLAGS,
     SendForm,
@@ -136,10 +137,7 @@ class LeasedChunks:
 
 @dataclass(frozen=True)
 class _JournalledChunks(LeasedChunks):
-    """The chunks of a volume.
-
-    `put_chunk` first checks the lease and removes the chunk's former entry from the journal.
-    """
+    """Chunks of a volume. `put_chunk` checks the lease and first clears the chunk's old journal entry."""
 
     journal: BackupJournal
 
@@ -208,7 +206,6 @@ class Sender:
         return manifest
 
     def _committed(self) -> Manifest:
-        """Commit the backup, and read the manifest back."""
         manifest = self.journal.completed(self._numbered(self.journal.started.draft))
         assert manifest is not None
         for volume in manifest.volumes:
@@ -220,10 +217,7 @@ class Sender:
         return manifest
 
     def _numbered(self, draft: Manifest) -> Manifest:
-        """Return the draft of the manifest with a sequence number.
-
-        Drafts from earlier versions have no sequence number.
-        """
+        """Return the draft with a sequence number, which drafts from earlier versions lack."""
         if draft.sequence is not None:
             return draft
         known, checked = checked_backups(self.instance, self.repository)
@@ -231,10 +225,7 @@ class Sender:
         return draft.model_copy(update={"sequence": number})
 
     def _settle(self, bases: Sequence[str]) -> None:
-        """Make the snapshots of the committed backup a base.
-
-        Release the holds on the snapshots from which the backup was sent.
-        """
+        """Make the snapshots of the committed backup a base, and release the holds on the former bases."""
         names = _there(self.journal)
         if names:
             holds.give_back(names, _stored_properties(self.repository), dict.fromkeys(bases, BASE_TAG))
@@ -246,12 +237,10 @@ class Sender:
         """Raise PreflightError if an encrypted volume would be stored unencrypted."""
         shown = [part for part in self.journal.started.volumes if form_of(part.send_flags) is not SendForm.RAW]
         ciphers = {part.dataset: part.type.encryption for part in shown if part.type.encryption}
-        error = objection(judge_storing(ciphers, is_encrypting=self.repository.keyring.is_encrypting))
-        if error is not None:
-            raise error
+        require_fit(judge_storing(ciphers, is_encrypting=self.repository.keyring.is_encrypting))
 
     def _new_key(self) -> DataKey | None:
-        """Return a new data key for the chunks of this run; None without encryption. Each run has its own key."""
+        """Return this run's own data key for chunks; None without encryption."""
         if not self.repository.keyring.is_encrypting:
             return None
         key = self.repository.keyring.new_key(str(len(self.journal.keys) + 1))
@@ -284,9 +273,6 @@ class Sender:
             if self._is_present(volume.role, index, chunk.chunk.stored_size)
         }
 
-        def stored_now(index: int, chunk: KnownChunk) -> None:
-            self.journal.stored(volume.role, index, chunk)
-
         stored = store_stream(
             volume,
             base,
@@ -295,7 +281,7 @@ class Sender:
             self.instance.events,
             key,
             known=known,
-            on_stored=stored_now,
+            on_stored=partial(self.journal.stored, volume.role),
             memory=self.memory,
             total=volume.stream_size,
         )
@@ -311,10 +297,7 @@ class Sender:
         return part
 
     def _settings(self) -> UploadSettings:
-        """Return the settings that split and compress the stream.
-
-        The first run of the backup chose them. Later changes of the configuration have no effect.
-        """
+        """Return the settings of the backup's first run, which split and compress the stream."""
         cut = self.journal.started.cut
         return replace(
             settings_for(self.instance, cut.chunk_size),
@@ -378,10 +361,7 @@ def store_stream(
 
 
 def _announce(instance: str, repository: Repository, journal: BackupJournal) -> None:
-    """Write a mark to the repository that tells other hosts of this unfinished backup.
-
-    Call this before the first chunk is stored.
-    """
+    """Tell other hosts of this unfinished backup by a mark. Call this before the first chunk is stored."""
     draft = journal.started.draft
     parts = {
         v.role: SnapshotMark(name=v.full_name, guid=v.guid, from_guid=v.from_guid) for v in journal.started.volumes
@@ -392,11 +372,7 @@ def _announce(instance: str, repository: Repository, journal: BackupJournal) -> 
 
 
 def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]) -> str | None:
-    """Return the name of the base: its snapshot or, if that no longer exists, its bookmark.
-
-    The result is None for a full stream. ZFS sends the same stream from the bookmark as from the snapshot. A continued
-    run would notice a difference, because it compares every chunk.
-    """
+    """Return the base's snapshot, else its bookmark, which gives the same stream; None for a full stream."""
     if volume.from_guid is None:
         return None
     base = points[volume.dataset].names.get(volume.from_guid)
@@ -412,14 +388,12 @@ def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]
 def _bases_held(
     instance: Instance, volumes: Sequence[StartedVolume], known: Mapping[str, str] | None
 ) -> Iterator[Mapping[str, str]]:
-    """Yield the base of each increment by role. Hold the base snapshots; release these holds if the block fails.
-
-    `known` contains the bases if the caller already holds them. If this run is killed, the next run releases the holds.
-    """
+    """Yield and hold the bases by role (`known` ones are held). If this run is killed, the next releases them."""
     if known is not None:
         yield known
         return
-    bases = _found_bases(volumes)
+    points = snapshots.send_points([volume.dataset for volume in volumes if volume.from_guid is not None])
+    bases = {volume.role: name for volume in volumes if (name := _base_name(volume, points)) is not None}
     names = may_hold_base(instance, [name for name in bases.values() if "@" in name])
     try:
         holds.ensure_held(names, BASE_TAG)
@@ -428,11 +402,6 @@ def _bases_held(
         with contextlib.suppress(ZsnapdbError):
             holds.release(names, BASE_TAG)
         raise
-
-
-def _found_bases(volumes: Sequence[StartedVolume]) -> dict[str, str]:
-    points = snapshots.send_points([volume.dataset for volume in volumes if volume.from_guid is not None])
-    return {volume.role: name for volume in volumes if (name := _base_name(volume, points)) is not None}
 
 
 def settle(instance: str, repository: Repository, journal: BackupJournal) -> None:
@@ -519,10 +488,7 @@ def started_backup(
 
 
 def _sized(volume: StartedVolume, base: str | None) -> StartedVolume:
-    """Return the volume with the estimated size of its stream.
-
-    With a bookmark as the base, an estimate takes long. In that case `store_stream` makes the estimate later.
-    """
+    """Return the volume with its estimated size. For a bookmark `store_stream` estimates later: it is slow."""
     if volume.from_guid is not None and (base is None or "@" not in base):
         return volume
     size = estimate(volume.full_name, base, volume.send_flags)

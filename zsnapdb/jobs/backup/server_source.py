@@ -38,7 +38,7 @@ from zsnapdb.mysql.probe import published_position, refresh_facts
 from zsnapdb.mysql.process.server import owner_of_files
 from zsnapdb.mysql.process.written_paths import absolute_tablespaces, keyring_paths, statements_half_done
 from zsnapdb.mysql.session import Session
-from zsnapdb.planning.backup.fitness import judge_durability, objection, unlogged_changes
+from zsnapdb.planning.backup.fitness import judge_durability, require_fit, unlogged_changes
 from zsnapdb.planning.backup.lock_strategy import LockChoice, delays, still_enough
 from zsnapdb.planning.server_copy.copy_options import binlog_paths
 from zsnapdb.planning.server_copy.source_facts import (
@@ -159,7 +159,6 @@ def prove_position(
 
 
 def _covers(later: Position, earlier: Position) -> bool:
-    """Return whether position `later` contains position `earlier`, by GTIDs and by binlog coordinates."""
     if later.gtids is not None and earlier.gtids is not None and not gtid.contains(later.gtids, earlier.gtids):
         return False
     if later.coordinates is None or earlier.coordinates is None:
@@ -169,7 +168,6 @@ def _covers(later: Position, earlier: Position) -> bool:
 
 
 def _number(file: str) -> int:
-    """Return the number at the end of a binlog file's name."""
     return int(file.rpartition(".")[2])
 
 
@@ -345,10 +343,7 @@ def _under_least_lock(
     request: SnapshotRequest,
     marks: Mapping[str, str],
 ) -> ServerHold:
-    """Create the snapshots under the chosen lock.
-
-    If the server does not grant the lock, use the lock's fallback. If there is no fallback, retry within `lock.budget`.
-    """
+    """Create the snapshots under the chosen lock or its fallback, else retry within `lock.budget`."""
     give_up = time.monotonic() + instance.settings.lock.budget
     choice = observed.choice
     pauses = delays()
@@ -382,10 +377,7 @@ def _attempt(
     request: SnapshotRequest,
     marks: Mapping[str, str],
 ) -> ServerHold:
-    """Acquire the lock once, and create the snapshots under the lock.
-
-    All slow work is done before the lock is requested.
-    """
+    """Acquire the lock once, after all slow work, and create the snapshots under the lock."""
     settings, deadline = instance.settings.lock, instance.settings.lock.deadline
     strategy = locks.strategy(choice.name, longest=settings.longest_statement, kill=settings.kill)
     terms = locks.LockTimeouts(deadline, _AT_ONCE_SECONDS if choice.fallback is not None else deadline)
@@ -453,9 +445,7 @@ def _low_priority_outside_lock(
 def _refuse_change(session: Session, observed: Observed, choice: LockChoice) -> None:
     """Raise PreflightError if the server has changed since it was observed, and is no longer fit for a backup."""
     facts = refresh_facts(session, observed.facts, engines=choice.lock.needs_crash_safe)
-    error = objection(judge_durability(facts))
-    if error is not None:
-        raise error
+    require_fit(judge_durability(facts))
     reason = still_enough(choice, facts)
     if reason is not None:
         raise PreflightError(

@@ -157,7 +157,6 @@ class Source(Protocol[O, H, P]):
 
 
 AnySource = Source[Any, Any, Any]
-
 SourceOpener = Callable[[Instance], AbstractContextManager[AnySource]]
 """A function that opens the source of an instance.
 

@@ -163,10 +163,7 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class _RecordedSource:
-    """The source of an existing set.
-
-    The source was checked when the set was created, so it is not checked a second time.
-    """
+    """The source of an existing set, which was checked when the set was created."""
 
     volumes: Mapping[str, str]
     ciphers: Mapping[str, str]

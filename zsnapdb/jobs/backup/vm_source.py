@@ -35,6 +35,7 @@ from zsnapdb.planning.backup.fitness import (
     judge_server,
     objection,
     ok,
+    require_fit,
     unfit,
     warning,
     warnings,
@@ -141,10 +142,7 @@ def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> E
 
 
 def _prove_inside(host: str, addresses: Collection[str]) -> None:
-    """Raise PreflightError unless the server's host name resolves to an address of the machine.
-
-    A lock on a server outside the machine would not make the machine's disks consistent.
-    """
+    """Raise PreflightError if the host name is outside the machine: its lock would not quiesce the disks."""
     try:
         resolved = addresses_of(host)
     except OSError as error:
@@ -260,9 +258,7 @@ class MachineSource:
             PreflightError: the machine or its disks are not fit for a backup; the message lists every objection.
         """
         examined = self.examine()
-        error = objection(examined.findings)
-        if error is not None:
-            raise error
+        require_fit(examined.findings)
         return examined
 
     def examine(self) -> ObservedMachine:
@@ -461,7 +457,6 @@ def _power_of(known: KnownDomain) -> Power:
 
 
 def _device(source: str | None) -> DiskDevice:
-    """Return the dataset of a disk's device."""
     if source is None or not source.startswith("/"):
         return DiskDevice(None)
     path = Path(source)
@@ -469,7 +464,6 @@ def _device(source: str | None) -> DiskDevice:
 
 
 def _judge_zvols(volumes: Mapping[str, str]) -> tuple[list[FitnessFinding], dict[str, str]]:
-    """Return the findings about the zvols, and the ciphers of the encrypted zvols."""
     findings, ciphers = [], {}
     for target, dataset in sorted(volumes.items()):
         try:

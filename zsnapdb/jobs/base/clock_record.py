@@ -75,7 +75,6 @@ def _file(host: Host) -> Path:
 
 
 def _read(file: Path) -> ClockRecord | None:
-    """Return the record; None if it is missing or unreadable."""
     try:
         return ClockRecord.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):

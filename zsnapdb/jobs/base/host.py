@@ -65,10 +65,7 @@ def _open_store(settings: RepositorySettings, tell: Callable[[str], None] | None
 
 
 def _who() -> AuthorPart:
-    """Return the accounts for which this process runs, according to the kernel, sudo and the service that started it.
-
-    Sources: proc(5), loginuid; sudo(8).
-    """
+    """Return this process's accounts according to the kernel, sudo and the service (proc(5), loginuid; sudo(8))."""
     from zsnapdb.repository.evidence_log import AuthorPart
 
     return AuthorPart(

@@ -41,7 +41,6 @@ _GENERATION_FILE = ".generation"
 _CHANGING = "changing"
 """The content of the generation file while a run changes a set. This content stays in the file if the run is killed."""
 _PATIENCE = 10.0
-
 HOLDS = "userrefs"
 """The number of holds of a snapshot (zfsprops(7)).
 
@@ -235,13 +234,10 @@ class SetsHere:
         else:
             counted = Counter(name for names in self.listed.values() for name in names.numbers)
             torn = {name for name, count in counted.items() if count < volumes and set_named(name) is not None}
-            late = self._late_among(torn, group, states)
+            made = _of_sets(self.instance.name, self._made_after(group, torn, MARKS))
+            late = [one for one in made if _is_in(one, states)]
         whole = Counter(one.snapshot.name for one in late)
         return [one for one in late if whole[one.snapshot.name] < volumes]
-
-    def _late_among(self, torn: Collection[str], group: int, states: Collection[str]) -> list[OwnedSnapshot]:
-        seen = self._made_after(group, torn, MARKS)
-        return [one for one in _of_sets(self.instance.name, seen) if _is_in(one, states)]
 
     def changed_after(self, group: int) -> list[OwnedSnapshot]:
         """Return the snapshots of sets that were created after the transaction group and lost their name or properties.
@@ -268,10 +264,7 @@ class SetsHere:
         return snapshots.owned_among(names, columns) if names else []
 
     def _oldest_first(self) -> list[str]:
-        """Return the names of sets that exist on all datasets, in ZFS's order of creation.
-
-        The names are not compared, because the times in them may be wrong.
-        """
+        """Return the sets that are on all datasets, in ZFS's order. Times in names may be wrong."""
         if not self.listed:
             return []
         everywhere = frozenset.intersection(*(frozenset(names.numbers) for names in self.listed.values()))

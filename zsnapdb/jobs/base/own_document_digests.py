@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from zsnapdb.repository.binlog_archive_contents import Archive
 
 P = TypeVar("P", bound=RecordPart)
-
 DOCUMENTS = "documents.json"
 _LOCK_SECONDS = 30.0
 
@@ -125,10 +124,7 @@ class OwnDocumentFiles:
 
     @property
     def _damage(self) -> Path:
-        """The path of the file with the known damage of the repository.
-
-        A copy of a repository has the same id, but not the same damage.
-        """
+        """The file with the known damage of the repository. A copy with the same id has other damage."""
         return self.folder / f"damage-{hashlib.sha256(self.address.encode()).hexdigest()[:16]}.json"
 
     def note_damage(self, document: bytes | None) -> None:
@@ -243,15 +239,14 @@ def documents_of(repository: Repository, instance: str, archive: Archive) -> Doc
         segments = (layout.segment(instance, file.incarnation, file.name, s.start, s.end) for s in file.segments)
         lines = [archive.lines[segment] for segment in segments]
         places |= {document_digests.segments(file.incarnation, file.name): lines} if lines else {}
-    for place, keys in _small(repository, instance):
-        for small in keys:
+    small: dict[str, list[Key]] = {
+        document_digests.DRILLS: [listed.key for listed in repository.list(layout.drills(instance))],
+        document_digests.CHECKS: [listed.key for listed in repository.list(layout.verifications(instance))],
+        document_digests.MARKS: [listed.key for listed in repository.list(layout.unfinished(instance))],
+        document_digests.PINS: [listed.key for listed in repository.list(layout.pins(instance))],
+    }
+    for place, keys in small.items():
+        for one_key in keys:
             with contextlib.suppress(DamagedError, NotFound):
-                places.setdefault(place, []).append(digest_of(repository.verified(small)))
+                places.setdefault(place, []).append(digest_of(repository.verified(one_key)))
     return places
-
-
-def _small(repository: Repository, instance: str) -> Iterator[tuple[str, list[Key]]]:
-    yield document_digests.DRILLS, [listed.key for listed in repository.list(layout.drills(instance))]
-    yield document_digests.CHECKS, [listed.key for listed in repository.list(layout.verifications(instance))]
-    yield document_digests.MARKS, [listed.key for listed in repository.list(layout.unfinished(instance))]
-    yield document_digests.PINS, [listed.key for listed in repository.list(layout.pins(instance))]

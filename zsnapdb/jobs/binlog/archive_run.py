@@ -31,7 +31,7 @@ from zsnapdb.jobs.binlog.server_binlogs import BinlogSource, LocalFiles, find_so
 from zsnapdb.jobs.health.recovery_coverage import read, repeated
 from zsnapdb.jobs.record import own_archived_binlogs
 from zsnapdb.planning.backup.dataset_encryption import judge_storing
-from zsnapdb.planning.backup.fitness import objection
+from zsnapdb.planning.backup.fitness import require_fit
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
 from zsnapdb.planning.binlog.archive import ServerBinlog
 from zsnapdb.planning.binlog.archive_times import CommitHorizon, RoundTimer, record_interval
@@ -150,9 +150,7 @@ def archiver_of(instance: Instance, source: BinlogSource) -> Archiver:
         mount = mount_of(str(source.folder), mounts)
         if mount is not None and mount.fstype == "zfs":
             cipher = encryption.at_rest([mount.source])[mount.source].cipher
-            error = objection(judge_storing({} if cipher is None else {mount.source: cipher}, is_encrypting=False))
-            if error is not None:
-                raise error
+            require_fit(judge_storing({} if cipher is None else {mount.source: cipher}, is_encrypting=False))
     return Archiver(instance, open_archive(instance), source)
 
 

@@ -36,7 +36,6 @@ from zsnapdb.jobs.dataset_copies.properties import owner_text
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
 from zsnapdb.planning.clone.kept_ports import KeptRoute, KeptRoutes
-from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.command import is_number, number_in
@@ -170,7 +169,6 @@ def claims(settings: Settings) -> KnownCopies[CloneClaim]:
 
 
 def _routes(settings: Settings) -> Callable[[], KeptRoutes]:
-    """Return a function that queries HAProxy for its routes at most once."""
     return cache(lambda: haproxy_socket.routes_or_none(settings.clones.address))
 
 
@@ -200,8 +198,11 @@ def _info(
         if dataset.rpartition("/")[0] == top and dataset != current
     )
     route = KeptRoute(client_host(known.bind_address), known.port)
+    lease, beats = known.lease, known.lease.heartbeat
+    if beats is not None:
+        lease = replace(lease, heartbeat=clone_info.heartbeat(host, known.name, beats.every, beats.last))
     return CloneInfo(
-        **{**vars(known), "lease": _beaten(host, known)},
+        **{**vars(known), "lease": lease},
         is_led_to=known.kept_port is not None and routes().get(known.kept_port) == route,
         masked=_masked(members[dataset] for dataset in volumes.values()),
         datasets=tuple(members),
@@ -216,13 +217,6 @@ def _info(
         is_independent=all(origin in (datasets.UNSET, "") for origin in origins.values()),
         pid=server.ServerProcess(known.mount / PRIVATE_FOLDER).pid(users),
     )
-
-
-def _beaten(host: Host, known: CloneRecord) -> CloneLease:
-    beats = known.lease.heartbeat
-    if beats is None:
-        return known.lease
-    return replace(known.lease, heartbeat=clone_info.heartbeat(host, known.name, beats.every, beats.last))
 
 
 def _grown(revision: Properties) -> int:
@@ -376,7 +370,6 @@ def verb(
 
 
 def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
-    """Return the clone with its correct quota. The caller holds the clone's lock."""
     for revision in info.takes_over:
         settle_adopted_commits(revision)
     return of_dataset(settings, host, info.name) if info.takes_over else info

@@ -138,7 +138,6 @@ Without this property, the clone has only the first branch.
 """
 KEPT_PROPERTY = f"{PROPERTY}:kept"
 """On every dataset of a received or prepared set: the id of the set."""
-
 BEGUN_PROPERTY = f"{PROPERTY}:begun"
 """On the anchor: the time when the clone's data was first cloned from an instance.
 
@@ -149,7 +148,6 @@ CAUSER_PROPERTY = f"{PROPERTY}:caused-by"
 
 It is not set if an administrator received the set.
 """
-
 FOLLOWS_PROPERTY = f"{PROPERTY}:follows"
 """On the anchor of a replica in a set: the port of its replication source, which is a clone too."""
 SET_PROPERTY = f"{PROPERTY}:set"
@@ -193,7 +191,6 @@ POOL_PROPERTY = f"{PROPERTY}:pool"
 """On the anchor of a clone that was created for a pool: the clone's state in the pool (`PoolMark`)."""
 POOL_OWNER = "the pool"
 """The owner of the clones in a pool. No account has this name, because the name contains a space."""
-
 OF_DATA = (ROLE_PROPERTY, MASKED_PROPERTY, MASKED_BY_PROPERTY, GROWN_PROPERTY, TAKES_OVER_PROPERTY)
 """Properties on the datasets of a revision.
 
@@ -207,7 +204,6 @@ No operation changes them, because a clone with commits is neither handed out no
 """
 OF_SETS = (KEPT_PROPERTY, CAUSER_PROPERTY, POINT_PROPERTY)
 """Properties on received and prepared sets, which are not clones."""
-
 _REQUESTED_CHARACTERS = 1000
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
@@ -243,11 +239,7 @@ _STAYS, _TAKEN, _EXCHANGED = PropertyTransition.STAYS, PropertyTransition.TAKEN,
 
 
 def _called(name: str) -> Form[str]:
-    """Return the reader and writer of a property that contains the clone's name.
-
-    If the property is not set or contains no valid name, the reader returns the name of the dataset, which never
-    changes.
-    """
+    """Return the form of the clone's name. Without a valid name it is that of the dataset."""
 
     def value(found: CopyDatasets) -> str:
         recorded = found.facts[name]
@@ -275,10 +267,7 @@ def _mount(found: CopyDatasets) -> Path:
 
 
 def _lease(found: CopyDatasets) -> CloneLease:
-    """Return the clone's lease from its properties.
-
-    The creation of the clone counts as its last heartbeat, because properties record no later heartbeats.
-    """
+    """Return the clone's lease. Its creation counts as heartbeat, because properties record none."""
     recorded = found.facts[_HEARTBEAT]
     if not recorded.is_local or recorded.value == _NONE:
         return found.lease()

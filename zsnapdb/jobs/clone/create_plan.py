@@ -188,10 +188,6 @@ def _of_snapshots(source: CloneSource, masking: MaskingChoice) -> PlannedSource:
 
 
 def _home_of(settings: Settings, made_from: PlannedSource) -> str:
-    """Return the parent dataset of clones in the source's pool.
-
-    Raise PreflightError if the pool has an alternate root.
-    """
     pool = made_from.pool or pool_for(settings, [place.dataset for place in made_from.origin.volumes.values()])
     refuse_alternate_root(pool)
     return home(settings, pool)
@@ -260,10 +256,6 @@ def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made
 
 
 def _check_host(settings: Settings, instance: Instance, origin: SourceServer) -> None:
-    """Raise an error if this host cannot run a server on a copy of these files.
-
-    Warn if the host's time zone rules differ from the source's.
-    """
     server = instance.settings.server
     programs.fitting_program(server, origin.flavour, origin.version)
     startup_requirements.refuse_unstartable(server, origin)
@@ -273,7 +265,6 @@ def _check_host(settings: Settings, instance: Instance, origin: SourceServer) ->
 
 
 def _require_free(name: str, anchor: str) -> None:
-    """Raise ExistsError if another clone has the name. The error does not identify the other clone."""
     if datasets.exists(anchor):
         raise ExistsError(
             f"the name {name} is taken by another clone",

@@ -153,7 +153,9 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
         for item in planned.prepared:
             with locks.lock_reusable_set(PREPARED, item.name):
                 cached_sets.remove(item)
-        heirs = {_revision_of(anchor, step.dataset) for step in planned.steps.promotions}
+        # The revisions of other clones, which are as deep as this clone's: one level below an anchor of the home.
+        depth = anchor.count("/") + 2
+        heirs = {"/".join(step.dataset.split("/")[:depth]) for step in planned.steps.promotions}
         if heirs:
             most = int(datasets.properties(anchor, ["used"])["used"].value)
             locked.enter_context(catalogue.taking_over(sorted(heirs), most))
@@ -169,11 +171,6 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
     remove_folders(root)
     clone_info.forget_heartbeat(host, name)
     reset_baseline.forget(host, name)
-
-
-def _revision_of(anchor: str, dataset: str) -> str:
-    """Return the dataset of the revision that contains `dataset`, a volume of another clone in the same home."""
-    return "/".join(dataset.split("/")[: anchor.count("/") + 2])
 
 
 def _destroy_commits(steps: Removal, dataset: str) -> None:
@@ -301,10 +298,7 @@ def destroy_own(settings: Settings, host: Host, name: str) -> None:
 
 
 def _drop_replaced(settings: Settings, host: Host, name: str) -> None:
-    """Destroy the datasets of a clone that a swap replaced, so that another clone can get their name.
-
-    The next sweep destroys the remaining datasets, or reports why it cannot.
-    """
+    """Destroy the datasets of a swapped clone to free their name; the next sweep destroys the rest."""
     with if_free(locks.name_of_clone(name)) as is_free, contextlib.suppress(ZsnapdbError):
         if is_free and (before := of_dataset(settings, host, name)).pool is PoolMark.REPLACED:
             _destroy(settings, host, before, ())

@@ -83,10 +83,7 @@ def _detach_plan(settings: Settings, info: CloneInfo) -> DetachPlan:
 
 
 def _refuse_clear(info: CloneInfo) -> None:
-    """Raise PreflightError if the copy of an encrypted volume would not be encrypted.
-
-    A clone inherits encryption from its origin. A received dataset inherits encryption from its parent dataset.
-    """
+    """Refuse an unencrypted copy: a received dataset inherits encryption from its parent, not its origin."""
     seen = encryption.at_rest([info.top, *info.volumes.values()])
     if seen[info.top].cipher is not None:
         return
@@ -142,7 +139,10 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
             "mountpoint": layout.mountpoints[role],
             "canmount": "noauto",
         }
-        options |= {clone_info.ROLE_PROPERTY: role, **marks, **_of_data(info.volumes[role])}
+        about_data = [clone_info.MASKED_PROPERTY, clone_info.MASKED_BY_PROPERTY, ORIGIN_PROPERTY]
+        recorded = datasets.properties(info.volumes[role], about_data)
+        options |= {clone_info.ROLE_PROPERTY: role, **marks}
+        options |= {name: found.value for name, found in recorded.items() if found.is_local}
         copied_bytes = 0
         with (
             SendStream(made[role].full_name, None, SEND_FLAGS[SendForm.COMPRESSED]) as sent,
@@ -155,12 +155,6 @@ def _copy(info: CloneInfo, layout: CopyLayout, short: str, events: Events) -> No
             sent.finish()
             received.finish()
         destruction.destroy_received_snapshot(f"{dataset}@{short}", made[role].guid, clone_mark(info.name))
-
-
-def _of_data(dataset: str) -> dict[str, str]:
-    """Return the properties that describe the volume's data: its masking, and the GTIDs that are in no binlog."""
-    seen = datasets.properties(dataset, [clone_info.MASKED_PROPERTY, clone_info.MASKED_BY_PROPERTY, ORIGIN_PROPERTY])
-    return {name: found.value for name, found in seen.items() if found.is_local}
 
 
 def _write_all(stream: ReceiveStream, block: bytes) -> None:

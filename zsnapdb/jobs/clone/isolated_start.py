@@ -130,7 +130,7 @@ def make_users(session: Session, clone: CloneServer, password: SecretStr) -> Non
 
 
 def _started_with_account(clone: CloneServer, password: SecretStr) -> Session:
-    """Start the server with an init file. The server runs the file before it accepts connections."""
+    """Start the server with an init file, which it runs before it accepts connections."""
     sql = credentials.internal_account_sql(clone.record.origin, password, lock=clone.locks_accounts)
     init_file = clone.copy.write_init_file(sql)
     return clone.start(clone.identity(str(init_file)), password)

@@ -100,10 +100,7 @@ _LOOKS = 20
 
 @dataclass(frozen=True)
 class _RuleFile:
-    """A file of the masking rules, and the metadata of its inode.
-
-    Every write updates `changed_ns`, which no program can set.
-    """
+    """A file of the masking rules. No program can set `changed_ns`, which every write updates."""
 
     device: int
     inode: int
@@ -274,14 +271,17 @@ def mask(
         names = {"ZSNAPDB_SOCKET": str(socket), "ZSNAPDB_DEFAULTS_FILE": str(login)}
         copied = {"ZSNAPDB_INSTANCE": instance, "ZSNAPDB_CLONE": clone}
         with unchanged(masking, rules):
-            steps = _steps(session, facts, masking, {**NO_LOGIN_PATHS, **names, **copied})
+            of_server = {"ZSNAPDB_HOOK": When.MASK.value, "ZSNAPDB_FLAVOUR": facts.flavour.value}
+            environment = {**of_server, **NO_LOGIN_PATHS, **names, **copied}
+            steps = tuple(_step(session, words, masking, environment) for words in masking.run)
         row_remnants.drop_history(session, histories_to_drop(stored_tables(session), masking.keep_history))
         had_histograms = row_remnants.forget_values(session, facts.flavour)
         row_remnants.purge(session)
     _remove_logs(copy, facts)
     # The slow shutdown has written every change to the files.
     changes = Changes(before, tablespace_overwrite.states(Path(facts.variables["datadir"])), since_ns)
-    renewing = _with_options(copy, renewing_options(facts.flavour, facts.release, facts.variables))
+    options = (*copy.settings.options, *renewing_options(facts.flavour, facts.release, facts.variables))
+    renewing = replace(copy, settings=copy.settings.model_copy(update={"options": options}))
     with _running(renewing, masking.timeout, fresh_password()) as session:
         row_remnants.prepare(session)
         if had_histograms:
@@ -301,7 +301,7 @@ def mask(
 
 
 def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState], int]:
-    """Prepare the server. Return the states of the table files before masking, and the time of these states."""
+    """Prepare the server. Return the states of the table files before masking, and their time."""
     row_remnants.leave_no_binlog(session)
     row_remnants.settle(session)
     # Wait, so that the files that masking writes get later times than existing files.
@@ -310,23 +310,11 @@ def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState]
     return tablespace_overwrite.states(Path(facts.variables["datadir"])), since_ns
 
 
-def _with_options(copy: Copy, options: tuple[str, ...]) -> Copy:
-    return replace(copy, settings=copy.settings.model_copy(update={"options": (*copy.settings.options, *options)}))
-
-
-def _steps(
-    session: Session, facts: ServerFacts, masking: MaskingSettings, names: Mapping[str, str]
-) -> tuple[MaskingStep, ...]:
-    environment = {"ZSNAPDB_HOOK": When.MASK.value, "ZSNAPDB_FLAVOUR": facts.flavour.value, **names}
-    return tuple(_step(session, words, masking, environment) for words in masking.run)
-
-
 @contextlib.contextmanager
 def _running(copy: Copy, timeout: float, password: SecretStr) -> Iterator[Session]:
-    """Run the copy's server without a network during the block.
+    """Run the copy's server without a network, then purge its binlogs and shut it down; after an error, kill it.
 
-    After the block, purge the server's binlogs and shut it down cleanly. If an error occurs, the server is killed. The
-    account of the session, with `password`, exists only while the server runs.
+    The account of the session, with `password`, exists only while the server runs.
     """
     init_file = copy.folder / "init.sql"
     socket = copy.process().socket
@@ -371,10 +359,7 @@ def _step(
 def _scrub(
     session: Session, facts: ServerFacts, masking: MaskingSettings, changes: Changes
 ) -> tuple[list[CatalogueTable], bool]:
-    """Remove old rows from the files of tables, from undo logs and from Aria's log.
-
-    Return the rebuilt tables, and whether the undo tablespaces were created again.
-    """
+    """Remove old rows from files, undo logs and Aria's log. Return rebuilt tables, and whether undo is new."""
     chosen = needs_rebuild(stored_tables(session), masking.rebuild, masking.keep_history, changes)
     row_remnants.rebuild(session, chosen)
     row_remnants.purge(session)
@@ -385,21 +370,14 @@ def _scrub(
 
 
 def _empty_doublewrite(facts: ServerFacts) -> bool:
-    """Empty the doublewrite buffer of the copy after a slow shutdown (innodb_fast_shutdown = 0).
-
-    Return True if the buffer now contains no old page. Doublewrite files outside the system tablespace were removed
-    with the logs.
-    """
+    """Empty the doublewrite buffer after a slow shutdown (innodb_fast_shutdown = 0). Its files are removed."""
     if family(facts.flavour).redo_is_replaceable:
         return True
     return tablespace_overwrite.empty_doublewrite(_system_files(facts)[0], _page_size(facts))
 
 
 def _empty_free_pages(copy: Copy, facts: ServerFacts, shared: tuple[SharedTablespace, ...]) -> tuple[str, ...]:
-    """Empty the free pages of shared tablespaces in the copy after a slow shutdown.
-
-    Return the names of the tablespaces that could not be emptied.
-    """
+    """Empty free pages of shared tablespaces after a slow shutdown. Return the names that failed."""
     datadir, system = Path(facts.variables["datadir"]), _system_files(facts)
     files = {"the system tablespace": system[0], **{one.name: datadir / one.path for one in shared}}
     if (datadir / "mysql.ibd").is_file():
@@ -427,10 +405,7 @@ def _page_size(facts: ServerFacts) -> int:
 
 
 def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
-    """Remove the logs of the copy after a slow shutdown.
-
-    `facts` describes the copy's server, so all its paths are in the copy.
-    """
+    """Remove the copy's logs after a slow shutdown. `facts` is the copy's, so all paths are in it."""
     names = facts.variables
     logs = [binlog_paths(names, kind) for kind in ("log_bin", "relay_log")]
     binlog, relay = (None if paths is None else Path(paths[0]) for paths in logs)

@@ -166,7 +166,10 @@ class RunningLoad:
         `migration_began` is the time in seconds from the start of the load to the start of the migration.
         """
         self.replay.end()
-        recorded = _recorded(self.planned.step, self.logs, self.first)
+        recorded = (
+            RecordedTransaction(number, end, (committed - self.first) / _MICROSECONDS)
+            for number, end, committed in _commits(self.planned.step, self.logs)
+        )
         return load_findings(self.planned.backup_id, recorded, self.replay.samples, migration_began, self.replay.error)
 
 
@@ -216,11 +219,6 @@ def _commits(step: Replay, logs: RelayLogs) -> Iterator[tuple[int, int, int]]:
                 yield number, one.end, one.committed
 
 
-def _recorded(step: Replay, logs: RelayLogs, first: int) -> Iterator[RecordedTransaction]:
-    for number, end, committed in _commits(step, logs):
-        yield RecordedTransaction(number, end, (committed - first) / _MICROSECONDS)
-
-
 _LONG_SECONDS = 6 * 3600.0
 Read = TypeVar("Read")
 _QUIET_SECONDS = 2.0
@@ -265,8 +263,6 @@ class CheckedMigration:
 
 @dataclass(frozen=True)
 class _TableState:
-    """The definitions of tables and views, the tables with rows, and the states of their files."""
-
     definitions: Mapping[TableName, str]
     stored: Sequence[CatalogueTable]
     files: Mapping[str, FileState]
@@ -354,10 +350,7 @@ def _run(clone: RunningClone, hook: Hook) -> MigrationRun:
 
 
 def _after(run: MigrationRun, read: Callable[[], Read]) -> tuple[Read | None, MigrationRun]:
-    """Return the result of `read` on the clone's server after a run.
-
-    If the server does not answer, the run counts as failed.
-    """
+    """Return the result of `read` after a run. If the server does not answer, the run failed."""
     try:
         return read(), run
     except ServerError as error:
@@ -381,7 +374,6 @@ def _touched_tables(
 
 
 def _state(clone: RunningClone) -> _TableState:
-    """Shut the server down slowly, and return the state of its tables."""
     with clone.session(read_timeout=_LONG_SECONDS) as session:
         definitions = definitions_of(session)
         stored = [
@@ -453,10 +445,7 @@ def _again(clone: RunningClone, hook: Hook, before: Mapping[str, str]) -> Second
 
 
 def _own_bytes(settings: Settings, instance: Instance, clone: RunningClone) -> int:
-    """Return the space that only the clone occupies, in bytes.
-
-    Data that the server has not written yet is not included.
-    """
+    """Return the bytes that only the clone occupies, without data that the server has not written yet."""
     datasets.sync(pool_of(clone.info.top))
     return catalogue.of_dataset(settings, instance.host, clone.info.name).own_bytes
 

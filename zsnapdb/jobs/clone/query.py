@@ -196,10 +196,6 @@ def _candidates(instance: Instance) -> list[Candidate]:
 def _without_replay(
     error: ZsnapdbError, nearest: Moment | None, candidates: Sequence[Candidate], requested: str
 ) -> Moment:
-    """Return the snapshot set to use, because a replay to the moment is impossible.
-
-    Raise `error` if no set may be used.
-    """
     if isinstance(error, AmbiguousPointError):
         raise error
     if nearest is not None and nearest.is_exact:
@@ -248,10 +244,7 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
 
 
 def _before(candidates: Sequence[Candidate], target: BeforeGtid, requested: str) -> Moment:
-    """Return the newest set that does not contain the transaction.
-
-    No set matches exactly, because only a replay can end directly before the transaction.
-    """
+    """Return the newest set without the transaction. Only a replay can end directly before it."""
     gtids = next((parsed for flavour in Flavour if (parsed := _as_written(flavour, target.text)) is not None), None)
     assert gtids is not None, "a target before a transaction has its GTID"
     early = [
@@ -292,10 +285,7 @@ def _too_old(requested: str, candidates: Sequence[Candidate]) -> Candidate:
 
 
 def _gtids(text: str) -> Gtids | None:
-    """Return the GTIDs in the text.
-
-    A MySQL GTID in the text includes all lower numbers, because a state has no gaps.
-    """
+    """Return the GTIDs in the text. A MySQL GTID includes all lower numbers: a state has no gaps."""
     for flavour in Flavour:
         try:
             gtids = parse_gtids(
@@ -317,10 +307,8 @@ def _from_first(part: str) -> str:
 _READER = "zsnapdb_reader"
 _BATCH, _COMPARED_BATCH = 100, 1000
 _LONGEST_SECONDS = 86400.0
-
 Rows = Callable[[tuple[str, ...], Iterator[Row]], None]
 """Function that is called with the column names, and with an iterator that yields the rows as they arrive."""
-
 Changes = Callable[[Shape, Iterator[Change]], None]
 """Function that is called with the compared columns, and with an iterator that yields the changes as they arrive."""
 

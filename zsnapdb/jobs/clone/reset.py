@@ -142,7 +142,6 @@ def _cheapest(
     replaces: bool,
     is_unchanged: Callable[[], bool] = lambda: True,
 ) -> W:
-    """Return the result of the fastest possible way, and the reason why faster ways are impossible."""
     reasons: list[str] = []
     cheaper = [] if replaces else [(undo, "")]
     if cheaper and is_offered(settings):
@@ -367,7 +366,6 @@ def _exchange(settings: Settings, host: Host, info: CloneInfo, slot: CloneInfo, 
 
 
 def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
-    """Return the properties that make the pool clone the user's clone."""
     now = replace(
         info, pool=PoolMark.HANDED_OUT, requested=requested_text(info.original_request), used=stamp(host.latest())
     )

@@ -153,7 +153,6 @@ def _refuse(reason: str | None) -> None:
 
 
 def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
-    """Return why row changes in the clone cannot be undone; None if an undo is possible."""
     if info.instance not in settings.instance:
         return f"instance {info.instance} is no longer configured"
     if info.phase is not CopyPhase.READY or info.pid is None:
@@ -182,7 +181,6 @@ def _end(own: Session) -> tuple[str, int]:
 
 
 def _since(copy: Copy, own: Session, state: ResetBaseline) -> _Since:
-    """Return the changes since the recorded state, up to the present end of the server's binlog."""
     _refuse(planning.log_objection(binlog_status(own)))
     routine = routine_of_another(own)
     _refuse(f"routine {routine} runs with the rights of another account" if routine is not None else None)
@@ -230,10 +228,7 @@ def _transactions(
 
 
 def _other_file(file: BinaryIO, name: str, state: ResetBaseline) -> str | None:
-    """Return why the file is not the recorded binlog although it has the same name.
-
-    Return None if it is the recorded binlog or has another name.
-    """
+    """Return why a file with the recorded binlog's name is another file, else None."""
     if name != state.file:
         return None
     is_same = os.fstat(file.fileno()).st_ino == state.inode and file.seek(0, os.SEEK_END) >= state.offset
@@ -241,7 +236,7 @@ def _other_file(file: BinaryIO, name: str, state: ResetBaseline) -> str | None:
 
 
 class _Tables:
-    """The definitions of the changed tables. An error is raised for a table whose row changes cannot be undone."""
+    """The definitions of the changed tables. Raise for a table whose changes cannot be undone."""
 
     def __init__(self, own: Session) -> None:
         self._reader = TableShapes(own)

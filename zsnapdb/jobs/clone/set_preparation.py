@@ -210,11 +210,7 @@ def _prepare(
 def _recover_once(
     instance: Instance, copy: Copy, source: CloneSource, volumes: list[str], rules: str
 ) -> tuple[SourceServer, MaskingReport | None]:
-    """Start a server without connections on the files, check its position, shut it down, and remove its identity.
-
-    If `rules` is not empty, the files are masked too. Return the facts about the source server of the files, and the
-    report about the masking.
-    """
+    """Recover and check the files, and mask them with `rules`. Return their source server and the masking."""
     mount(volumes)
     safe_open.remove_tree(copy.folder)
     give_files(copy)

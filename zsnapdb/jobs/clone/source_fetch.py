@@ -32,7 +32,7 @@ from zsnapdb.jobs.restore.replay import replay
 from zsnapdb.jobs.restore.startup_steps import ServerWork, check, recover
 from zsnapdb.jobs.restore.volume_receive import clone_snapshot, make_top, receive, restored_property
 from zsnapdb.jobs.steps.journal import Handlers, run_steps
-from zsnapdb.planning.backup.fitness import objection
+from zsnapdb.planning.backup.fitness import require_fit
 from zsnapdb.planning.clone.lease import SourceKind, stamp
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 from zsnapdb.planning.restore.steps import (
@@ -125,12 +125,17 @@ def reach(
         with undone_on_error(lambda: cached_sets.remove_if_exists(home, RECEIVED, set_id)):
             work = ServerWork(own_settings, instance, repository, planned)
             local = find_local(settings, instance, planned.backup_id)
+            layout = CopyLayout(planned.layout.top, planned.layout.datasets, planned.layout.mountpoints)
             if local is not None and _is_planned(planned, local):
-                _clone_base(work, local)
+                clone_volumes(local, layout, restored_property(planned))
+                # Later steps roll back to the snapshots with the backup's name.
+                snapshot(layout.datasets, snapshot_name(planned.backup_id), restored_property(planned))
             else:
                 run_steps(work, _steps(work, VOLUME_STEPS), VOLUME_STEPS)
-            _replay(work)
-            layout = CopyLayout(planned.layout.top, planned.layout.datasets, planned.layout.mountpoints)
+            mount(work.datasets)
+            run_steps(work, _steps(work, SERVER_STEPS), SERVER_STEPS)
+            work.copy.remove_identity()
+            safe_open.remove_tree(work.copy.folder)
             snapshot(layout.datasets, snapshot_name(set_id), {KEPT_PROPERTY: set_id})
             for dataset in reversed(work.datasets):
                 datasets.unmount(dataset)
@@ -143,28 +148,16 @@ def reach(
 
 
 def _with_own_mount_root(settings: Settings, name: str) -> Settings:
-    """Return the settings with a separate mount root for this set, so that its mounts cannot collide with a restore."""
     root = settings.clones.mount_root / f".{name}"
     return settings.model_copy(update={"restore": settings.restore.model_copy(update={"mount_root": root})})
 
 
 def _fresh_anchor(home: str, name: str) -> str:
-    """Remove the leftovers of a killed run under this name, and return the name of the set's anchor."""
     cached_sets.remove_if_exists(home, RECEIVED, name)
     return cached_sets.anchor_of(home, RECEIVED, name)
 
 
-def _look_first(work: ServerWork, step: Preflight) -> None:
-    error = objection(preflight(work, step))
-    if error is not None:
-        raise error
-
-
 def _settle(work: ServerWork, step: MountVolumes) -> None:
-    """Check the GUIDs of the received snapshots, and set the recorded properties of the volumes.
-
-    The volumes are not mounted.
-    """
     for part in step.parts:
         name = f"{part.dataset}@{part.snapshot}"
         # Do not check the GUID for a cloned volume: its own snapshot has another GUID, and the snapshot that was cloned
@@ -178,7 +171,7 @@ def _settle(work: ServerWork, step: MountVolumes) -> None:
 
 
 VOLUME_STEPS: Handlers = {
-    Preflight: _look_first,
+    Preflight: lambda work, step: require_fit(preflight(work, step)),
     MakeTop: make_top,
     Receive: receive,
     CloneSnapshot: clone_snapshot,
@@ -190,10 +183,7 @@ SERVER_STEPS: Handlers = {Recover: recover, Replay: replay, CheckServer: check}
 
 
 def _steps(work: ServerWork, handlers: Handlers) -> list[Step]:
-    """Return the plan's steps of these types.
-
-    `LeaveStopped` needs no handler, because the server of a set is always left stopped.
-    """
+    """Return the plan's steps of these types. The server of a set is always left stopped."""
     unknown = [step.name for step in work.plan.steps if type(step) not in {*VOLUME_STEPS, *SERVER_STEPS, LeaveStopped}]
     assert not unknown, f"a set has no such steps: {unknown}"
     return [step for step in work.plan.steps if type(step) in handlers]
@@ -205,28 +195,9 @@ def _is_planned(planned: RestorePlan, local: CloneSource) -> bool:
     return {planned.layout.datasets.get(role): one.guid for role, one in local.set.snapshots.items()} == wanted
 
 
-def _clone_base(work: ServerWork, local: CloneSource) -> None:
-    """Clone the backup's snapshots instead of receiving them.
-
-    The clones get a snapshot with the backup's name, because later steps of the restore roll back to this snapshot.
-    """
-    planned = work.plan.layout
-    layout = CopyLayout(planned.top, planned.datasets, planned.mountpoints)
-    clone_volumes(local, layout, restored_property(work.plan))
-    snapshot(layout.datasets, snapshot_name(work.plan.backup_id), restored_property(work.plan))
-
-
-def _replay(work: ServerWork) -> None:
-    mount(work.datasets)
-    run_steps(work, _steps(work, SERVER_STEPS), SERVER_STEPS)
-    work.copy.remove_identity()
-    safe_open.remove_tree(work.copy.folder)
-
-
 def _complete(
     instance: Instance, anchor: str, name: str, volumes: Mapping[str, str], more: Mapping[str, str] | None = None
 ) -> None:
-    """Mark the set as complete. From now on the set can be cloned."""
     for role, dataset in volumes.items():
         datasets.set_properties(dataset, {clone_info.ROLE_PROPERTY: role, KEPT_PROPERTY: name, "readonly": "on"})
     used = {clone_info.USED_PROPERTY: stamp(instance.host.latest())}

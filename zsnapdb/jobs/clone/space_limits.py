@@ -40,7 +40,6 @@ _GUARD = f"{PROPERTY}:floor-quota"
 
 If the present quota differs from this value, an administrator set it.
 """
-
 LEAST_QUOTA = LEAST
 """The minimum quota of a clone in bytes. No server runs with less space."""
 

@@ -90,7 +90,7 @@ def _before(settings: Settings, instance: Instance, gtid: str, logged: Sequence[
 
 
 class _Tables:
-    """The definitions of tables directly before the transaction. Each definition must equal the present definition."""
+    """The table definitions directly before the transaction, which must equal the present ones."""
 
     def __init__(self, gtid: str, then: TableShapes, now: TableShapes) -> None:
         self.then: dict[str, TableShape] = {}
@@ -113,10 +113,7 @@ class _Tables:
 
 
 def _ask(session: Session, tables: _Tables, question: RowQuestion, asked: dict[str, RowQuestion]) -> None:
-    """Add a query for a row to `asked`.
-
-    First add the queries for rows that foreign keys change together with that row.
-    """
+    """Add the query for a row to `asked`, after the rows that foreign keys change together with it."""
     waiting, found = [question], list[RowQuestion]()
     while waiting:
         one = waiting.pop()
@@ -185,7 +182,6 @@ def _state(settings: Settings, instance: Instance, at: str, gtid: str) -> Iterat
 
 
 def _point(settings: Settings, instance: Instance, at: str) -> RestorePlan:
-    """Return the plan that restores the state, if possible without the repository."""
     home = home_for(settings, list(instance.volumes.values()))
     here = offline_repository(instance)
     if here is not None:

@@ -163,11 +163,7 @@ def rehearse(
 
 
 def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tuple[str, ...]]:
-    """Return the server without the options that this version does not know.
-
-    Also return the SQL modes that were removed. A server exits at the first unknown option, even if a later line
-    overrides that option.
-    """
+    """Return the server without SQL modes unknown to this version, at which it would exit, and those modes."""
     recorded = described.copy.variables
     modes = recorded.get("sql_mode", "")
     gone = unknown_modes(described.copy.flavour, version, modes)
@@ -178,10 +174,7 @@ def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tup
 
 
 def _start_new(clone: RunningClone, binary: Path, described: CloneServer) -> Session:
-    """Start the new server on the clone with the option file that was written for it, in the clone's sandbox.
-
-    On MySQL the upgrade is part of the start (upgrade=AUTO).
-    """
+    """Start the new server on the clone's option file. On MySQL the start upgrades (upgrade=AUTO)."""
     own = described.copy.settings
     limits = Limits(own.memory, own.processors, own.nice)
     try:
@@ -231,10 +224,7 @@ def _fitting(origin: SourceServer, binary: Path) -> Path | None:
 
 
 def _upgrade_program(binary: Path) -> Path:
-    """Return the path of the mariadb-upgrade program.
-
-    The program is in the server program's folder, or in the bin folder next to the sbin folder.
-    """
+    """Return the path of mariadb-upgrade: next to the server, or in the bin folder next to sbin."""
     for folder in (binary.parent, binary.parent.parent / "bin"):
         for name in ("mariadb-upgrade", "mysql_upgrade"):
             if os.access(folder / name, os.X_OK):
@@ -246,10 +236,7 @@ def _upgrade_program(binary: Path) -> Path:
 
 
 def _tables(session: Session) -> list[CatalogueTable]:
-    """Return the users' tables, except tables whose rows are on other hosts.
-
-    A rehearsal must not access other hosts.
-    """
+    """Return the users' tables, but none with rows on other hosts, which a rehearsal must not access."""
     return [
         table
         for table in stored_tables(session)
@@ -258,7 +245,6 @@ def _tables(session: Session) -> list[CatalogueTable]:
 
 
 def _check(session: Session, table: CatalogueTable) -> CheckedTable:
-    """Let the new server check that the table is intact, and that it can be used without a conversion."""
     rows = [row for for_upgrade in (True, False) for row in tables.check(session, table, for_upgrade=for_upgrade)]
     return judge_table(f"{table.schema}.{table.name}", [(str(kind), str(text)) for _, _, kind, text in rows])
 

@@ -37,7 +37,6 @@ from zsnapdb.zfs.destruction import Mark
 
 DETACHING = "zsnapdb-detach"
 """The name prefix of the snapshots that a detach creates."""
-
 _COLD = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
 """Options that prevent a server from loading and saving the list of its buffer pool pages.
 

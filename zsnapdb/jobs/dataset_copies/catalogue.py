@@ -253,11 +253,7 @@ def _listed(
 
 
 def _unmarked(above: str, listed: Mapping[str, Properties], mark: str) -> Mapping[str, str]:
-    """Return the anchors whose mark differs from their name.
-
-    Map each anchor to the name in its mark, or to "" if the mark contains no valid name. Another program renamed these
-    datasets, or changed their marks.
-    """
+    """Return anchors that another program renamed or remarked, with the name in the mark ("" if invalid)."""
     found = {}
     for dataset, properties in listed.items():
         parent, _, name = dataset.rpartition("/")

@@ -121,7 +121,9 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
         placed = instance.with_volumes(observed.volumes)
         findings += (*_replaced(settings, placed), *affected_replicas.remind(settings, placed))
         findings.append(server_rules.possible(findings))
-    about_clones = (*_clock(instance.host), *rule_facts.findings(settings, instance, here))
+    doubt = removal_time(instance.host).doubt
+    clock = [warning("clock", f"removals by age are suspended: {doubt}", CONFIRM)] if doubt else []
+    about_clones = (*clock, *rule_facts.findings(settings, instance, here))
     # The running server and its newest backup may lack the same plugins, so report each plugin once.
     together = dict.fromkeys((*findings, *describe_stored(instance), *about_clones))
     return Diagnosis(instance.name, tuple(together), observed)
@@ -175,11 +177,7 @@ def describe_stored(instance: Instance) -> list[FitnessFinding]:
 
 
 def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFinding]:
-    """Check the server program, and innochecksum in the same folder.
-
-    Restores and clones need the server program, and drills need innochecksum to check pages. Backups need neither of
-    them.
-    """
+    """Check the server program, which restores need, and innochecksum next to it, which drills need."""
     try:
         server.account(instance.settings.server.user)
         program = programs.fitting_program(instance.settings.server, facts.flavour, facts.version)
@@ -206,7 +204,6 @@ def _programs_of_backups(instance: Instance, stored: Stored) -> list[FitnessFind
 
 
 def _plugins_of_newest(instance: Instance, stored: Stored) -> list[FitnessFinding]:
-    """Return findings about plugins of the newest backup's server that this host lacks."""
     servers = [server_source(backup).server for backup in stored.current if is_of_server(backup)]
     judged = [
         finding
@@ -233,10 +230,7 @@ def _program_for(instance: Instance, need: SeriesNeed) -> FitnessFinding:
 
 
 def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None]:
-    """Check the repository, and read its state for the instance once for all checks.
-
-    If the state cannot be read, the returned state is None.
-    """
+    """Check the repository and read its state, once for all checks; None if it cannot be read."""
     url = instance.repository.url
     try:
         repository = instance.open_repository()
@@ -280,7 +274,6 @@ def _about_repository(instance: Instance, stored: Stored, locks: Sequence[Fitnes
 
 
 def _object_locks(instance: Instance, repository: Repository) -> list[FitnessFinding]:
-    """Compare the configured object locks with the bucket and the retention policy."""
     lock = instance.repository.object_lock
     if lock is None:
         return []
@@ -302,7 +295,6 @@ def _unprotected(instance: Instance, stored: Stored) -> list[FitnessFinding]:
 
 
 def _damage(stored: Stored) -> list[FitnessFinding]:
-    """Return findings about stored backups that are known to be damaged."""
     chains = stored.damage.of_chains(stored.provenance.trusted(stored.backups))
     if not chains:
         return []
@@ -316,7 +308,6 @@ def _damage(stored: Stored) -> list[FitnessFinding]:
 
 _LONG_KEPT = timedelta(days=14)
 """The age at which an administrator should decide about the datasets of a replaced server."""
-
 _JUDGED_ABOVE = (Objective.RESTORABLE, Objective.INTACT, Objective.SERVER)
 """Objectives for which no finding is added here, because other findings already report them in detail."""
 
@@ -348,14 +339,7 @@ def _clones_here(settings: Settings, host: Host) -> ClonesHere:
         return ClonesHere(known)
 
 
-def _clock(host: Host) -> list[FitnessFinding]:
-    """Return a finding if removals are suspended because the clock of this host may be wrong."""
-    doubt = removal_time(host).doubt
-    return [warning("clock", f"removals by age are suspended: {doubt}", CONFIRM)] if doubt else []
-
-
 def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Return a finding for each server that a restore or a rewind replaced, with the space of its datasets."""
     try:
         kept = dataset_use_checks.listing(instance)
     except ZsnapdbError:
@@ -376,10 +360,6 @@ def _replaced(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 
 def _exchanges(instance: Instance) -> list[FitnessFinding]:
-    """Return a finding for each unfinished restore that replaces the server.
-
-    Each finding contains the commands that continue or abandon the restore.
-    """
     findings = []
     for exchange in restore_journal.under_way(instance):
         onward, back = exchange.commands
@@ -397,10 +377,6 @@ def _exchanges(instance: Instance) -> list[FitnessFinding]:
 
 
 def _expired(settings: Settings, server: ReplacedServer, text: str) -> FitnessFinding:
-    """Return the finding about a replaced server that has expired.
-
-    The finding says whether `reap` would remove the server.
-    """
     try:
         dataset_use_checks.refuse_replaced_removal(server, restore_journal.claimed(Journals(settings.restore.journal)))
     except ZsnapdbError as error:

@@ -36,10 +36,7 @@ _SCRATCH = re.compile(
 
 @dataclass(frozen=True)
 class _Work:
-    """A restore or scratch copy, and the lock that its command holds while it runs.
-
-    If the command is killed, its server may keep running.
-    """
+    """A restore or scratch copy with its command's lock. A killed command may leave its server running."""
 
     what: str
     lock: str
@@ -111,7 +108,6 @@ def _remove_machines(settings: Settings) -> Iterator[ReapOutcome]:
 
 
 def _drilled(settings: Settings) -> Iterator[DrilledMachine]:
-    """Yield the scratch copies of drilled machines whose drill no longer runs."""
     for copy in machine_drill.copies(settings):
         with if_free(machine_drill.lock_name(copy)) as is_free:
             is_left = is_free and datasets.exists(copy.container)
@@ -151,12 +147,10 @@ def _orphans(settings: Settings) -> Iterator[Orphan]:
 
 
 def _works(settings: Settings) -> dict[Path, _Work]:
-    """Return the unfinished restores and the scratch copies by mount point."""
     return {**_restores(settings), **_scratch_copies(settings.restore.mount_root)}
 
 
 def _restores(settings: Settings) -> dict[Path, _Work]:
-    """Return the running and interrupted restores by mount point."""
     journals, works = Journals(settings.restore.journal), {}
     for instance in settings.instance:
         with contextlib.suppress(DamagedError, PreflightError):
@@ -169,7 +163,6 @@ def _restores(settings: Settings) -> dict[Path, _Work]:
 
 
 def _scratch_copies(mount_root: Path) -> dict[Path, _Work]:
-    """Return the mounted scratch copies of drills and rescues by mount point."""
     works = {}
     for entry in mounts.mounted():
         match = _SCRATCH.match(entry.source) if entry.fstype == "zfs" else None

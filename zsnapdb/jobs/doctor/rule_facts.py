@@ -62,16 +62,12 @@ _CREATION = "creation"
 """The creation time of a dataset in seconds since 1970 (zfsprops(7)). A pool's root dataset is as old as the pool."""
 _OF_DATA = ("datadir", "innodb_data_home_dir", "innodb_data_file_path", "tablespace", "innodb_directories")
 _OF_LOGS = ("innodb_log_group_home_dir", "log_bin_basename", "relay_log_basename")
-
 Result = TypeVar("Result")
 
 
 @dataclass
 class _Reader:
-    """A reader of facts.
-
-    It records which facts cannot be read, so that rules about the other facts can still be evaluated.
-    """
+    """Reads facts, and records those that cannot be read, so that rules on other facts still apply."""
 
     unread: list[str] = field(default_factory=list)
 
@@ -108,7 +104,9 @@ def gather(instance: Instance, session: Session, observed: Observed) -> AdviceFa
     reader, server = _Reader(), observed.facts
     release = version.kernel_release()
     pool = pool_of(next(iter(observed.volumes.values())))
-    read = reader.read("the properties of the volumes", lambda: _properties(observed, pool, release)) or {}
+    names = (*PROPERTIES, _CREATION, *([_DIRECT] if release >= (2, 3) else []))
+    places = list(dict.fromkeys([pool, *observed.volumes.values()]))
+    read = reader.read("the properties of the volumes", lambda: datasets.properties_of(places, names)) or {}
     privileges = reader.read("the privileges of the account", lambda: accounts.account_privileges(session))
     return AdviceFacts(
         at=instance.host.now(),
@@ -173,12 +171,6 @@ def _local_place(repository: RepositorySettings) -> LocalRepository | None:
     return LocalRepository(folder, pool_of(mount.source) if mount.fstype == "zfs" else "")
 
 
-def _properties(observed: Observed, pool: str, release: tuple[int, ...]) -> Mapping[str, Mapping[str, Property]]:
-    """Return the properties of the volumes and of their pool's root dataset, read with one `zfs` command."""
-    names = (*PROPERTIES, _CREATION, *([_DIRECT] if release >= (2, 3) else []))
-    return datasets.properties_of(list(dict.fromkeys([pool, *observed.volumes.values()])), names)
-
-
 def _created(read: Mapping[str, Mapping[str, Property]], pool: str) -> datetime | None:
     seconds = read[pool][_CREATION].value if pool in read else ""
     return datetime.fromtimestamp(int(seconds), UTC) if seconds.isdecimal() else None
@@ -228,7 +220,6 @@ def findings(settings: Settings, instance: Instance, here: ClonesHere) -> list[F
 
 
 def _account(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Check the account that runs the servers of clones, if one is configured."""
     name = settings.clones.server_user
     if name is None or instance.settings.vm is not None:
         return []
@@ -251,7 +242,6 @@ def _room(settings: Settings, instance: Instance, known: Sequence[CloneInfo]) ->
 
 
 def _pool(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Return findings about the pool of clones: whether enough usable clones wait in the pool."""
     if instance.settings.pool is None:
         return []
     try:
@@ -265,7 +255,6 @@ def _pool(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 
 def _addresses(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Return findings about HAProxy: whether the routes of the kept ports are correct."""
     if settings.clones.address is None or instance.settings.vm is not None:
         return []
     try:

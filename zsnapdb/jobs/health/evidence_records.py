@@ -110,10 +110,7 @@ def _file(instance: Instance) -> Path:
 
 
 def _recorded(file: Path) -> RecordedPolicy | None:
-    """Return the last recorded policy.
-
-    If the file is unreadable, it is treated as missing, so that the whole policy is recorded again.
-    """
+    """Return the last recorded policy. If it is unreadable, the whole policy is recorded again."""
     try:
         return RecordedPolicy.model_validate_json(file.read_bytes())
     except (OSError, ValidationError):
@@ -130,7 +127,6 @@ def _public(file: Path | None, read: Callable[[Path], list[str]]) -> tuple[str, 
 
 
 def _scripts(masking: MaskingSettings) -> dict[str, str]:
-    """Return the SHA-256 of each file that masking runs."""
     digests = {}
     for words in masking.run:
         try:
@@ -239,10 +235,7 @@ def _draft(instance: Instance, job: str, command: Sequence[str], started: dateti
 
 
 def _append(instance: Instance, draft: EvidenceRecord) -> None:
-    """If the policy changed, write a record of the changes.
-
-    Then write the given record, unless that record is itself about the policy.
-    """
+    """Write a record of the policy's changes, if any, and then the draft unless it is about the policy."""
     with _warning(instance, "the action"):
         repository = instance.open_repository()
         with _warning(instance, "the policy"), compare_policy(instance, repository.id) as changes:
@@ -276,10 +269,6 @@ def _end(instance: Instance, repository: Repository) -> EvidenceEnd | None:
 
 
 def _remembered(instance: Instance, repository: Repository) -> RememberedLink | None:
-    """Return the newest record of the log that this host remembers.
-
-    Raises DamagedError if the host's record cannot be read.
-    """
     known = _end(instance, repository)
     return RememberedLink(known.number, known.sha256) if known is not None else None
 

@@ -101,10 +101,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
 
 
 def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
-    """Return the unfinished restores that replace the server.
-
-    Imports are late, because the modules are needed only if there is such a restore.
-    """
+    """Return the unfinished exchanges of the server. The modules are imported only if there is one."""
     if not journal.tops(instance.restores):
         return ()
     from zsnapdb.jobs.steps import restore_journal
@@ -113,10 +110,7 @@ def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
 
 
 def _stopped_server(instance: Instance) -> StoppedServer | None:
-    """Return the instance's server on this host if it is stopped; None if it is running.
-
-    Imports are late, because the modules are needed only if a backup recorded the server.
-    """
+    """Return the stopped server on this host. The modules are imported only if a backup recorded it."""
     if not (instance.host.services / f"{instance.name}.json").exists():
         return None
     from zsnapdb.jobs.record.server_unit_record import stopped_server
@@ -156,10 +150,6 @@ def _oldest_check(restorable: Sequence[Summary], checks: Checks, depth: Depth) -
 
 
 def _copy(instance: Instance, name: str) -> CopyFact:
-    """Return the newest restorable point in another repository.
-
-    If an error occurs, the returned fact contains the error.
-    """
     other = instance.in_repository(name, instance.copies[name])
     try:
         newest = read(other, other.open_repository()).newest_point
@@ -169,11 +159,7 @@ def _copy(instance: Instance, name: str) -> CopyFact:
 
 
 def _lock(repository: Repository, backups: Sequence[Summary], restorable: Sequence[Summary]) -> LockFact | None:
-    """Return until when object locks protect the newest restorable backup.
-
-    For each backup in its chain, the locks of the manifest and of each volume's first chunk are read. The earliest end
-    of a lock is returned, because a restore needs the whole chain.
-    """
+    """Return the earliest end of the locks of the newest restorable chain: manifests and first chunks."""
     if not restorable:
         return None
     newest = restorable[-1]

@@ -171,7 +171,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
 
 
 def _judge(instance: Instance) -> Callable[[ServerPart], str]:
-    """Return the function `Stored.no_copy` for this host. For equal servers, it does the check only once."""
+    """Return `Stored.no_copy` for this host, which checks equal servers once."""
     known: dict[tuple[object, ...], str] = {}
 
     def no_copy(server: ServerPart) -> str:

@@ -25,7 +25,7 @@ from zsnapdb.mysql import binlog_dump_clients as asked
 from zsnapdb.mysql.binlog_dump_clients import ReplicaIdentity
 from zsnapdb.mysql.process.service import serving
 from zsnapdb.mysql.variables import server_flavour
-from zsnapdb.planning.backup.fitness import FitnessFinding, objection, ok, unfit, warning
+from zsnapdb.planning.backup.fitness import FitnessFinding, ok, require_fit, unfit, warning
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.replica_checks import (
     NotedReader,
@@ -74,9 +74,7 @@ def refuse(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
     Raises PreflightError if there are or may be clients, unless the user confirmed that all replicas will be rebuilt.
     """
     seen = _of(instance, planned)
-    error = objection(_findings(instance, seen))
-    if error is not None:
-        raise error
+    require_fit(_findings(instance, seen))
     return seen
 
 
@@ -166,15 +164,12 @@ def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 @dataclass(frozen=True)
 class _Server:
-    """The running server of another instance, and the GTIDs that this server has but the restored server lacks."""
-
     instance: str
     identity: ReplicaIdentity
     lacking: str
 
 
 def _servers(settings: Settings, instance: Instance, flavour: Flavour, own: str) -> Iterator[_Server]:
-    """Yield the servers of the other configured instances. Servers that do not answer are left out."""
     for name, other in sorted(settings.instance.items()):
         if name == instance.name or other.vm is not None:
             continue
@@ -211,7 +206,6 @@ def _file(instance: Instance) -> Path:
 
 
 def _read(instance: Instance) -> ReaderNotes:
-    """Return the record. Raises PreflightError if a record exists but cannot be read."""
     try:
         opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(opened, "rb") as file:

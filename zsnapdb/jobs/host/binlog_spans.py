@@ -121,10 +121,7 @@ class SpanBuilder:
         self._gtids = [self._gtids[0], gtid] if self._gtids else [gtid, gtid]
 
     def _times_of(self, transaction: BinlogTransaction) -> tuple[int, int]:
-        """Return the earliest and latest possible commit time of a transaction.
-
-        If the transaction's `is_exact` is set, no session can have forged the time in its events.
-        """
+        """Return the earliest and latest commit time. With `is_exact`, no session can have forged it."""
         stamp, start, end = transaction.committed, transaction.start, transaction.end
         seen = None if transaction.is_exact else self._witness.contradiction(start, end, stamp)
         if seen is None:
@@ -206,10 +203,6 @@ def check_content(opened: BinaryIO, file: ArchivedFile) -> None:
         )
 
 
-def _parsed(text: str | None, file: ArchivedFile) -> Gtids | None:
-    return None if text is None else parse_gtids(file.flavour, text)
-
-
 def content_damage(opened: BinaryIO, file: ArchivedFile) -> tuple[str, ...]:
     """Return the first contradiction between the events of a binlog and its description; () if there is none."""
     name = f"binlog {file.name}"
@@ -223,7 +216,7 @@ def content_damage(opened: BinaryIO, file: ArchivedFile) -> tuple[str, ...]:
     for what, found, described in (
         ("the end of its last transaction", span.end, said.end),
         ("the number of its transactions", span.transactions, said.transactions),
-        ("its GTIDs", _parsed(span.gtids, file), file.gtids),
+        ("its GTIDs", None if span.gtids is None else parse_gtids(file.flavour, span.gtids), file.gtids),
         ("its first GTID", span.first_gtid, said.first_gtid),
         ("its last GTID", span.last_gtid, said.last_gtid),
     ):

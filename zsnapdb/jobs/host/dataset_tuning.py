@@ -30,7 +30,12 @@ def volume_facts(places: Iterable[str]) -> dict[str, TunedVolume]:
     names = sorted(set(places))
     wanted = {*names_of(PropertyClass.DATA, "filesystem"), *names_of(PropertyClass.DATA, "volume")}
     read = explicit_settings.read_known(names, (*sorted(wanted), "encryption"))
-    return {dataset: _tuned(values) for dataset, values in read.items()}
+    facts = {}
+    for dataset, values in read.items():
+        shown = {name: seen.value for name, seen in values.items() if seen.value != datasets.UNSET}
+        cipher = shown.pop("encryption", "off")
+        facts[dataset] = TunedVolume(shown, None if cipher == "off" else cipher)
+    return facts
 
 
 def unknown_here(recorded: Iterable[Mapping[str, str]], pool: str) -> dict[str, str]:
@@ -42,12 +47,6 @@ def unknown_here(recorded: Iterable[Mapping[str, str]], pool: str) -> dict[str, 
     newer = newer_names(values)
     known = explicit_settings.known_names(pool) if newer else ()
     return {name: values[name] for name in newer if name not in known}
-
-
-def _tuned(values: Mapping[str, datasets.Property]) -> TunedVolume:
-    cipher = values["encryption"].value
-    kept = {name: seen.value for name, seen in values.items() if name != "encryption" and seen.value != datasets.UNSET}
-    return TunedVolume(kept, None if cipher in ("off", datasets.UNSET) else cipher)
 
 
 def tune(dataset: str, values: Mapping[str, str], marks: Mapping[str, str], warn: Callable[[str], None]) -> None:

@@ -168,7 +168,6 @@ def note_successor(instance: Instance, repository: Repository, backup_id: str, s
 
 
 def _change(instance: Instance, repository: Repository, change: Callable[[BackupRecord], BackupRecord]) -> None:
-    """Change the record of the instance's own repository. Warn if the record cannot be written."""
     record = HostRecord.of(instance, repository)
     if record is not None:
         with unwritten_warned(instance):
@@ -176,7 +175,6 @@ def _change(instance: Instance, repository: Repository, change: Callable[[Backup
 
 
 def _recorded_there(instance: Instance, repository: Repository) -> BackupRecord | None:
-    """Return the record of the instance's own repository; None if there is no readable record."""
     record = HostRecord.of(instance, repository)
     with contextlib.suppress(DamagedError):
         return record.backups() if record is not None else None
@@ -364,10 +362,7 @@ def is_consolidated(backup: Summary | Manifest) -> bool:
 
 
 def _backup_record(instance: Instance, repository: Repository) -> BackupRecord:
-    """Return the record of the backups that this host stored, copied or adopted in the repository; empty if unreadable.
-
-    A copy of a repository has the same id and manifests as the original, so the record for the original applies too.
-    """
+    """Return the host's record, empty if unreadable. A copy has the original's id, so its record applies too."""
     own = HostRecord.of(replace(instance, is_own_repository=True), repository)
     known = BackupRecord(instance=instance.name, repository_id=repository.id, url=instance.repository.url)
     if not instance.is_own_repository:
@@ -487,7 +482,6 @@ def recorded_groups(instance: Instance, pool_guid: int) -> Mapping[str, int]:
 
 
 def _records(instance: Instance) -> Iterator[BackupRecord]:
-    """Yield the readable records about all repositories that are or were at the configured address."""
     for file in sorted((instance.host.records / instance.name).glob(f"*/{BACKUPS}")):
         with contextlib.suppress(DamagedError):
             record = read(file, BackupRecord)
@@ -556,10 +550,6 @@ def _local_backups(
 
 
 def _volumes(instance: Instance, backups: Sequence[PlacedBackup]) -> Mapping[str, str]:
-    """Return the configured datasets of the instance by role.
-
-    If none are configured, return the datasets of the newest backup.
-    """
     if instance.settings.volumes is not None:
         return instance.settings.volumes
     return {volume.role: volume.dataset for volume in backups[-1].volumes} if backups else {}

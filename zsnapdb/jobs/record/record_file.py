@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from zsnapdb.repository.repository import Repository
 
 R = TypeVar("R", bound=RecordPart)
-
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 BACKUPS, _ARCHIVE, _BINLOGS, _EVIDENCE = "backups.json", "archive.json", "binlogs.json", "evidence.json"
 _LOCK_SECONDS = 30.0

@@ -158,7 +158,6 @@ def _judge_backups(
     checked: StoredCheck,
     is_deep: bool,
 ) -> tuple[AdoptCandidate, ...]:
-    """Return the foreign backups that may be adopted, with their known facts."""
     here: Mapping[str, frozenset[int]] = {}
     # A host that only prunes or verifies may have no ZFS.
     with contextlib.suppress(ZsnapdbError):
@@ -225,10 +224,7 @@ def _guids(backup: Summary) -> frozenset[tuple[str, int]]:
 def _binlogs(
     instance: Instance, repository: Repository, everything: Repository, archive: Archive, strange: set[str]
 ) -> tuple[tuple[ArchivedFile, ...], tuple[str, ...]]:
-    """Return the foreign binlogs whose objects all exist in the store, and the names of the other foreign binlogs.
-
-    `strange` contains the keys of untrusted descriptions.
-    """
+    """Return the whole foreign binlogs, and other foreign names. `strange`: keys of untrusted descriptions."""
     known = own_archived_binlogs.known_binlogs(instance, repository, archive.files)
     stored = BinlogArchive(everything, instance.name)
     files = [
@@ -252,7 +248,6 @@ def _documents(own: OwnDocumentFiles, there: DocumentPlaces, believed: DocumentP
 
 
 def _incarnations(instance: Instance, repository: Repository, archive: Archive) -> tuple[str, ...]:
-    """Return the histories whose active binlogs this host does not know."""
     known = own_archived_binlogs.known_binlogs(instance, repository, archive.files)
     active = [file for file in archive.files if not file.is_rotated]
     return tuple(dict.fromkeys(file.incarnation for file in active if (file.incarnation, file.name) not in known))

@@ -116,10 +116,7 @@ def copy_binlogs(
 
 
 def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
-    """Copy the records that say up to which position each incarnation's archive is complete.
-
-    A record is copied only if the second repository contains the binlog bytes up to that position.
-    """
+    """Copy how far each archive is complete, unless the second repository has fewer binlog bytes."""
     for listed in there.repository.list(layout.incarnations(there.instance)):
         key = layout.complete(there.instance, listed.key.incarnation)
         with contextlib.suppress(NotFound):
@@ -127,10 +124,7 @@ def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
 
 
 def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chunk) -> int:
-    """Copy one chunk or segment, unless the second repository already contains it.
-
-    Return the number of written bytes.
-    """
+    """Copy one chunk or segment that is missing in the second repository. Return the written bytes."""
     source, target = here.repository, there.repository
     with contextlib.suppress(NotFound):
         if hashlib.sha256(target.get(key)).hexdigest() == chunk.stored_sha256:
@@ -235,7 +229,6 @@ def _there(here: Repository, source: Instance, target: Instance) -> Repository |
 
 
 def _place(instance: Instance) -> tuple[str, str | None]:
-    """Return the address of the instance's repository, and the endpoint of its provider."""
     provider = instance.repository.provider
     return instance.repository.url, provider.endpoint if provider is not None else None
 
@@ -350,8 +343,6 @@ def copy(source: Instance, target: Instance) -> CopyResult:
 
 
 class _Run:
-    """A running copy. `size` is the number of bytes written so far."""
-
     def __init__(self, here: Repository, there: Repository, instance: Instance, planned: CopyPlan) -> None:
         self.size = 0
         self.lineage = Lineage([backup for backup in planned.backups if backup.backup_id not in planned.left_out])

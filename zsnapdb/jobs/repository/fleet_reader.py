@@ -224,7 +224,6 @@ class SeenFiles:
 
     @property
     def _is_private(self) -> bool:
-        """Whether only this account can read and change the folder."""
         try:
             status = [folder.lstat() for folder in (self.folder.parent, self.folder)]
         except OSError:
@@ -440,7 +439,6 @@ class RepositoryReader:
         return _Result(name, seen, None if seen.future else store.trace, is_new=True)
 
     def _seen(self, repository: Repository, name: str, written: _Written) -> ReadInstance | None:
-        """Return the instance's state in the repository; None if the repository has no object of this instance."""
         unjudged = self._instance(name, ObjectiveSettings())
         known = unjudged.summaries(repository).backups
         future = from_future((backup.backup_id for backup in known), self.host.latest(), ())
@@ -476,7 +474,7 @@ class RepositoryReader:
         )
 
     def _instance(self, name: str, objectives: ObjectiveSettings) -> Instance:
-        """Return the instance without any records of this host, so that only the repository is used."""
+        """Return the instance without any records of this host."""
         settings = InstanceSettings(repository=self.name, objectives=objectives)
         nothing = Path("/nonexistent")
         host = replace(self.host, cache=self.files.manifests, records=nothing, journals=nothing)
@@ -485,10 +483,7 @@ class RepositoryReader:
 
 @dataclass(frozen=True)
 class _Written:
-    """The newest evidence record: its number, or 0 if there is no record.
-
-    If the record is trusted, the time when the run ended and the host are also set.
-    """
+    """The newest evidence record's number (0: none) and, if it is trusted, its end time and host."""
 
     number: int
     finished: datetime | None
@@ -496,8 +491,6 @@ class _Written:
 
 
 class _Remembering:
-    """A repository that fetches each object once, and the store that remembers the objects."""
-
     def __init__(self, repository: Repository) -> None:
         layers: list[RememberingStore] = []
 
@@ -511,10 +504,7 @@ class _Remembering:
 
 @dataclass(frozen=True)
 class _Result:
-    """The state of an instance after the reader has checked it for changes.
-
-    `is_new` is set if the instance had changed and was read again.
-    """
+    """The state of an instance. `is_new` says that it had changed and was read again."""
 
     name: str
     seen: ReadInstance | None
@@ -524,10 +514,7 @@ class _Result:
 
 
 def _vanished_instances(past: SeenRepository | None, now: Collection[str]) -> dict[str, ReadInstance]:
-    """Return the instances that had backups before and have no objects now.
-
-    If these instances were left out, the view would turn from red to green after all backups were destroyed.
-    """
+    """Return instances with backups before and no objects now, else destroyed backups would turn the view green."""
     before = past.instances if past is not None else {}
     return {name: one for name, one in before.items() if one.backups and name not in now}
 

@@ -144,10 +144,7 @@ class InitPlan:
 
 @dataclass(frozen=True)
 class _Place:
-    """A configured repository with its open store.
-
-    `missing_key` is the configured key file if the file does not exist yet.
-    """
+    """A configured repository with its open store. `missing_key` is a key file that does not exist yet."""
 
     name: str
     url: str
@@ -222,7 +219,6 @@ def plan(settings: Settings, name: str | None) -> InitPlan:
 
 
 def _with_signing(planned: InitPlan, place: _Place) -> InitPlan:
-    """Return the plan, completed with the facts about the signing key."""
     if place.missing_key is not None:
         return replace(planned, signing=place.signing, new_key=place.missing_key)
     return replace(planned, signing=place.signing, signer=place.keyring.own_signer)

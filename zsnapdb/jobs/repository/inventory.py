@@ -49,10 +49,7 @@ class Detail:
 
 
 def _own_snapshots(instance: Instance) -> list[OwnedSnapshot] | None:
-    """Return the snapshots of the instance's stored sets on this host, with the ids of their repositories.
-
-    Return None if no volumes are configured, or if this host lacks a volume.
-    """
+    """Return the snapshots of stored sets here with their repository ids; None if a volume is lacking."""
     volumes = instance.settings.volumes
     if volumes is None or not all(datasets.exists(dataset) for dataset in volumes.values()):
         return None
@@ -62,10 +59,7 @@ def _own_snapshots(instance: Instance) -> list[OwnedSnapshot] | None:
 def _local_guids(
     instance: Instance, manifests: Sequence[Summary], seen: Sequence[OwnedSnapshot] | None
 ) -> set[frozenset[int]]:
-    """Return the snapshot GUIDs of each backup whose set has snapshots on this host.
-
-    If no volumes are configured, the volumes of the newest backup are used. `seen` is the result of `_own_snapshots`.
-    """
+    """Return the GUIDs of backups with snapshots here, on the configured or the newest backup's volumes."""
     if seen is None:
         if instance.settings.volumes is not None or not manifests:
             # If the instance has never run on this host, there are no snapshots.
@@ -189,7 +183,8 @@ def _read(settings: Settings, host: Host, name: str) -> RepositoryInstances:
         objects = Repository(*host.open_store(configured, None), "")
         objects.check()
         folders = [folder for folder in objects.top_folders() if re.fullmatch(INSTANCE, folder)]
-        stored = tuple(_stored_instance(folder, objects.backup_ids(folder)) for folder in folders)
+        ids = {folder: objects.backup_ids(folder) for folder in folders}
+        stored = tuple(StoredInstance(name, len(own), own[-1] if own else None) for name, own in ids.items())
     except NotFound as error:
         return RepositoryInstances(name, configured.url, error=nothing_there(name, configured.url, error))
     except ZsnapdbError as error:
@@ -198,10 +193,6 @@ def _read(settings: Settings, host: Host, name: str) -> RepositoryInstances:
         empty = NotFound("it has no instance", hint=OTHER_ADDRESS_HINT)
         return RepositoryInstances(name, configured.url, error=nothing_there(name, configured.url, empty))
     return RepositoryInstances(name, configured.url, stored)
-
-
-def _stored_instance(name: str, backup_ids: list[str]) -> StoredInstance:
-    return StoredInstance(name, len(backup_ids), backup_ids[-1] if backup_ids else None)
 
 
 def pin(instance: Instance, backup_id: str, reason: str) -> Pin:

@@ -89,10 +89,7 @@ def check_documents(repository: Repository, instance: str) -> DocumentCheck:
 
 
 def _read_document(repository: Repository, key: Key) -> bool | DamagedError | None:
-    """Return the damage of the document or, if it is intact, whether it has a signature or digest.
-
-    Return None if the document no longer exists.
-    """
+    """Return the document's damage, or whether it has a signature or digest; None if it no longer exists."""
     place = repository.place(key)
     try:
         body = repository.get(key)
@@ -345,10 +342,7 @@ def verify(
 
 
 class _Notebook:
-    """The findings of this run and of earlier runs.
-
-    During the run, the findings are saved regularly, in a new object.
-    """
+    """The findings of this and earlier runs. They are saved regularly, in a new object."""
 
     def __init__(self, repository: Repository, instance: Instance, planned: VerifyPlan) -> None:
         self.unrecorded = ""
@@ -400,7 +394,6 @@ class _Notebook:
 def _look(
     instance: Instance, repository: Repository, planned: VerifyPlan
 ) -> Iterator[tuple[str, tuple[str, ...] | None, int]]:
-    """Yield each chosen backup, its damage (None if the backup was removed meanwhile), and the number of bytes read."""
     if planned.depth is Depth.LISTED:
         with ThreadPoolExecutor(_LISTERS, thread_name_prefix="verify") as pool:
             damages = pool.map(lambda name: damage_of(repository, instance.name, name), planned.chosen)
@@ -492,7 +485,6 @@ class Reader:
         return f"volume {volume.role} of backup {manifest.backup_id}"
 
     def _whole(self, manifest: Manifest, volume: VolumePart, walker: Walker) -> list[str]:
-        """Return the damage of a stream whose chunks are all correct."""
         what = self._name_of(manifest, volume)
         try:
             walker.finish()
@@ -506,10 +498,7 @@ class Reader:
     def _plain(
         self, manifest: Manifest, volume: VolumePart, ciphers: Mapping[str, ChunkCipher], unread: set[int]
     ) -> Iterator[tuple[int, Body | DamagedError]]:
-        """Yield the decrypted chunks in order, while the next chunks are fetched.
-
-        For a damaged chunk, yield its error.
-        """
+        """Yield the decrypted chunks in order (a damaged one's error), while the next ones are fetched."""
         chunks, store = volume.chunks, self._repository.chunks_of(manifest, volume.role)
 
         def fetch(index: int) -> Body | DamagedError:

@@ -90,12 +90,8 @@ def refuse_what_would_be_lost(step: Promote) -> None:
     dataset_use_checks.refuse_mounted_elsewhere(places, after_unmount=False)
     dataset_use_checks.refuse_covering(
         [part.mountpoint for part in step.parts if part.old is None],
-        {name for part in step.parts for name in _names(part)},
+        {name for part in step.parts for name in (part.dataset, part.place, part.old) if name is not None},
     )
-
-
-def _names(part: PromotePart) -> tuple[str, ...]:
-    return (part.dataset, part.place, *((part.old,) if part.old is not None else ()))
 
 
 def swap(plan: RestorePlan, step: Promote) -> None:
@@ -131,7 +127,6 @@ def swap(plan: RestorePlan, step: Promote) -> None:
 
 
 def _release_olds(step: Promote) -> None:
-    """Unmount the server's own datasets that still have their names, and keep them unmounted at boot."""
     for part in reversed([part for part in step.parts if part.old is not None]):
         seen = datasets.properties(part.place, ["guid", "mounted"]) if datasets.exists(part.place) else None
         if seen is None or part.old_guid not in (None, int(seen["guid"].value)):
@@ -199,7 +194,6 @@ The new dataset has taken over the reservation.
 """
 _NOTHING = ("0", "none")
 _SWITCHES = ("readonly", *datasets.SAFE_MOUNT)
-
 Warn = Callable[[str], None]
 
 
@@ -349,10 +343,7 @@ def _try(what: str, change: Callable[[], None], warn: Warn) -> bool:
 
 
 def _give_room(part: PromotePart, name: str, value: str, warn: Warn) -> None:
-    """Set a quota or a reservation.
-
-    If the pool has space for two reservations, the old dataset keeps its reservation until the new dataset has one.
-    """
+    """Set a quota or reservation. The old dataset keeps its reservation meanwhile if the pool has space for two."""
     assert part.old is not None, "the caller has read it"
     if name not in GUARANTEES or value in _NOTHING:
         _set(part.place, name, value, warn)
@@ -404,7 +395,7 @@ def refuse_exchange(plan: RestorePlan) -> None:
     tops = [(source, place) for source, place in step.renames if source.startswith(plan.layout.top)]
     origins = {clone.dataset: clone.origin.partition("@")[0] for clone in plan.clones}
     shown = {
-        name: _existing_dataset(name)
+        name: datasets.existing(name)
         for source, place in tops
         for name in (origins.get(source, source), place, place.rpartition("/")[0], source.rpartition("/")[0])
     }
@@ -458,10 +449,3 @@ def encrypted_sibling(place: str, name: str) -> str | None:
     if not parent or not datasets.exists(place) or encryption.at_rest([place])[place].cipher is None:
         return None
     return f"{parent}/{name}"
-
-
-def _existing_dataset(name: str) -> str:
-    """Return the dataset, or its nearest existing ancestor."""
-    while "/" in name and not datasets.exists(name):
-        name = name.rpartition("/")[0]
-    return name

@@ -89,10 +89,7 @@ class CompletedHandover:
 
 
 def _look_around(work: ServerWork, step: ReadOnlyStart) -> CompletedHandover:
-    """Start the server read-only.
-
-    The server is not handed over: its datasets and snapshots still belong to the restore.
-    """
+    """Start the server read-only. Its datasets and snapshots still belong to the restore."""
     be_mounted(work)
     copy = work.copy
     copy.process().kill_all()
@@ -205,7 +202,6 @@ def _run_beside(work: ServerWork, step: ParallelRun) -> CompletedHandover:
 
 
 def _running(work: ServerWork, copy: Copy, server_id: int, port: int, last: tuple[str, ...]) -> CompletedHandover:
-    """Write the option file for all later starts, and return the running server."""
     identity = copy.identity(server_id=server_id, port=port, access=LoginAccess.ACCOUNTS)
     copy.write_option_file(identity, last)
     _drop_step_snapshots(work)
@@ -213,7 +209,6 @@ def _running(work: ServerWork, copy: Copy, server_id: int, port: int, last: tupl
 
 
 def _check_other(work: ServerWork, session: Session, server_id: int, port: int) -> None:
-    """Raise ConsistencyError unless the started server is exactly at the point and has its own identity."""
     facts = _check_point(work, session)
     wrong = []
     if facts.server_uuid is not None and facts.server_uuid == work.plan.server_uuid:
@@ -313,10 +308,7 @@ def _catch_up(work: ServerWork, session: Session) -> None:
 
 
 def _promote(work: ServerWork, step: Promote) -> CompletedHandover:
-    """Replace the old datasets with the restored ones. The old datasets are kept.
-
-    Actions that were finished before an interruption are not repeated.
-    """
+    """Replace the old datasets, which are kept. Actions that an interrupted run finished are not repeated."""
     place = min(part.place for part in step.parts)
     with exclusive(f"promote-{place}", doing=f"putting a restore in place of {place}", folder=work.instance.host.run):
         if datasets.exists(work.plan.layout.top):
@@ -386,11 +378,7 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
 
 
 def _note_history(work: ServerWork, step: Promote) -> None:
-    """Record that this restore replaced production.
-
-    The record shows later commands that production lost the states of the backups after the backup that was restored.
-    If the plan restores no backup, nothing is recorded.
-    """
+    """Record that production lost the states after the restored backup, if the plan restores a backup."""
     if work.plan.base is None:
         return
     sealed = [f"{part.old}@{snapshot_name(work.plan.restore_id)}" for part in step.parts if part.old is not None]
@@ -460,10 +448,7 @@ def _mount_in_order(step: Promote) -> None:
 
 
 def _replaced_origin(plan: RestorePlan) -> SourceServer:
-    """Return the facts about the old server at the time of the backup, from the plan alone.
-
-    The store is not read for this, because reading would prolong the downtime of the server.
-    """
+    """Return the old server's facts from the plan alone: reading the store would prolong the downtime."""
     recovered = next(step for step in plan.steps if isinstance(step, Recover))
     return SourceServer(
         flavour=plan.flavour,

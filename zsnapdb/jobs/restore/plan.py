@@ -156,10 +156,7 @@ def origin_of(word: str) -> RestoreOrigin:
 
 @dataclass(frozen=True)
 class _Decided:
-    """The backup and binlogs with which a restore reaches its point.
-
-    `newer` contains the plan's notes about newer states that the restore does not use.
-    """
+    """Backup and binlogs that reach the point. `newer` notes newer states that are not used."""
 
     chosen: SelectedPoint
     manifest: Manifest
@@ -171,10 +168,7 @@ class _Decided:
 
 
 def _decide(instance: Instance, repository: Repository, request: RestoreRequest) -> _Decided:
-    """Read the facts, and choose the backup and the binlogs.
-
-    Raises the errors of `make` for an unreachable point.
-    """
+    """Read the facts, and choose backup and binlogs. Raises the errors of `make`."""
     target = parse_target(request.to)
     if isinstance(target, Latest):
         target = Latest(request.accepts_older)
@@ -269,10 +263,7 @@ def _notes(instance: Instance, request: RestoreRequest, decided: _Decided, origi
 
 
 def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
-    """Return the commands that set the administrators' settings of the source's datasets, unless the restore sets them.
-
-    If a restore replaces existing datasets, it copies their settings itself, so no commands are needed.
-    """
+    """Return the commands for the administrators' settings, unless the restore copies or sets these."""
     places: dict[str, str] = {}
     if planned.promotion is not None:
         places = {part.role: part.place for part in planned.promotion.parts if part.old is None}
@@ -295,7 +286,6 @@ def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) 
 
 
 def _from(candidates: Sequence[Backup], manifest: Manifest) -> Sequence[Backup]:
-    """Return this backup and the candidates after it."""
     return candidates[[one.backup_id for one in candidates].index(manifest.backup_id) :]
 
 
@@ -374,10 +364,7 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
 
 
 def _default_top(manifest: Manifest, request: RestoreRequest) -> str:
-    """Return the default target: a dataset of zsnapdb in the backup's own pool, or in the only pool of this host.
-
-    If the restore replaces an encrypted server, the target may have to be next to that server's datasets.
-    """
+    """Return zsnapdb's dataset in the backup's or the only pool; a replaced encrypted server may need a sibling."""
     name = request.name or manifest.instance
     if request.handover.kind == "promote":
         outermost = min((volume.dataset for volume in manifest.volumes), key=len)

@@ -76,9 +76,7 @@ def judge_pool(step: PoolNeeds, elsewhere: str = "name another pool with --targe
     choose another pool.
     """
     findings = []
-    parent = step.parent
-    while not datasets.exists(parent):
-        parent = parent.rpartition("/")[0]
+    parent = datasets.existing(step.parent)
     place = encryption.receiving_place(parent)
     free, needed = place.free, step.stored_bytes + START_BYTES
     if free < needed:

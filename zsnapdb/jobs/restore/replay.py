@@ -62,8 +62,6 @@ _SCRATCH = Path("/var/tmp")  # noqa: S108 - a new folder is made in it
 
 Only root may enter the created folder.
 """
-
-
 _Records = Mapping[tuple[int, int], RecordedTable]
 """The archive's records of tables that were created without ENGINE, by relay log and offset of the statement."""
 
@@ -97,11 +95,7 @@ def replay(work: ServerWork, step: Replay) -> None:
 
 
 def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int, CreatedTable], ...]:
-    """Return the tables that were created without ENGINE, each with the number of its relay log.
-
-    Also add to `events` the states that scheduled events have after these binlogs. Call this before the replay, because
-    the applier removes the relay logs.
-    """
+    """Return the tables created without ENGINE by relay log. Add to `events`. The replay removes the logs."""
     made = CreatedTables(partial(follow, events))
     for number, part in enumerate(step.logs, 1):
         # Only the server can read an encrypted relay log.
@@ -160,10 +154,7 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
 
 
 def _give_events_back(work: ServerWork, session: Session, before: EventStates, after: EventStates) -> None:
-    """Set the replayed scheduled events to the states that they had on the source.
-
-    The applier disables the events that it creates or alters. Warn about events whose state no statement contains.
-    """
+    """Give events their states on the source: the applier disables them. Warn about unknown states."""
     unknown = scheduled_events.give_back(session, work.plan.flavour, work.plan.server_id, before, after)
     if unknown:
         work.events.warn(
@@ -173,7 +164,6 @@ def _give_events_back(work: ServerWork, session: Session, before: EventStates, a
 
 
 def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | None, records: _Records) -> None:
-    """Pipe the output of the server's binlog tool into a client session."""
     tool, client = client_programs(work.instance, work.plan.flavour, work.plan.server_version)
     files = [logs.file(number) for number in range(1, len(step.logs) + 1)]
     for part, file in zip(step.logs, files, strict=True):

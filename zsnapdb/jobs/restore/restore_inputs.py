@@ -42,8 +42,6 @@ from zsnapdb.repository.verifications import known_damage
 _GONE = "this host stored it, and the repository lacks it: deleted, hidden, or rolled back"
 _REWRITTEN = "its manifest is not the one that this host stored"
 _FUTURE = "it is from the future by the clock of this host, and this host did not store it"
-
-
 Backup = Manifest | Summary
 """The summary of a stored backup (without chunks), or the manifest of a local set."""
 B = TypeVar("B", bound=Backup)
@@ -115,7 +113,6 @@ class RestoreFacts:
         return tuple(unusable)
 
     def _newer_future(self) -> list[str]:
-        """Return the backups with a future time that come after the newest backup that may be chosen."""
         ids, unchosen = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.unchosen
         newest_present = max((number for number, name in enumerate(ids) if name not in unchosen), default=-1)
         return [name for name in ids[newest_present + 1 :] if name in self.checked.doubtful_future]

@@ -112,7 +112,6 @@ def examine(settings: Settings, instance: Instance, planned: RewindPlan) -> list
 
 
 def _restore_plan(settings: Settings, instance: Instance, request: RewindRequest) -> RestorePlan:
-    """Return the plan of the restore, from this host alone if possible."""
     on_host: ZsnapdbError | None = None
     here = offline_repository(instance) if request.origin is not RestoreOrigin.REPOSITORY else None
     if here is not None and request.history is None:
@@ -230,7 +229,9 @@ def resume(settings: Settings, instance: Instance, ask: Ask, *, backs_up: bool =
         before = journal.plan.steps[-2].name
         if not journal.is_done(before):
             server_restore.resume(settings, instance, journal.plan.layout.top, stop_after=before)
-        rewinding = _Rewinding(settings, instance, _again(instance, journal.plan), time.monotonic() - began)
+        service = service_now_or_before(instance, serving_process(journal.plan), handover_in(journal.plan).unit)
+        planned = RewindPlan(journal.plan, service, instance.settings.control.server_id_file)
+        rewinding = _Rewinding(settings, instance, planned, time.monotonic() - began)
         return rewinding.finish(ask, backs_up=backs_up)
 
 
@@ -258,15 +259,8 @@ def _finished(journals: Journals, instance: Instance) -> RewindResult:
     raise UnknownNameError(f"{instance.name} has no unfinished rewind", hint="start one with --to POINT")
 
 
-def _again(instance: Instance, planned: RestorePlan) -> RewindPlan:
-    """Return the plan of a rewind that an earlier run started."""
-    service = service_now_or_before(instance, serving_process(planned), handover_in(planned).unit)
-    file = instance.settings.control.server_id_file
-    return RewindPlan(planned, service, file)
-
-
 class _Rewinding:
-    """A rewind whose restore is prepared. Its methods are the steps that run while the server is down."""
+    """The steps of a prepared rewind that run while the server is down."""
 
     def __init__(self, settings: Settings, instance: Instance, planned: RewindPlan, prepared: float) -> None:
         self.settings = settings
@@ -313,7 +307,6 @@ class _Rewinding:
         return Outage(self.plan, self.planned.service, min(seconds, default=0.0), self._readers())
 
     def _exchange(self, *, stops: bool) -> None:
-        """Stop the server, put the restored datasets in its place, and start it immediately."""
         try:
             self._give_server_id()
             if stops:
@@ -358,7 +351,6 @@ class _Rewinding:
             )
 
     def _start(self) -> None:
-        """Start the server in its place, unless it is running, and check it."""
         if serving_process(self.plan) is not None and not self._has_its_server_id():
             # After a power failure, the host may have started the server without the option file.
             self.old.stop()
@@ -377,10 +369,7 @@ class _Rewinding:
             return _server_id(session) == wanted
 
     def _result(self, *, backs_up: bool) -> RewindResult:
-        """Return the result. With `backs_up`, back up the new history.
-
-        If this backup fails, the server stays in use.
-        """
+        """Return the result. A failed backup of the new history leaves the server in use."""
         own, finished = self.plan.restore_id, self.journals.history(self.instance.name)
         done = next(one for one in finished if one.plan.restore_id == own)
         outage = done.old_server.down if done.old_server is not None else 0.0

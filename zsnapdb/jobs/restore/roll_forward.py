@@ -98,7 +98,6 @@ def roll_forward(
 
 
 def _as_before(settings: Settings, instance: Instance, request: ContinueRequest) -> Instance:
-    """Return the instance with the repository that the finished restore used."""
     return instance.with_repository_of(settings, finished(settings, instance, request.top).plan.repository_name)
 
 
@@ -159,10 +158,7 @@ def _with_replay(
     target: Target,
     number: int,
 ) -> RestorePlan:
-    """Add a replay of the transactions from the plan's point to the later point.
-
-    The later point becomes the plan's point.
-    """
+    """Add a replay to the later point, which becomes the plan's point."""
     manifest = first_manifest(instance, repository, planned)
     archive = known_archive_of(instance, repository)
     local = local_binlogs([manifest], request.origin)

@@ -21,7 +21,7 @@ from zsnapdb.jobs.record.idempotency_records import OnceRecords
 from zsnapdb.jobs.restore.volume_receive import RestoreWork, restored_mark, warn_remaining
 from zsnapdb.jobs.steps.journal import CompletedStep, Handlers, J, JournalFolder
 from zsnapdb.planning import foreign_snapshots
-from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, objection
+from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, require_fit
 from zsnapdb.planning.restore.plan import AnyRestorePlan
 from zsnapdb.planning.restore.steps import MountVolumes, Receive
 from zsnapdb.zfs import datasets, destruction, streams
@@ -207,10 +207,7 @@ class RestoreRun(Generic[J]):
             error.add_note(f"`zsnapdb restore {journal.plan.instance} --abandon --target {journal.top}` removes it")
 
     def _has_part(self) -> bool:
-        """Return whether ZFS kept the part of a volume that was received before the error.
-
-        Return False if ZFS fails.
-        """
+        """Return whether ZFS kept the part of a volume received before the error; False if ZFS fails."""
         step = self.journal.next_step
         try:
             return isinstance(step, Receive) and streams.token(step.dataset) is not None
@@ -225,10 +222,7 @@ class RestoreRun(Generic[J]):
             return True
 
     def _removes(self, error: BaseException) -> bool:
-        """Remove everything that the restore created.
-
-        Return whether the removal succeeded. If the removal fails, add a note to the error.
-        """
+        """Remove everything that the restore created. If that fails, add a note to the error."""
         try:
             self.work.remove()
         except Exception as second:
@@ -242,9 +236,7 @@ def refuse_unfit(findings: Sequence[FitnessFinding], events: Events) -> None:
 
     If no finding prevents the restore, report the warnings.
     """
-    error = objection(findings)
-    if error is not None:
-        raise error
+    require_fit(findings)
     for finding in findings:
         if finding.severity is Severity.WARNING:
             events.warn(f"{finding.detail}; {finding.hint}")

@@ -69,7 +69,6 @@ def make(settings: Settings, instance: Instance, request: RestoreRequest, config
 
 
 def _options(planned: RestorePlan, request: RestoreRequest) -> tuple[str, ...]:
-    """Return the command-line arguments for the plan's point and handover, with the chosen port and server_id."""
     last = planned.steps[-1]
     words = ["--handover", last.kind]
     if isinstance(last, ParallelRun | MakeReplica):

@@ -42,23 +42,17 @@ class _Entry(BaseModel):
     tables: tuple[tuple[str, ...], ...]
     digest: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
-    def is_in(self, document: Mapping[str, Any]) -> bool:
-        return digest(document, self.tables) == self.digest
-
 
 class _Record(BaseModel):
-    """The configuration tables that setup wrote, by instance.
-
-    While the configuration file is being replaced, an instance has two entries in this record. The content of the
-    configuration file shows which entry is valid.
-    """
+    """Tables that setup wrote, by instance. During a replacement there are two entries: the text decides."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     instances: dict[InstanceName, tuple[_Entry, ...]] = {}
 
     def of(self, instance: str, document: Mapping[str, Any]) -> tuple[_Entry, ...]:
-        return tuple(entry for entry in self.instances.get(instance, ()) if entry.is_in(document))
+        entries = self.instances.get(instance, ())
+        return tuple(entry for entry in entries if digest(document, entry.tables) == entry.digest)
 
     def saying(self, instance: str, entries: tuple[_Entry, ...]) -> _Record:
         return _Record(instances={**self.instances, instance: entries})
@@ -127,10 +121,7 @@ def _record_file(file: Path) -> Path:
 
 
 def _record(file: Path) -> _Record:
-    """Return the record of the tables that setup wrote.
-
-    If the record is missing or invalid, return an empty record, so that no table is treated as setup's own.
-    """
+    """Return setup's record of its tables. Without a valid record, no table is treated as setup's own."""
     record = _record_file(file)
     if not record.is_file():
         return _Record()
@@ -212,7 +203,6 @@ def _is_packaged(configuration: Path) -> bool:
 
 
 def _datasets(instance: Instance) -> tuple[str, ...]:
-    """Return the datasets of the instance; empty if they are not configured and the server does not answer."""
     try:
         return tuple(sorted(with_volumes(instance).volumes.values()))
     except ZsnapdbError:

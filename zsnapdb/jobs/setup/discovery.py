@@ -44,7 +44,6 @@ from zsnapdb.zfs import datasets, encryption, version
 from zsnapdb.zfs.mounts import mounted
 
 __all__ = ["SetupAnswers", "gather", "plan"]
-
 _PATIENCE = 5.0
 """The time in seconds for which an unreachable repository is retried when passed drills are looked up."""
 _DRILLS = 20
@@ -93,10 +92,7 @@ def before_keys(planned: SetupPlan) -> Settings:
 
 
 def _interrupted_move() -> StartedMove | None:
-    """Return the interrupted move and its possible next step.
-
-    If the move has just started the server, wait until the server is running.
-    """
+    """Return the interrupted move and its next step. A server that it just started may still be starting."""
     record = move_state.recorded()
     if record is None:
         return None
@@ -110,6 +106,7 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
     """Return the facts about this host: servers, pools, systemd, configuration, keys."""
     mounts = [MountedFilesystem(entry.path, entry.fstype, entry.source, entry.is_bind) for entry in mounted()]
     pools, processes = datasets.pools(), discovery.server_processes()
+    signing_key = configuration.parent / "signing-key"
     return SetupFacts(
         servers=tuple(_server(process, mounts, is_alone=len(processes) == 1) for process in processes),
         pools=tuple(FoundPool(name, datasets.available(name)) for name in pools),
@@ -118,7 +115,7 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
         configuration=str(configuration),
         configured=_settings_in(configuration),
         recipient=_recipient(configuration.parent / "identity"),
-        signer=_signer(configuration.parent / "signing-key"),
+        signer=init.public_parts(None, signing_key).signer if signing_key.exists() else None,
         unit=_missing_unit(configuration),
         cron=cron_text(own_command(), answers.instance, str(configuration)) if Path(CRON_FOLDER).is_dir() else None,
         grants={flavour: examples.grants(flavour) for flavour in Flavour},
@@ -168,10 +165,6 @@ def _recipient(identity: Path) -> str | None:
         return None
     (recipient, *_) = init.public_parts(identity, None).recipients
     return recipient
-
-
-def _signer(key: Path) -> str | None:
-    return init.public_parts(None, key).signer if key.exists() else None
 
 
 def _agent_reads() -> str | None:

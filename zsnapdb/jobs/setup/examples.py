@@ -52,7 +52,6 @@ def examples() -> tuple[Example, ...]:
 
 
 def _name(path: Path) -> str:
-    """Return the name of an example: its path without `configs/` and without the word "example"."""
     parts = path.parts[1:] if path.parts[0] == "configs" else path.parts
     return "/".join(parts).replace(".example.", ".")
 

@@ -128,7 +128,8 @@ def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
     data = logs / "data"
     tell(f"Copy the files of {source}")
     names = set(os.listdir(source)) - {"lost+found"}
-    binlogs = _binlogs(move)
+    logs_now = os.listdir(move.binlog_folder) if move.binlog_folder else []
+    binlogs = [name for name in logs_now if move.is_binlog(name)]
     in_logs = {name for name in names if move.is_log(name)}
     here = set(binlogs) | {move.index} if move.binlog_folder == str(source) else set()
     in_data = names - in_logs - here
@@ -171,12 +172,7 @@ def snapshot_of_copies(record: MoveRecord) -> tuple[int, ...]:
     return kept
 
 
-def _binlogs(move: ServerMove) -> list[str]:
-    return [name for name in os.listdir(move.binlog_folder) if move.is_binlog(name)] if move.binlog_folder else []
-
-
 def _finish(move: ServerMove, source: Path, logs: Path, data: Path) -> None:
-    """Change the owner of the folders to the server's account, and write the binlog index with the new paths."""
     status = os.lstat(source)
     owner = Owner(status.st_uid, status.st_gid)
     if move.index:
@@ -233,8 +229,6 @@ def _always(tell: Tell) -> Tell:
 
 
 class _Moving:
-    """A move in progress, and the last record that was written about it."""
-
     def __init__(self, record: MoveRecord, tell: Tell) -> None:
         self.record = record
         self.move = record.move
@@ -246,7 +240,9 @@ class _Moving:
                 self._prepare(facts)
                 try:
                     with uninterrupted(self.tell):
-                        self._stop()
+                        self.tell("Stop the server")
+                        _systemctl(self.move.stop)
+                        self._check_stopped()
                     self._copy()
                     # From here on, signals are deferred, because an interruption would leave the server stopped.
                     until_end.enter_context(uninterrupted(self.tell))
@@ -267,10 +263,7 @@ class _Moving:
         self.record = move_state.write(replace(self.record, phase=phase))
 
     def _prepare(self, facts: MoveFacts) -> None:
-        """While the server is still running, create the datasets, and check whether the files can be copied.
-
-        Copies from an earlier run are kept in a snapshot.
-        """
+        """Create the datasets while the server runs, and keep copies of an earlier run in a snapshot."""
         move = self.move
         process = serving(Path(move.server.datadir))
         if process is not None:
@@ -297,7 +290,6 @@ class _Moving:
         self.record = move_state.with_created(self.record)
 
     def _check_room(self) -> None:
-        """Raise PreflightError if the pool has no space for another copy, in addition to the copy in a snapshot."""
         needed, free = size_of_files(Path(self.move.server.datadir)), datasets.available(self.move.datasets[0].name)
         if free < needed:
             name = self.move.datasets[0].name
@@ -306,11 +298,6 @@ class _Moving:
                 " are free",
                 hint=f"remove these copies: `zfs destroy -r {name}`, then run the same setup again",
             )
-
-    def _stop(self) -> None:
-        self.tell("Stop the server")
-        _systemctl(self.move.stop)
-        self._check_stopped()
 
     def _check_stopped(self) -> None:
         """Raise ServerError if a process is still running on the old files or the copies, and may change them."""
@@ -322,10 +309,7 @@ class _Moving:
             )
 
     def _copy(self) -> None:
-        """Copy the files, and compare the copies.
-
-        Afterwards snapshots preserve the copies, and the record contains the GUIDs of these snapshots.
-        """
+        """Copy and compare the files. Record the GUIDs of the snapshots that preserve the copies."""
         source = Path(self.move.server.datadir)
         before = tree_copy.fingerprint(source)
         copy_and_compare(self.move, self.tell)
@@ -377,10 +361,7 @@ class _Moving:
             error.add_note(f"the server is stopped, and did not start on its old files: {why}")
 
     def _start(self) -> None:
-        """Start the server on the copies.
-
-        If it does not start and the copies have not changed, start it on its old files again.
-        """
+        """Start the server on the copies. If it fails and they are unchanged, start it on its old files."""
         move = self.move
         self.tell("Start the server, and ask the kernel where its files are")
         try:
@@ -398,10 +379,7 @@ class _Moving:
             self._go_back(error)
 
     def _check_options(self) -> None:
-        """Raise ServerError if the server would ignore the option file. A start without it would corrupt files.
-
-        The server program prints the options that it would use. If that fails, the server is started anyway.
-        """
+        """Refuse a start that ignores the option file, which would corrupt files, if the program prints options."""
         process = ServingProcess(0, self.record.words)
         try:
             words = [self.move.server.program, *process.option_words, "--print-defaults"]
@@ -418,10 +396,7 @@ class _Moving:
             )
 
     def _go_back(self, error: ZsnapdbError | OSError) -> NoReturn:
-        """If the copies never changed, start the server on its old files again.
-
-        Always raise an error that describes the resulting state.
-        """
+        """Restart the server on its old files if the copies never changed. Always raise the resulting state."""
         move, why = self.move, error.message if isinstance(error, ZsnapdbError) else str(error)
         hint = error.hint if isinstance(error, ServerError) else ""
         hint = hint or f"see `journalctl -u {move.files.service}` and the server's log; the same setup tries again"
@@ -476,7 +451,6 @@ class _Moving:
         _systemctl(move.start)
 
     def _end(self) -> None:
-        """Record that the server runs on the copies, and destroy the snapshots that protected them."""
         move = self.move
         self._reach(MovePhase.STARTED)
         self._ask_the_server()
@@ -491,10 +465,7 @@ class _Moving:
         move_state.remove()
 
     def _ask_the_server(self) -> None:
-        """Query the server itself for its data directory, if root can log in.
-
-        All earlier steps query only the kernel.
-        """
+        """Check the data directory with the server itself, if root can log in. Earlier steps ask the kernel."""
         try:
             with Session.open(Address("root", Path(self.move.server.sockets[0])), SecretStr("")) as session:
                 datadir = variables.global_variables(session, ["datadir"])["datadir"].rstrip("/")

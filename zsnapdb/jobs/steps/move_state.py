@@ -183,10 +183,7 @@ def observe(record: MoveRecord) -> MoveFacts:
 
 
 def _is_switched(move: ServerMove, *, has_dataset: bool) -> bool:
-    """Return whether the server would start on the copies.
-
-    The last action of the switch is to rename the folder or to write the option file.
-    """
+    """Return whether the server would start on the copies. A rename or option file ends the switch."""
     if not move.is_renaming:
         return os.path.lexists(move.fragment)
     name = move.datasets[0].name
@@ -210,10 +207,7 @@ def is_mounted(path: str, dataset: str) -> bool:
 
 
 def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
-    """Return whether the datasets contain copies, and whether these have changed.
-
-    `is_there` says which datasets exist, because a move may be killed after it has created only one dataset.
-    """
+    """Return the state of the copies. A killed move may have created only one dataset (`is_there`)."""
     move, (has_logs, has_data) = record.move, is_there
     if not has_logs:
         return CopiesState.EMPTY

@@ -143,10 +143,7 @@ def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
 
 
 def _is_served(datadir: Path) -> bool:
-    """Return whether a server is running on the data directory.
-
-    A user, or a run that was killed later, may have started the server.
-    """
+    """Return whether a server runs on the data directory: a user or a killed run may have started it."""
     try:
         return serving(datadir) is not None
     except PreflightError:

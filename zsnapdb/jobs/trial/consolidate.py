@@ -29,7 +29,7 @@ from zsnapdb.jobs.restore import chain_checks, volume_receive
 from zsnapdb.jobs.restore.preflight import judge_pool
 from zsnapdb.jobs.restore.volume_receive import ReceivingWork, pool_needs, receives_of
 from zsnapdb.jobs.trial import scratch_datasets
-from zsnapdb.planning.backup.fitness import FitnessFinding, objection
+from zsnapdb.planning.backup.fitness import FitnessFinding, require_fit
 from zsnapdb.planning.backup.send_form import decide_chunk_size, decide_first_chunk
 from zsnapdb.planning.repository import consolidation
 from zsnapdb.planning.restore.steps import PoolNeeds, Receive
@@ -86,7 +86,7 @@ class ConsolidateResult:
 
 
 class _Work(ReceivingWork[ConsolidatePlan]):
-    """A consolidation in progress. It is never resumed, because each run uses new scratch datasets."""
+    """A consolidation in progress, which is never resumed: each run uses new scratch datasets."""
 
     def manifest(self, backup_id: str) -> Manifest:
         return next(manifest for manifest in self.plan.chain if manifest.backup_id == backup_id)
@@ -143,9 +143,7 @@ def execute(
         PreflightError: the pool is not suitable; nothing was created.
         NotFound: the chain was removed meanwhile.
     """
-    error = objection(planned.findings)
-    if error is not None:
-        raise error
+    require_fit(planned.findings)
     # Take the instance's lock for consolidations. This lock excludes consolidations on all hosts.
     only = lease(
         repository,
@@ -168,10 +166,7 @@ def execute(
 
 
 def _receive(work: _Work) -> None:
-    """Receive all backups of the chain.
-
-    Afterwards each scratch dataset has the last snapshot of its volume, with the GUID of the original.
-    """
+    """Receive the chain. Afterwards each scratch dataset has its volume's last snapshot, with its GUID."""
     planned = work.plan
     try:
         for step in planned.receives:
@@ -194,7 +189,7 @@ def _receive(work: _Work) -> None:
 
 
 def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, alone: WriterLease) -> Manifest:
-    """Store full streams of the received snapshots. Return the manifest of the new backup, without writing it."""
+    """Store full streams of the received snapshots. Return the manifest, which is not written here."""
     key = repository.keyring.new_key("1") if repository.keyring.is_encrypting else None
     volumes = tuple(
         _send_volume(instance, repository, planned, volume, alone, key) for volume in planned.original.volumes
@@ -221,10 +216,7 @@ def _send_volume(
     alone: WriterLease,
     key: DataKey | None,
 ) -> VolumePart:
-    """Store the full stream of one volume with the flags and codec of the chain.
-
-    Return the volume's part of the manifest.
-    """
+    """Store one volume's full stream with the flags and codec of the chain, and return its part."""
     chunks = repository.chunks(planned.instance, planned.backup_id, original.role)
     # Estimate the size: the new full streams are about as large as the full streams at the start of the chain.
     sizes = [planned.chain[0].plain_size]
@@ -275,10 +267,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
 
 
 def _forget(repository: Repository, planned: ConsolidatePlan) -> None:
-    """Remove the chunks of a failed consolidation, unless its manifest was written.
-
-    If chunks remain, `prune` removes them later.
-    """
+    """Remove the chunks of a failed consolidation without manifest. `prune` removes the rest later."""
     with contextlib.suppress(RepositoryError):
         if not repository.exists(layout.manifest(planned.instance, planned.backup_id)):
             sizes = repository.sizes(layout.chunks_of_backup(planned.instance, planned.backup_id))

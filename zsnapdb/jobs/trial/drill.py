@@ -319,7 +319,6 @@ def _check_pages(copy: Copy, innochecksum: Path, planned: DrillPlan, timeout: fl
 
 
 def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: IsolatedServer, log: DrillLog) -> None:
-    """Start the server without clients, check it, and end it."""
     instance.events.tell("starting the server in isolation")
     try:
         with log.step(START, "the server, without network, replication, events"):

@@ -56,7 +56,6 @@ from zsnapdb.vm.hypervisor import Hypervisor, MachineState, connected
 from zsnapdb.zfs import datasets
 
 Sleep = Callable[[float], None]
-
 _ANSWER_POLL_SECONDS = 1.0
 _LONGEST_ERROR = 300
 _LONGEST_ANSWER = 1000
@@ -389,7 +388,6 @@ def _boot(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, 
 
 
 def _ask(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, log: DrillLog, sleep: Sleep) -> None:
-    """Query the server in the machine, and record the result of each check of its answers."""
     if planned.client is None:
         log.notes.append("pages and tables in the machine were not checked")
         log.notes.append(

@@ -171,7 +171,6 @@ def destination(
 
 
 def _read_password(path: Path | None) -> SecretStr:
-    """Return the password in the file; an empty password if no file is given."""
     if path is None:
         return SecretStr("")
     return password_in(path, "the password file")
@@ -329,7 +328,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
 
 
 def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
-    """Clone the snapshot of every volume, parents first. Each clone is created and marked with one command."""
+    """Clone every volume's snapshot, parents first. One command each creates and marks the clone."""
     mark = {scratch_datasets.SCRATCH_PROPERTY: planned.place.scratch_id}
     layout = planned.restore.layout
     if layout.top not in layout.datasets.values():

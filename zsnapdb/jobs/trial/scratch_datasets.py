@@ -33,7 +33,6 @@ from zsnapdb.zfs import datasets, destruction
 from zsnapdb.zfs.destruction import Mark
 
 SCRATCH_PROPERTY = f"{PROPERTY}:scratch"
-
 EndUsers = Callable[[str], None]
 """Function that ends the processes and domains that use the scratch datasets, except servers on mounted folders."""
 
@@ -151,7 +150,6 @@ def remove(container: str, mount_root: Path, end_users: EndUsers = end_no_proces
 
 
 def _remove_empty(folder: Path, mount_root: Path) -> None:
-    """Remove the mount point of a dataset, and the folders that were created above it, if they are empty."""
     while folder != mount_root and folder.is_relative_to(mount_root) and not os.path.ismount(folder):
         try:
             folder.rmdir()

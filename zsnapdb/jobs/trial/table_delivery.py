@@ -216,7 +216,8 @@ def to_file(
             table = _delivered_table(session, original)
             dump = dump_of_table(
                 table,
-                by_transaction=_is_by_transaction(session, table),
+                by_transaction=table.is_versioned
+                and table.name in schema_catalogue.versioned_by_transaction(session, table.schema),
                 no_history=_no_history((table,), tools, None),
                 rows_only=False,
             )
@@ -232,10 +233,6 @@ def _delivered_table(session: Session, name: TableName) -> CatalogueTable:
     table = schema_catalogue.find_table(session, name.schema, name.table or "")
     assert table is not None, name
     return table
-
-
-def _is_by_transaction(session: Session, table: CatalogueTable) -> bool:
-    return table.is_versioned and table.name in schema_catalogue.versioned_by_transaction(session, table.schema)
 
 
 def _no_history(chosen: Iterable[CatalogueTable], tools: DumpPrograms, target: Target | None) -> str | None:
@@ -376,10 +373,7 @@ def _sequence_to_server(
 def _import(
     session: Session, moved: TableName, isolated: IsolatedServer, target: Target, name: TableName, file: Path
 ) -> None:
-    """Move the tablespace: export it from the ephemeral server, copy it, import it into the live server.
-
-    See refman 8.4, "Importing InnoDB Tables".
-    """
+    """Export the tablespace, copy it and import it (refman 8.4, "Importing InnoDB Tables")."""
     table_transfer.discard_tablespace(target.session, name)
     source = isolated.copy.datadir / moved.schema / f"{moved.table}.ibd"
     description = file.with_suffix(".cfg")
@@ -398,7 +392,6 @@ def _import(
 
 
 def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
-    """Copy a file to an unused name, owned by the server's account, and sync the copy."""
     with safe_open.create(target) as new, safe_open.open_to_read(source) as old:
         os.fchown(new.fileno(), uid, gid)
         os.fchmod(new.fileno(), 0o640)
@@ -408,10 +401,7 @@ def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
 
 
 def _drop(target: Target, name: TableName, *, unlogged: bool) -> None:
-    """Drop everything that this run has created on the live server.
-
-    A new session is used, because the session that created the objects may be lost.
-    """
+    """Drop what this run created on the live server, in a new session: the creating one may be lost."""
     with Session.open(target.address, target.password, read_timeout=target.timeout) as session:
         table_transfer.drop(session, name, unlogged=unlogged)
 
@@ -484,10 +474,7 @@ def schema_to_server(
 
 
 def _code(schema: SchemaContent) -> Iterator[str]:
-    """Yield the views, routines, events and triggers.
-
-    They are not delivered, because they contain the old schema's name.
-    """
+    """Yield views, routines, events and triggers, which contain the old schema's name."""
     yield from (f"view {view}" for view in schema.views)
     yield from schema.routines
     yield from (f"event {event}" for event in (*schema.events, *schema.hidden_events))

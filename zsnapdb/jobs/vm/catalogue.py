@@ -39,7 +39,6 @@ DOMAIN_PROPERTY = f"{PROPERTY}:vm-domain"
 """The compressed XML of the base's domain."""
 MADE_OF_PROPERTY = f"{PROPERTY}:vm-made-of"
 """On the anchor of a base: the image or domain from which the base was created."""
-
 BASE_SNAPSHOT = "zsnapdb-base"
 """The short name of the snapshots of a base's volumes from which machines are cloned."""
 START_SNAPSHOT = "zsnapdb-start"
@@ -226,7 +225,6 @@ def machines(settings: Settings) -> list[Machine]:
 
 
 def _read(kind: type[M], found: CopyDatasets) -> M:
-    """Return the base or machine that these datasets contain. Raises ValueError also if its name is invalid."""
     if not NAME.fullmatch(found.name):
         raise ValueError(f"{found.name!r} is not the name of a machine")
     types = {dataset: values["type"].value for dataset, values in found.members.items()}

@@ -131,7 +131,11 @@ def _of_backup(settings: Settings, hypervisor: Hypervisor, named: MachineOriginN
         xml=known.xml,
         snapshots=snapshots,
         guids={target: snapshot.guid for target, snapshot in chosen.snapshots.items()},
-        spaces=_spaces_then(volumes, snapshots),
+        # A volume may have grown since.
+        spaces=tuple(
+            replace(one, size=int(datasets.properties(snapshots[one.target], ["volsize"])["volsize"].value))
+            for one in catalogue.spaces(volumes)
+        ),
         nvram=Path(known.domain.nvram) if known.domain.nvram else None,
         grade=_grade(list(snapshots.values())),
     )
@@ -156,19 +160,10 @@ def _choose_set(named: MachineOriginName, there: Sequence[SnapshotSet]) -> Snaps
 
 
 def _grade(names: Sequence[str]) -> Grade:
-    """Return the lowest consistency level among the snapshots.
-
-    If a snapshot has no readable level, it counts as CRASH.
-    """
+    """Return the lowest consistency level; a snapshot without readable level counts as CRASH."""
     grades_of_disks = [datasets.properties(name, [GRADE_PROPERTY])[GRADE_PROPERTY].value for name in names]
     grades = [Grade(value) if value in set(Grade) else Grade.CRASH for value in grades_of_disks]
     return min(grades, key=lambda item: item.rank)
-
-
-def _spaces_then(volumes: Mapping[str, str], snapshots: Mapping[str, str]) -> tuple[ZvolSpace, ...]:
-    """Return the space of each volume. Its size is that in the snapshot, because the volume may have grown since."""
-    sizes = {target: int(datasets.properties(name, ["volsize"])["volsize"].value) for target, name in snapshots.items()}
-    return tuple(replace(space, size=sizes[space.target]) for space in catalogue.spaces(volumes))
 
 
 def zvols_of(domain: Domain) -> dict[str, str]:

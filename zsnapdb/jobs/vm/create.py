@@ -254,7 +254,7 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
         quota_of(settings, is_subject=bool(patterns.current_subject())),
         owner_text(wanted.owner),
         [*(machine.owner for machine in known.copies), *("" for _ in known.unreadable)],
-        datasets.available(_existing(origin.home)),
+        datasets.available(datasets.existing(origin.home)),
         wanted.count,
     )
     return MachinesPlan(
@@ -269,14 +269,7 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
     )
 
 
-def _existing(dataset: str) -> str:
-    while not datasets.exists(dataset) and "/" in dataset:
-        dataset = dataset.rpartition("/")[0]
-    return dataset
-
-
 def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
-    """Raise UsageError if the request contradicts itself or the configuration. No program is queried."""
     names = request.names(wanted.template, wanted.count)
     if wanted.identity is GuestIdentity.CLOUD_INIT:
         cloud_init.refuse_no_host_name(names)
@@ -285,11 +278,7 @@ def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
 
 
 def _chosen_network(settings: Settings, name: str | None) -> CloneNetwork:
-    """Return the network of the clones.
-
-    This is the libvirt network NAME, or the bridge NAME of the host for `bridge:NAME`. The default is the isolated
-    network.
-    """
+    """Return libvirt's network NAME, or the host's bridge for `bridge:NAME`; the default is isolated."""
     chosen = name or settings.vms.network or ISOLATED_NETWORK
     kind, separator, bridge = chosen.partition(":")
     if separator and (kind != "bridge" or not bridge):
@@ -386,7 +375,10 @@ def _execute(
                 copy_nvram(planned.origin.nvram, first)
                 copy_nvram(first, catalogue.machine_file(settings, machine.name, catalogue.NVRAM))
             if planned.identity is GuestIdentity.CLOUD_INIT:
-                _write_seed(settings, machine)
+                seed = catalogue.machine_file(settings, machine.name, catalogue.SEED)
+                make_passable(seed.parent)
+                seed.write_bytes(cloud_init.image(cloud_init.seed_files(machine.name, machine.uuid)))
+                seed.chmod(0o644)
             prepare_log(settings, machine.name)
             hypervisor.define(machine.xml)
     if planned.starts:
@@ -406,10 +398,7 @@ def _execute(
 
 
 def _clone_all(planned: MachinesPlan) -> None:
-    """Clone the volumes of all machines in parallel, because each request waits for a transaction group.
-
-    If an error occurs, no further machine is cloned. When this returns, no request is still running.
-    """
+    """Clone all volumes in parallel (each waits for a transaction group); an error starts no more and waits."""
     pool = ThreadPoolExecutor(_CLONED_AT_ONCE, thread_name_prefix="clone")
     try:
         for cloned in [pool.submit(_clone_volumes, planned, machine) for machine in planned.machines]:
@@ -457,14 +446,6 @@ def copy_nvram(source: Path, target: Path) -> None:
         ) from error
 
 
-def _write_seed(settings: Settings, machine: PlannedMachine) -> None:
-    """Write the CD image with the guest's identity for cloud-init. The image contains no secrets."""
-    file = catalogue.machine_file(settings, machine.name, catalogue.SEED)
-    make_passable(file.parent)
-    file.write_bytes(cloud_init.image(cloud_init.seed_files(machine.name, machine.uuid)))
-    file.chmod(0o644)
-
-
 def prepare_log(settings: Settings, name: str) -> Path:
     """Create the folder of the machine's serial log, and remove an old log."""
     log = catalogue.machine_file(settings, name, catalogue.SERIAL_LOG)
@@ -474,10 +455,7 @@ def prepare_log(settings: Settings, name: str) -> Path:
 
 
 def _remove_all(settings: Settings, hypervisor: Hypervisor, planned: MachinesPlan) -> None:
-    """Remove all created parts of each machine.
-
-    If one machine cannot be removed, the other machines are removed nevertheless.
-    """
+    """Remove all created parts of each machine, even if another machine cannot be removed."""
     failures: list[str] = []
     made = {machine.name: machine for machine in catalogue.machines(settings)}
     for item in planned.machines:

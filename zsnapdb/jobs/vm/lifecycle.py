@@ -48,10 +48,7 @@ def listing(settings: Settings) -> KnownCopies[SeenMachine]:
 
 
 def _verb(settings: Settings, name: str, decide: Callable[[_Opened], tuple[P, Callable[[], R]]]) -> MachineVerb[P, R]:
-    """Return the command on the complete machine with that name, and on its domain.
-
-    Raises PreflightError if the machine has no domain.
-    """
+    """Return the command on the complete machine with its domain; raise PreflightError without domain."""
 
     @contextlib.contextmanager
     def held() -> Iterator[_Opened]:

@@ -111,10 +111,7 @@ def _leaks_of_machine(machine: Machine) -> list[Leak]:
 
 
 def _orphaned_domains(settings: Settings) -> list[Leak]:
-    """Return the domains that zsnapdb defined and whose datasets no longer exist.
-
-    The list is empty if libvirt cannot be used.
-    """
+    """Return zsnapdb's domains without datasets; empty if libvirt cannot be used."""
     if not catalogue.homes(settings):
         return []
     try:
@@ -155,10 +152,7 @@ def _machines(
 
 
 def _bases(settings: Settings, also: Collection[ExtraRemoval] = ()) -> CopyKind[MachineBase]:
-    """Return the kind of copies that a sweep of bases handles.
-
-    It removes only incomplete bases: a complete base stays until a user destroys it.
-    """
+    """Return the swept kind: incomplete bases. A complete base stays until a user destroys it."""
     may_go = ExtraRemoval.FOREIGN_SNAPSHOTS in also
     return CopyKind[MachineBase](
         what="vm base",

@@ -208,6 +208,13 @@ def objection(findings: Iterable[FitnessFinding]) -> PreflightError | None:
     return PreflightError("; ".join(finding.detail for finding in reasons), hint="; ".join(hints))
 
 
+def require_fit(findings: Iterable[FitnessFinding]) -> None:
+    """Raise the error of `objection`, if there is one."""
+    error = objection(findings)
+    if error is not None:
+        raise error
+
+
 def warnings(findings: Iterable[FitnessFinding]) -> tuple[str, ...]:
     """Return the warnings as texts."""
     return tuple(f"{f.detail}" + (f" ({f.hint})" if f.hint else "") for f in findings if f.severity is Severity.WARNING)
