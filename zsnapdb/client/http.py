@@ -144,10 +144,7 @@ def _request_arguments(to: ApiConnection, request: api_protocol.ApiRequest) -> M
 
 
 def _add(body: bytearray, part: bytes) -> None:
-    """Append a part of an answer, so that an endless answer cannot fill the memory.
-
-    Raises: CloneCommandError if the answer is too long.
-    """
+    """Append a part of an answer. Raises CloneCommandError if it is so long that it could fill the memory."""
     body += part
     if len(body) > _MOST_BYTES:
         raise CloneCommandError(

@@ -125,7 +125,6 @@ class Document(BaseModel):
 
 @cache
 def _places(document: type[Document]) -> tuple[tuple[str, At], ...]:
-    """Return the source of each field of the document, by its name in JSON."""
     return tuple(
         (field.alias or name, next((one for one in field.metadata if isinstance(one, At)), At(name)))
         for name, field in document.model_fields.items()

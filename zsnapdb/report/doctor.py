@@ -76,7 +76,6 @@ def nagios_line(state: str, text: str) -> str:
 
 
 def _lines(findings: Sequence[FitnessFinding]) -> list[str]:
-    """Return the lines of the findings. If a finding of a rule is not OK, the rule's reason is added."""
     lines: list[str] = []
     for finding in findings:
         first, *rest = finding_lines([finding])
@@ -87,7 +86,6 @@ def _lines(findings: Sequence[FitnessFinding]) -> list[str]:
 
 
 def _rows(findings: Sequence[FitnessFinding]) -> list[tuple[str, ...]]:
-    """Return the content of `_lines` in columns: severity, check, text."""
     rows: list[tuple[str, ...]] = []
     for finding in findings:
         rule = find_rule(finding.rule) if finding.severity is not Severity.OK else None
@@ -98,7 +96,6 @@ def _rows(findings: Sequence[FitnessFinding]) -> list[tuple[str, ...]]:
 
 
 def _with_rule(finding: FitnessFinding) -> DoctorFindingFields:
-    """Return the fields of the finding, with the id, reason and source of its rule, if it has one."""
     rule = find_rule(finding.rule)
     more = {} if rule is None else {"rule": rule.id, "reason": rule.reason, "source": rule.source}
     return DoctorFindingFields.model_validate({**read(FindingFields, finding), **more})

@@ -163,10 +163,7 @@ class LoginHandler:
     def _holder(
         self, verb: OpenSessionVerb, limits: ServeSettings, client_id: str, places: LoginPlaces
     ) -> IdTokenHolder:
-        """Return the person whom the issuer authenticated.
-
-        Raises NotAllowedError if the issuer authenticated no person. The log contains the reason.
-        """
+        """Return the authenticated person. Raises NotAllowedError if there is none; the log contains why."""
         grant = CodeGrant(
             issuer=verb.issuer,
             client_id=client_id,
@@ -189,10 +186,7 @@ class LoginHandler:
         return holder
 
     def _wait_for_turn(self) -> None:
-        """Wait until a code may be exchanged, and count the exchange during the block.
-
-        Raises RefusedRequest if too many exchanges are still running after the maximum wait.
-        """
+        """Count a code exchange during the block. Raises RefusedRequest if too many run after the longest wait."""
         if self._places.acquire(blocking=False):
             return
         if not self._waiting.acquire(blocking=False):

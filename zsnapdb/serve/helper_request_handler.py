@@ -284,10 +284,7 @@ class RequestHandler:
         return ResultAnswer(document={"logins": []} if isinstance(verb, ListLoginsVerb) else {"closed": False})
 
     def _holder(self, token: str) -> CredentialHolder:
-        """Return the holder of the token.
-
-        If no valid token was sent, raises RefusedRequest, whose text contains no facts about this host.
-        """
+        """Return the token's holder. Raises RefusedRequest, without facts of this host, if no token is valid."""
         try:
             asks = self.tokens.holder(token, self.now())
         except ZsnapdbError as error:
@@ -355,10 +352,7 @@ class RequestHandler:
         )
 
     def _require_visible(self, asks: CredentialHolder, clone: PublicClone) -> None:
-        """Raise RefusedRequest for texts from the clone's data that the role may not see.
-
-        A subject can have tokens of several roles.
-        """
+        """Raise RefusedRequest for unmasked texts that the role may not see. A subject may have several roles."""
         if not (clone.masked or may_see_unmasked(asks.role) or is_for_all(self.settings(), clone.instance)):
             raise helper_messages.unmasked_words(clone.name)
 
@@ -390,10 +384,7 @@ class RequestHandler:
         return found
 
     def _cancel(self, begun: OperationRecord) -> Ending:
-        """Cancel the operation, and answer when it has ended.
-
-        Raises RefusedRequest if the operation ended before it could be cancelled.
-        """
+        """Cancel the operation and answer at its end. Raises RefusedRequest if it ended before."""
         self.operations.cancel(begun.id)
         ended = self.operations.wait(begun.id, self.patience)
         if ended is None:

@@ -186,10 +186,7 @@ def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings)
 
 
 def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
-    """Return the refusal.
-
-    The refusal's text names the subject's own clones, but not the clones of other subjects in the project.
-    """
+    """Return the refusal. It names the subject's own clones, but none of other subjects in the project."""
     own = [one for one in used if is_same(one.owner, owner_text(limit.subject))]
     has, most = _amount(limit, own), size(limit.most) if limit.thing is LimitKind.BYTES else str(limit.most)
     names = ", ".join(_clone_names(limit, own)[:_MOST_NAMED])

@@ -103,10 +103,7 @@ class RecentAnswers:
         return self.now() - known.began
 
     def _may_try(self, known: _Recent, seconds: float) -> bool:
-        """Return whether that many seconds have passed since the newest reading began.
-
-        This also applies after a failure.
-        """
+        """Return whether the newest reading, even a failed one, began that many seconds ago."""
         return self.now() - known.tried > seconds
 
     def _refresh(self, known: _Recent, than: float) -> None:

@@ -144,10 +144,7 @@ def plan_engines(
 def _needed_defaults(
     table: CreatedTable, record: RecordedTable | None, current: Defaults, start: Defaults
 ) -> Defaults | None:
-    """Return the defaults that recreate the original table; None if they are unknown.
-
-    A default that has no effect on the table is not changed.
-    """
+    """Return the defaults that recreate the table, unchanged if they have no effect; None if they are unknown."""
     known = record if record is not None and fits(record.engine, table.is_transactional) else None
     engine: str | None = current.engine
     if not table.names_engine:

@@ -277,7 +277,6 @@ def merge(shape_: Shape, before: Iterable[Sequence[Any]], after: Iterable[Sequen
 
 
 def _readable_row(columns: Sequence[Column], row: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the values of the row for display, without the remainders."""
     return tuple(readable_value(column, value) for column, value in zip(columns, row, strict=False))
 
 

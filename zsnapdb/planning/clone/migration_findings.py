@@ -168,10 +168,7 @@ def touched_tables(
 
 
 def _replaced(changes: Changes) -> set[tuple[str, str]]:
-    """Return the keys of the row files that were replaced by other files.
-
-    MariaDB writes a new .frm file for each ALTER TABLE, even if the statement copies no row.
-    """
+    """Return the replaced row files' keys. MariaDB replaces a .frm file even if ALTER TABLE copies no row."""
     others = (path for path, state in changes.after.items() if _inode(changes, path) not in (None, state.inode))
     return {key for path in others if (key := key_of_file(path)) is not None}
 

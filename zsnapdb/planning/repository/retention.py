@@ -310,10 +310,7 @@ class _Family:
 def _apply_rules(
     good: Sequence[str], times: _Times, rules: KeepRules, now: datetime, keep: dict[str, list[str]], whose: str
 ) -> None:
-    """For each restorable backup (newest first), add the rules that keep the backup to its reasons.
-
-    `whose` is a text about the server.
-    """
+    """Add to the reasons of each restorable backup (newest first) the rules that keep it."""
     for number, name in enumerate(good[: rules.last], 1):
         keep[name].append(f"last ({number} of {rules.last}){whose}")
     for rule in _PERIODS:
@@ -375,7 +372,6 @@ def _needing(names: Sequence[str], known: RetentionFacts) -> dict[str, str]:
 
 
 def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
-    """Keep all bases of every backup that stays."""
     for name in sorted(
         (name for name, reasons in keep.items() if reasons), key=lambda n: family.depth[n], reverse=True
     ):

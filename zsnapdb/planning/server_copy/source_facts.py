@@ -337,10 +337,7 @@ def decode(text: str, where: str) -> SourceServer:
 
 
 def _unpacked(text: str) -> bytes:
-    """Return the unpacked text of a property.
-
-    Raises ValueError if the text is not packed, or if it is longer than any origin can be.
-    """
+    """Return the unpacked text. Raises ValueError if it is not packed, or longer than any origin can be."""
     unpacker = zlib.decompressobj()
     whole = unpacker.decompress(base64.b85decode(text.removeprefix(_PACKED)), _LONGEST)
     if not unpacker.eof:

@@ -250,10 +250,7 @@ def leave_signing_open(plan: SetupPlan) -> SetupPlan:
 
 
 def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundings | None) -> SetupPlan:
-    """Return the plan with the parts of the existing configuration that stay.
-
-    If they cannot be kept, the plan contains a refusal.
-    """
+    """Return the plan with the parts of the existing configuration that stay, or with a refusal."""
     path, name = facts.configuration, plan.answers.instance
     if facts.agent_reads not in (None, path):
         why = f"the agent of this host reads {facts.agent_reads}, and one agent runs the jobs of all instances"
@@ -313,7 +310,6 @@ def _names_in_binlog(server: FoundServer) -> str:
 
 
 def _replaced(facts: SetupFacts, text: str) -> Iterator[str]:
-    """Yield notes that the tables of an earlier setup are replaced, with the changed lines."""
     yield (
         f"{facts.configuration} was written by an earlier setup with other arguments: it is replaced, and a copy"
         " is kept next to it"
@@ -341,10 +337,7 @@ _ONE_AT_A_TIME = "the files of another server were moved before: setup notes tha
 
 
 def _server(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None) -> tuple[FoundServer | None, str]:
-    """Return the selected server; None, with the reason, if none is selected.
-
-    After an interrupted move, the server may be down.
-    """
+    """Return the selected server, or None and why. After an interrupted move, the server may be down."""
     if started is None:
         return choose_server(facts.servers, answers.socket)
     if started.decision.step is MoveStep.FINISH:
@@ -374,7 +367,6 @@ def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, started: St
 
 
 def _move_notes(move: ServerMove, step: MoveStep) -> list[str]:
-    """Return the notes about a move that are true only before the move."""
     target = move.datasets[0].name
     if step is MoveStep.START:
         return [f"the files of the server were copied to {target}: it is started there"]
@@ -514,10 +506,7 @@ def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> Setu
 
 
 def _proof(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[SetupStep]:
-    """Yield the verification steps.
-
-    The user executes these steps if the user prefers that, or if the user must create the account.
-    """
+    """Yield the verification steps, for the user if the user prefers that or must create the account."""
     is_own = plan.answers.proof and (plan.account is None or _may_make_accounts(server))
     for action, title in zip(PROOF, ("Check everything", "Make a backup", "Prove it by a restore"), strict=True):
         command = _command(facts, action.value, plan.answers.instance)

@@ -215,10 +215,7 @@ def _machine_type(root: ElementTree.Element) -> str:
 
 
 def _seed(devices: ElementTree.Element, machine: str, image: str) -> None:
-    """Add a CD drive with the image, on the bus that all machines of this type have.
-
-    Raises PreflightError if the bus is full.
-    """
+    """Add a CD drive with the image, on the bus of this machine type. Raises PreflightError if the bus is full."""
     bus, prefix, most = ("sata", "sd", 6) if "q35" in machine else ("scsi", "sd", 7)
     if machine == "pc" or machine.startswith("pc-i440fx"):
         bus, prefix, most = "ide", "hd", 4

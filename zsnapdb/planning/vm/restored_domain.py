@@ -196,10 +196,7 @@ def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDom
 
 
 def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
-    """Let the machine boot from these files.
-
-    The root contains no element of `_HOST_BOOT`, because `_DOMAIN` contains none.
-    """
+    """Let the machine boot from these files. The root has no element of `_HOST_BOOT`, as `_DOMAIN` has none."""
     system = root.find("os")
     if system is None:
         return

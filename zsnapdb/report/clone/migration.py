@@ -41,7 +41,6 @@ class MigrationView(View, kind="migration-check", document=MigrationDocument, re
             yield "tables", f"{checked.unwatched} more were touched, and not watched"
 
     def _tables(self) -> list[tuple[str, ...]]:
-        """Return a row for each table: its name, its changes, and the waits of a read and a write."""
         waits = {(one.table, one.access.value): f"{one.longest:.3f} s" for one in self.checked.findings.waits}
         return [
             (
