@@ -19,27 +19,8 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.planning.vm.domain import QEMU_ARGUMENT, QEMU_COMMAND_LINE, DomainMark, mark_element, parse, root_of
 
 _DEVICES = {
-    "audio",
-    "channel",
-    "console",
-    "controller",
-    "disk",
-    "emulator",
-    "graphics",
-    "hub",
-    "input",
-    "interface",
-    "iommu",
-    "memballoon",
-    "panic",
-    "redirdev",
-    "rng",
-    "serial",
-    "sound",
-    "tpm",
-    "video",
-    "vsock",
-    "watchdog",
+    *("audio", "channel", "console", "controller", "disk", "emulator", "graphics", "hub", "input", "interface"),
+    *("iommu", "memballoon", "panic", "redirdev", "rng", "serial", "sound", "tpm", "video", "vsock", "watchdog"),
 }
 """The devices of which each clone can have its own. A domain with any other device is refused."""
 _LOCAL_LINES = ("pty", "file", "null", "unix", "spicevmc", "qemu-vdagent", "dbus", "stdio")
