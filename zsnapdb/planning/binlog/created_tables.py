@@ -152,21 +152,15 @@ def _needed_defaults(
     if engine is None:
         return None
     row_format = (known.row_format or "").casefold() if known is not None and not table.names_format else ""
-    is_same = engine.casefold() == current.engine.casefold()
-    return Defaults(
-        current.engine if is_same else engine,
-        row_format if known is not None and _has_default_format(known, row_format) else current.row_format,
-    )
+    if known is None or known.engine.casefold() != "innodb" or row_format not in _DEFAULT_FORMATS:
+        row_format = current.row_format
+    return Defaults(current.engine if engine.casefold() == current.engine.casefold() else engine, row_format)
 
 
 def _engine_without_record(table: CreatedTable, default: str) -> str | None:
     if fits(default, table.is_transactional):
         return default
     return "InnoDB" if table.is_transactional else None
-
-
-def _has_default_format(known: RecordedTable, row_format: str) -> bool:
-    return known.engine.casefold() == "innodb" and row_format in _DEFAULT_FORMATS
 
 
 def contradiction(planned: EnginePlan, start: Defaults, by: str) -> str | None:

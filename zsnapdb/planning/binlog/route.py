@@ -172,7 +172,10 @@ class RouteMap:
     def __init__(self, files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> None:
         self._files, self._state = files, state
         self._histories = tuple(histories_of(files))
-        self._names = _names_of(files, self._histories)
+        # All identities of the server in each incarnation: a server_id can change (MariaDB).
+        self._names = {
+            files[one.low].incarnation: frozenset(files[at].server for at in one.places) for one in self._histories
+        }
         self._heads = heads_of(files)
         self._run_ends: list[int] = []
         self._run_starts: dict[int, int] = {}
@@ -262,14 +265,6 @@ def missing_before(before: RouteFile, file: RouteFile) -> str | None:
     if file.is_anonymous and not (before.is_rotated and file.number == before.number + 1):
         return missing_between(before, file.number, None)
     return missing_between(before, file.number, file.previous)
-
-
-def _names_of(files: Sequence[RouteFile], histories: Sequence[History]) -> Mapping[str, frozenset[str]]:
-    """Return all identities of the server in each incarnation.
-
-    There may be several, because a server_id can change (MariaDB).
-    """
-    return {files[one.low].incarnation: frozenset(files[at].server for at in one.places) for one in histories}
 
 
 def _way(

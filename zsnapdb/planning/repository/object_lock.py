@@ -11,10 +11,7 @@ from enum import Enum
 
 DAY = 86400.0
 _SLACK = 0.5
-"""The fraction of the period by which an extended lock is longer than needed.
-
-So the next backups need not extend the lock again.
-"""
+"""The fraction of the period by which an extended lock is longer, so that the next backups need not extend it."""
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,9 @@ def decide(
     keep: dict[str, list[str]] = {link.backup_id: [] for link in links}
     if not good:
         keep |= {name: ["its removal began before, and no other backup can be restored"] for name in known.begun}
-    apart = _by_writer(good, known.writers)
+    apart: dict[str, list[str]] = {}
+    for name in good:
+        apart.setdefault(known.writers.get(name, ""), []).append(name)
     for writer, names in apart.items():
         _apply_rules(names, times, rules, now, keep, f" of {writer}" if len(apart) > 1 else "")
     # Broken backups stay if there is no good backup. They also stay if a manifest is unreadable, because it may be
@@ -255,14 +257,6 @@ def _replaced(sound: Sequence[Link]) -> dict[str, str]:
         if name != link.backup_id:
             replaced[link.backup_id] = name
     return replaced
-
-
-def _by_writer(good: Sequence[str], writers: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the restorable backups by server, newest first."""
-    apart: dict[str, list[str]] = {}
-    for name in good:
-        apart.setdefault(writers.get(name, ""), []).append(name)
-    return apart
 
 
 class _Family:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import reduce
 
 from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.errors import AmbiguousPointError, NotFound
@@ -81,7 +82,7 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned], en
     this history assigned to another transaction.
     """
     point, target = choice.point, choice.target
-    reached = reached_by(point, choice.files[:-1])
+    reached = reduce(joined, (file.gtids for file in choice.files[:-1]), point.gtids)
     last: Scanned | None = None
     following: Scanned | None = None
     gtids, pending = reached, reached
@@ -216,10 +217,7 @@ def is_past(target: Target, newest: datetime | None, snapshot_by: datetime) -> b
 
 _TOLERANCE = timedelta(microseconds=TOLERANCE)
 _STEP = timedelta(seconds=1)
-"""The minimum distance in time between two candidates.
-
-Closer times are treated as equal, so that the search keeps few candidates.
-"""
+"""The minimum distance of two candidates. Closer times are treated as equal, to keep few candidates."""
 
 Scan = Callable[[RouteFile], Iterable[Scanned]]
 Stop = tuple[int, int]
@@ -338,14 +336,6 @@ def _unclear(
         " between them do not have the times of their commits",
         hint=hint or "name an earlier or a later time, or `latest`",
     )
-
-
-def reached_by(point: BackupPoint, files: Iterable[RouteFile]) -> Gtids | None:
-    """Return the GTIDs of a server that was restored from the backup and has replayed these binlogs."""
-    reached = point.gtids
-    for file in files:
-        reached = joined(reached, file.gtids)
-    return reached
 
 
 def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str) -> None:

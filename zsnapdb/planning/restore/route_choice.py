@@ -484,10 +484,7 @@ def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
 
 
 _SPARE = 2
-"""The number of sets before the point whose binlogs are considered.
-
-The newest of these sets may contain transactions after the point.
-"""
+"""The sets before the point whose binlogs count. The newest may contain transactions after the point."""
 
 
 @dataclass(frozen=True)

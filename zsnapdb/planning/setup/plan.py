@@ -211,9 +211,12 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
         return replace(plan, refusals=(f"setup cannot turn the binlogs on: {why}",), refusal_hint=_BY_HAND)
     notes = (*plan.notes, f"the files of the server lie on {server.dataset}: they stay there")
     if not plan.archives:
-        notes += (_no_points(server),)
+        how = _BY_HAND if missing_binlogs_reason(server) else "--binlogs turns them on, with one restart of the server"
+        what = "the server writes no binlogs: changes since the last backup or snapshot cannot be restored"
+        notes += (f"{what}; {how}",)
     if server.lacks_names:
-        notes += (_names_in_binlog(server),)
+        how = "SET PERSIST" if family(server.flavour).has_uuid else "in an option file, and SET GLOBAL"
+        notes += (f"for `undo` the binlog should have the names of columns: {how} binlog_row_metadata = FULL",)
     if plan.kept is not None:
         notes += (f"{facts.configuration} exists as setup writes it: setup continues from there",)
     if facts.passed_drill is not None:
@@ -296,17 +299,6 @@ def missing_binlogs_reason(server: FoundServer) -> str:
     if not server.lets_root_in:
         return "root may not log in by the socket, so setup cannot see whether they are on"
     return "" if server.option_folder else "no folder of option files was found, such as /etc/mysql/conf.d"
-
-
-def _no_points(server: FoundServer) -> str:
-    """Return a text that says what follows from having no binlogs, and how to turn them on."""
-    how = _BY_HAND if missing_binlogs_reason(server) else "--binlogs turns them on, with one restart of the server"
-    return f"the server writes no binlogs: changes since the last backup or snapshot cannot be restored; {how}"
-
-
-def _names_in_binlog(server: FoundServer) -> str:
-    how = "SET PERSIST" if family(server.flavour).has_uuid else "in an option file, and SET GLOBAL"
-    return f"for `undo` the binlog should have the names of columns: {how} binlog_row_metadata = FULL"
 
 
 def _replaced(facts: SetupFacts, text: str) -> Iterator[str]:
