@@ -268,7 +268,9 @@ class RequestHandler:
             case verbs.ProtectionRead():
                 return self._protection(asks, verb)
             case verbs.ListFleetVerb():
-                return self._fleet(asks, verb)
+                if self.fleet is None:
+                    raise helper_messages.no_such("view of a fleet", "fleet.toml")
+                return self.fleet(verb.asked, asks.role)
             case verbs.CreateCloneVerb():
                 return self._ended(self._create(asks, verb), tell)
             case verbs.CloneAction():
@@ -289,7 +291,7 @@ class RequestHandler:
             asks = self.tokens.holder(token, self.now())
         except ZsnapdbError as error:
             print(error, file=sys.stderr, flush=True)
-            raise helper_messages.no_tokens() from error
+            raise helper_messages.not_now("the tokens cannot be read") from error
         if asks is None:
             raise helper_messages.unauthenticated()
         return asks
@@ -327,11 +329,6 @@ class RequestHandler:
             case verbs.ListDrillsVerb() | verbs.ListEvidenceVerb():
                 self.settings().one_instance(verb.instance)
         return self.protection.read(verb, asks.subject)
-
-    def _fleet(self, asks: CredentialHolder, verb: verbs.ListFleetVerb) -> ResultAnswer:
-        if self.fleet is None:
-            raise helper_messages.no_such("view of a fleet", "fleet.toml")
-        return self.fleet(verb.asked, asks.role)
 
     def _told(self, asks: CredentialHolder, verb: verbs.CloneQuery) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name, verb.guid)

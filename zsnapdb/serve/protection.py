@@ -131,10 +131,7 @@ class RecentAnswers:
 _SHARED_AUDIENCE = "all subjects"
 """The owner whose clones a shared answer may mention. No clone has this owner, because no subject contains a space."""
 _SECONDS = 25.0
-"""Timeout in seconds of such a command.
-
-The web process waits longer than two such commands take, including their waiting times.
-"""
+"""Timeout of such a command. The web process waits longer than two of them take, with their waiting times."""
 
 
 class _Sets(Document):
