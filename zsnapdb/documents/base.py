@@ -1,7 +1,4 @@
-"""The base class of all documents, and models of errors and findings.
-
-Documents are read from a result or from JSON of another zsnapdb version.
-"""
+"""The base class of documents, read from results or from JSON of other versions; models of errors and findings."""
 
 from __future__ import annotations
 

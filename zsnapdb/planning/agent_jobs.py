@@ -1,7 +1,4 @@
-"""The jobs that a configuration assigns to the agent, the records of their runs, and the choice of the next jobs.
-
-Pure.
-"""
+"""The jobs that a configuration gives to the agent, the records of their runs, and the choice of the next. Pure."""
 
 from __future__ import annotations
 

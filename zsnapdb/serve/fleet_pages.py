@@ -1,7 +1,4 @@
-"""The page of all instances of all hosts, and its exports.
-
-The helper answers with the data of its last reading of the fleet.
-"""
+"""The page of all instances of all hosts, and its exports, from the helper's last reading of the fleet."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Tokens of the subjects that may use the helper.
-
-Only the SHA-256 of each token is stored, in a file that only root can read.
-"""
+"""Tokens of the subjects that may use the helper. Only their SHA-256 is stored, in a file that only root can read."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Finds the archived binlog that contains a backup's position, and the offset at which it continues the backup.
-
-Pure.
-"""
+"""Finds the archived binlog with a backup's position, and the offset at which it continues the backup. Pure."""
 
 from __future__ import annotations
 

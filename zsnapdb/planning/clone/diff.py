@@ -1,7 +1,4 @@
-"""Finds the changes of a table between two states, by merging its rows in the order of the primary key.
-
-Pure, and in constant memory.
-"""
+"""Finds a table's changes between two states by merging rows by primary key. Pure, and in constant memory."""
 
 from __future__ import annotations
 

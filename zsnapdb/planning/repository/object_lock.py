@@ -1,7 +1,4 @@
-"""Decides when locks of stored objects must be extended, and where locks conflict with the bucket or the policy.
-
-Pure.
-"""
+"""Decides when locks of stored objects must be extended, and where they conflict with bucket or policy. Pure."""
 
 from __future__ import annotations
 

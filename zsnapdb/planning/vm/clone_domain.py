@@ -1,6 +1,4 @@
-"""Derives the XML of a clone's domain from the XML of its base.
-
-Pure: the same base and identity always give the same text.
+"""Derives the XML of a clone's domain from the XML of its base. Pure: the same input always gives the same text.
 
 As with virt-clone(1), these parts must differ: name, UUID (also in the SMBIOS data), MAC addresses, NVRAM file, serial
 and channel paths, graphics ports. The generation id also differs, so that a guest seeds its random numbers again (QEMU,

@@ -1,7 +1,4 @@
-"""Views of a tested migration and of a rehearsed upgrade.
-
-A migration is shown as text for people, Markdown for a pull request, or a document for programs.
-"""
+"""Views of a tested migration and of a rehearsed upgrade: as text, Markdown for a pull request, or a document."""
 
 from __future__ import annotations
 
