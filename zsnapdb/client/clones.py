@@ -29,7 +29,6 @@ _UNKNOWN = "unknown-name"
 
 
 def _words_of(clone: ReachableClone) -> Sequence[str]:
-    """Return the arguments that identify exactly this clone."""
     return [clone.name, "--guid", clone.guid] if clone.guid else [clone.name]
 
 
@@ -110,10 +109,7 @@ class LocalClones:
         return parsed(model, self._run(verb, *words), f"`{self._words[-1]} {verb}`")
 
     def _run(self, verb: str, *words: str) -> str:
-        """Run a command and return its JSON.
-
-        Raises: CloneCommandError if its exit code is not 0.
-        """
+        """Run a command and return its JSON. Raises CloneCommandError if its exit code is not 0."""
         argv = [*self._words, verb, *words, "--json"]
         try:
             done = subprocess.run(

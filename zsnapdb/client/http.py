@@ -13,7 +13,6 @@ import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Unpack
 
 import httpcore
@@ -144,10 +143,7 @@ def _request_arguments(to: ApiConnection, request: api_protocol.ApiRequest) -> M
 
 
 def _add(body: bytearray, part: bytes) -> None:
-    """Append a part of an answer, so that an endless answer cannot fill the memory.
-
-    Raises: CloneCommandError if the answer is too long.
-    """
+    """Append a part of an answer. Raises CloneCommandError if it is so long that it could fill the memory."""
     body += part
     if len(body) > _MOST_BYTES:
         raise CloneCommandError(
@@ -199,9 +195,7 @@ class Client(_Connected, api_protocol.CloneMethods, api_protocol.WithThreads):
     def __enter__(self) -> Client:
         return self
 
-    def __exit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -272,9 +266,7 @@ class AsyncClient(_Connected, api_protocol.CloneMethods, api_protocol.WithAsynci
     async def __aenter__(self) -> AsyncClient:
         return self
 
-    async def __aexit__(
-        self, _type: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def close(self) -> None:

@@ -1,4 +1,1 @@
-"""The JSON documents that commands print.
-
-Each document has one model, which can also read the output of another zsnapdb version.
-"""
+"""The JSON documents that commands print. Each has one model, which can also read another version's output."""

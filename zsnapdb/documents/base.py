@@ -1,7 +1,4 @@
-"""The base class of all documents, and models of errors and findings.
-
-Documents are read from a result or from JSON of another zsnapdb version.
-"""
+"""The base class of documents, read from results or from JSON of other versions; models of errors and findings."""
 
 from __future__ import annotations
 
@@ -125,7 +122,6 @@ class Document(BaseModel):
 
 @cache
 def _places(document: type[Document]) -> tuple[tuple[str, At], ...]:
-    """Return the source of each field of the document, by its name in JSON."""
     return tuple(
         (field.alias or name, next((one for one in field.metadata if isinstance(one, At)), At(name)))
         for name, field in document.model_fields.items()

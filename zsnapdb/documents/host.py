@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
@@ -13,17 +12,8 @@ from zsnapdb.documents.restore import DrillDocument
 _Run = Annotated[dict[str, Any], Dumped("zsnapdb.planning.agent_jobs.RunRecord", without=("format",))]
 
 
-def _run(record: Any) -> dict[str, Any]:
-    fields: dict[str, Any] = record.model_dump(mode="json", exclude={"format"})
-    return fields
-
-
 def _pauses(pauses: Any) -> list[dict[str, object]]:
     return [{"instance": name, "until": iso(pause.until), "reason": pause.reason} for name, pause in pauses]
-
-
-def _held_instances(held: Mapping[str, str]) -> list[dict[str, object]]:
-    return rows("instance", "reason")(sorted(held.items()))
 
 
 class AgentJobFields(Document):
@@ -32,7 +22,7 @@ class AgentJobFields(Document):
     instance: Annotated[str | None, At("job.name.own_instance")]
     job: Annotated[str, At("job.name.kind")]
     next: Annotated[str | None, At("next", iso)]
-    last: Annotated[_Run | None, At("last", _run)]
+    last: Annotated[_Run | None, At("last", lambda run: run.model_dump(mode="json", exclude={"format"}))]
 
 
 class PauseFields(Document):
@@ -57,7 +47,7 @@ class AgentDocument(Document):
     difference: Annotated[str | None, At("difference", or_null)]
     jobs: tuple[AgentJobFields, ...]
     pauses: Annotated[tuple[PauseFields, ...], At("pauses", _pauses)]
-    held: Annotated[tuple[HeldFields, ...], At("held", _held_instances)]
+    held: Annotated[tuple[HeldFields, ...], At("held", lambda held: rows("instance", "reason")(sorted(held.items())))]
 
 
 class AgentPauseDocument(Document):

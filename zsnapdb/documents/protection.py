@@ -176,10 +176,6 @@ class ObjectiveStateFields(Document):
     reason: str
 
 
-def _kept_objectives(objectives: Any) -> dict[str, bool]:
-    return {one.objective.value: one.is_kept for one in objectives}
-
-
 class DayFields(Document):
     """The runs and drills of a day (UTC), and for each objective whether it was met."""
 
@@ -191,7 +187,9 @@ class DayFields(Document):
     longest_without_drill_seconds: Annotated[Number | None, At("day.longest_without_drill")]
     drills: Annotated[int, At("day.drills")]
     failed_drills: Annotated[int, At("day.failed_drills")]
-    objectives: Annotated[dict[str, bool], At("objectives", _kept_objectives)]
+    objectives: Annotated[
+        dict[str, bool], At("objectives", lambda all_: {one.objective.value: one.is_kept for one in all_})
+    ]
 
 
 class ReportedDrillFields(Document):
@@ -281,10 +279,6 @@ class UnbelievedRecordFields(Document):
     problem: str
 
 
-def _believed(records: Any) -> list[dict[str, Any]]:
-    return _dumped(one.record for one in records if one.record is not None)
-
-
 class EvidencePageDocument(Document):
     """Consecutive records of the evidence log.
 
@@ -293,7 +287,9 @@ class EvidencePageDocument(Document):
 
     instance: str
     repository: str
-    records: Annotated[tuple[_Record, ...], At("records", _believed)]
+    records: Annotated[
+        tuple[_Record, ...], At("records", lambda all_: _dumped(one.record for one in all_ if one.record))
+    ]
     not_believed: Annotated[
         tuple[UnbelievedRecordFields, ...],
         At("records", lambda several: [one.link for one in several if one.record is None]),

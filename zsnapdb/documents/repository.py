@@ -51,10 +51,6 @@ def _candidates(plan: Any) -> list[dict[str, object]]:
     ]
 
 
-def _numbers(documents: Any) -> dict[str, int]:
-    return {kind: len(digests) for kind, digests in sorted(documents.items())}
-
-
 class AdoptDocument(Document):
     """The foreign backups and binlogs.
 
@@ -67,7 +63,9 @@ class AdoptDocument(Document):
     backups: Annotated[tuple[CandidateFields, ...], At("plan", _candidates)]
     binlogs: Annotated[tuple[str, ...], At("plan.binlogs", _binlogs)]
     damaged_binlogs: Annotated[tuple[str, ...], At("plan.damaged")]
-    documents: Annotated[dict[str, int], At("plan.documents", _numbers)]
+    documents: Annotated[
+        dict[str, int], At("plan.documents", lambda all_: {kind: len(one) for kind, one in sorted(all_.items())})
+    ]
     planned: Annotated[bool, At("is_planned")]
 
 
@@ -243,14 +241,12 @@ class ShownBackupFields(ManifestFields):
     local: bool
 
 
-def _backup_fields(entry: Any) -> dict[str, Any]:
-    return {**read(ManifestFields, entry.manifest), "local": entry.is_local}
-
-
 class BackupDetailDocument(Document):
     """One backup. `chain` lists the backups that a restore needs, with the full backup first."""
 
-    backup: Annotated[ShownBackupFields, At("entry", _backup_fields)]
+    backup: Annotated[
+        ShownBackupFields, At("entry", lambda entry: {**read(ManifestFields, entry.manifest), "local": entry.is_local})
+    ]
     chain: Annotated[tuple[str, ...], At("chain", each("backup_id"))]
     missing: tuple[MissingFields, ...]
     known_damage: Annotated[tuple[DamageFields, ...], At("damage")]

@@ -219,10 +219,6 @@ class RewindPlanDocument(Document):
     findings: tuple[FindingFields, ...]
 
 
-def _replaced(parts: Any) -> dict[str, str | None]:
-    return {part.role: part.old for part in parts}
-
-
 class RewindDocument(Document):
     """A rewound server, or a prepared server that waits for the exchange of the datasets.
 
@@ -240,7 +236,9 @@ class RewindDocument(Document):
     outage_seconds: Annotated[Number | None, At("outage")]
     finished_before: Annotated[str | None, At("finished_before", iso)]
     server_id: Annotated[int | None, At("handover.server_id")]
-    replaced: Annotated[dict[str, str | None], At("handover.parts", _replaced)]
+    replaced: Annotated[
+        dict[str, str | None], At("handover.parts", lambda parts: {part.role: part.old for part in parts})
+    ]
     backup: Annotated[ManifestFields | None, At("backup.manifest")]
     backup_error: Annotated[str | None, At("backup_error.message")]
 

@@ -1,7 +1,4 @@
-"""The jobs that a configuration assigns to the agent, the records of their runs, and the choice of the next jobs.
-
-Pure.
-"""
+"""The jobs that a configuration gives to the agent, the records of their runs, and the choice of the next. Pure."""
 
 from __future__ import annotations
 
@@ -53,22 +50,17 @@ def cron_times(expression: str) -> CronTimes:
     """
     minute, hour, day, month, weekday = expression.split()
     try:
-        named = _weekdays(weekday.lower())
+        numbers = {number % 7 for part in weekday.lower().split(",") for number in _part(part)}
     except ValueError as error:
         raise ConfigError(
             f"cron = {expression!r}: {error}",
             hint="a weekday is 0 to 7 (0 and 7 are Sunday) or sun to sat; for example `6`, `1-5`, `mon-fri`, `1,3` or"
             " `*/2`",
         ) from error
+    named = "*" if len(numbers) == 7 else ",".join(_NAMES[number] for number in sorted(numbers))
     if day.startswith("*") or weekday.startswith("*"):
         return CronTimes(minute, hour, month, (CronDays(day, named),))
     return CronTimes(minute, hour, month, (CronDays(day, "*"), CronDays("*", named)))
-
-
-def _weekdays(field: str) -> str:
-    """Return the names of the weekdays, or `*` for all of them."""
-    numbers = {number % 7 for part in field.split(",") for number in _part(part)}
-    return "*" if len(numbers) == 7 else ",".join(_NAMES[number] for number in sorted(numbers))
 
 
 def _part(part: str) -> range:
@@ -285,10 +277,7 @@ class RunRecord(_FrozenRecord):
 
 
 class PauseRecord(_FrozenRecord):
-    """A pause of an instance.
-
-    No job of the instance starts between `since` (None if unknown) and `until` (UTC).
-    """
+    """A pause of an instance. No job of the instance starts between `since` (None if unknown) and `until` (UTC)."""
 
     format: Literal[1] = 1
     since: AwareDatetime | None = None

@@ -1,6 +1,4 @@
-"""The class of every ZFS property. The class decides whether copies and replacements of production get the property.
-
-Pure.
+"""The class of every ZFS property, which decides whether copies and replacements of production get it. Pure.
 
 A property is in exactly one class. An unknown property, for example from a newer OpenZFS release, is treated as PLACE.
 So copies never get an unknown property. A replacement of production gets it only if it was set on production.
@@ -139,51 +137,18 @@ CLASSIFIED: tuple[ClassifiedProperty, ...] = (
     _place("volthreading", "the host decides how it handles requests to a disk", since=(2, 3), kinds=_VOLUME),
     *_facts(
         "fixed when the dataset is created; a stream or a clone contains the value",
-        "casesensitivity",
-        "normalization",
-        "utf8only",
-        "version",
-        "volblocksize",
-        "volsize",
+        *("casesensitivity", "normalization", "utf8only", "version", "volblocksize", "volsize"),
     ),
     *_facts(
         "set when an encrypted dataset is created or received",
-        "encryption",
-        "encryptionroot",
-        "keyformat",
-        "keylocation",
-        "keystatus",
-        "pbkdf2iters",
+        *("encryption", "encryptionroot", "keyformat", "keylocation", "keystatus", "pbkdf2iters"),
     ),
     *_facts(
         "ZFS reports it",
-        "available",
-        "clones",
-        "compressratio",
-        "createtxg",
-        "creation",
-        "defer_destroy",
-        "filesystem_count",
-        "guid",
-        "logicalreferenced",
-        "logicalused",
-        "mounted",
-        "name",
-        "objsetid",
-        "origin",
-        "receive_resume_token",
-        "redact_snaps",
-        "refcompressratio",
-        "referenced",
-        "snapshot_count",
-        "type",
-        "used",
-        "usedbychildren",
-        "usedbydataset",
-        "usedbyrefreservation",
-        "usedbysnapshots",
-        "userrefs",
-        "written",
+        *("available", "clones", "compressratio", "createtxg", "creation", "defer_destroy", "filesystem_count"),
+        *("guid", "logicalreferenced", "logicalused", "mounted", "name", "objsetid", "origin"),
+        *("receive_resume_token", "redact_snaps", "refcompressratio", "referenced", "snapshot_count", "type", "used"),
+        *("usedbychildren", "usedbydataset", "usedbyrefreservation", "usedbysnapshots", "userrefs", "written"),
     ),
     ClassifiedProperty("snapshots_changed", PropertyClass.FACT, "ZFS reports it", since=(2, 2), kinds=_BOTH),
 )

@@ -1,7 +1,4 @@
-"""Describes snapshots of instance datasets that other programs or users created: their creators, holds and clones.
-
-Pure.
-"""
+"""Describes snapshots of instance datasets that others created: their creators, holds and clones. Pure."""
 
 from __future__ import annotations
 

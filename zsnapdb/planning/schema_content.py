@@ -37,16 +37,10 @@ _PLACES = {
     "s3": RowPlace.ELSEWHERE,
     "sphinx": RowPlace.ELSEWHERE,
 }
-"""The row places by engine.
-
-`sequence` is the engine of MariaDB's virtual tables `seq_1_to_9`, not the table type of CREATE SEQUENCE.
-"""
+"""The row places by engine. `sequence` is MariaDB's virtual tables `seq_1_to_9`, not those of CREATE SEQUENCE."""
 _RECOVERS = ("innodb", "rocksdb")
 _NO_FILES = ("memory", "blackhole", "performance_schema", "sequence", "federated")
-"""The engines without files.
-
-CONNECT is not listed, because most CONNECT tables are files, by default in the data directory.
-"""
+"""The engines without files. CONNECT is not one: most of its tables are files, by default in the data directory."""
 
 
 def row_place(engine: str) -> RowPlace:

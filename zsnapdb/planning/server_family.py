@@ -110,11 +110,7 @@ class Family:
 
 
 _FILE_VARIABLES = (
-    "innodb_page_size",
-    "innodb_doublewrite",
-    "lower_case_table_names",
-    "character_set_server",
-    "collation_server",
+    *("innodb_page_size", "innodb_doublewrite", "lower_case_table_names", "character_set_server", "collation_server"),
     "sql_mode",
 )
 
@@ -140,17 +136,8 @@ MYSQL = Family(
     atomic_ddl_from=(8, 0, 0),
     # Refman 8.0, the section on features removed in MySQL 8.0.
     removed_modes=(
-        "DB2",
-        "MAXDB",
-        "MSSQL",
-        "MYSQL323",
-        "MYSQL40",
-        "NO_AUTO_CREATE_USER",
-        "NO_FIELD_OPTIONS",
-        "NO_KEY_OPTIONS",
-        "NO_TABLE_OPTIONS",
-        "ORACLE",
-        "POSTGRESQL",
+        *("DB2", "MAXDB", "MSSQL", "MYSQL323", "MYSQL40", "NO_AUTO_CREATE_USER", "NO_FIELD_OPTIONS"),
+        *("NO_KEY_OPTIONS", "NO_TABLE_OPTIONS", "ORACLE", "POSTGRESQL"),
     ),
     removed_modes_from=(8, 0),
     # Refman 8.4, "MySQL Releases: Innovation and LTS". The campaign `upgrades` tests this with real servers.

@@ -11,7 +11,7 @@ from zsnapdb.jobs.doctor.instance_checks import Diagnosis
 from zsnapdb.jobs.doctor.rule_facts import LoadReport
 from zsnapdb.planning.advice.catalogue import find_rule
 from zsnapdb.planning.backup.fitness import FitnessFinding, PropertyChange, Severity
-from zsnapdb.report.view import Part, Table, TabularView, View, finding_lines, paragraph, spaced
+from zsnapdb.report.view import Part, Table, TabularView, View, paragraph, spaced
 
 _NAGIOS = {Severity.OK: "OK", Severity.WARNING: "WARNING", Severity.UNFIT: "CRITICAL"}
 _SHOWN = 3
@@ -34,8 +34,9 @@ class DoctorView(TabularView, kind="doctor", document=DoctorDocument):
         changes += [f"--fix would run: {change.command}" for change in self.planned]
         blocks: list[list[Part]] = []
         for d in self.diagnoses:
-            lines = _lines(d.findings)
-            findings: list[Part] = [Table((), _rows(d.findings), lines=lines)] if lines else []
+            rows = _rows(d.findings)
+            lines = [f"{severity:<8} {what:<15} {text}" for severity, what, text in rows]
+            findings: list[Part] = [Table((), rows, lines=lines)] if rows else []
             blocks.append([f"instance {d.instance}", *findings, verdicts[d.worst]])
         return spaced([*blocks, *([changes] if changes else [])])
 
@@ -75,19 +76,7 @@ def nagios_line(state: str, text: str) -> str:
     return f"ZSNAPDB {state} - {printable(text).replace('|', '/')}"
 
 
-def _lines(findings: Sequence[FitnessFinding]) -> list[str]:
-    """Return the lines of the findings. If a finding of a rule is not OK, the rule's reason is added."""
-    lines: list[str] = []
-    for finding in findings:
-        first, *rest = finding_lines([finding])
-        rule = find_rule(finding.rule) if finding.severity is not Severity.OK else None
-        why = [f"{'':<8} {'':<15} why: {rule.reason}"] if rule is not None else []
-        lines += [first, *why, *rest]
-    return lines
-
-
 def _rows(findings: Sequence[FitnessFinding]) -> list[tuple[str, ...]]:
-    """Return the content of `_lines` in columns: severity, check, text."""
     rows: list[tuple[str, ...]] = []
     for finding in findings:
         rule = find_rule(finding.rule) if finding.severity is not Severity.OK else None
@@ -98,7 +87,6 @@ def _rows(findings: Sequence[FitnessFinding]) -> list[tuple[str, ...]]:
 
 
 def _with_rule(finding: FitnessFinding) -> DoctorFindingFields:
-    """Return the fields of the finding, with the id, reason and source of its rule, if it has one."""
     rule = find_rule(finding.rule)
     more = {} if rule is None else {"rule": rule.id, "reason": rule.reason, "source": rule.source}
     return DoctorFindingFields.model_validate({**read(FindingFields, finding), **more})

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
+from typing import ClassVar
 
 from zsnapdb import __version__
 from zsnapdb.base.errors import UnknownNameError
@@ -17,7 +18,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.repository import fleet_status
 from zsnapdb.jobs.repository.fleet_reader import SeenMemory
 from zsnapdb.jobs.repository.fleet_status import FleetState, RepositoryState
-from zsnapdb.planning.fleet.overview import FleetReason, FleetRow, HostState
+from zsnapdb.planning.fleet.overview import FleetRow, HostState
 from zsnapdb.planning.fleet.schedule_plan import FleetPlan, JobRun, PausedJob
 from zsnapdb.planning.health.objectives import Verdict
 from zsnapdb.report.metrics import BUILD, JUDGED, METRICS, VERDICT, Metric, Sample, health_metrics, metrics_text
@@ -119,7 +120,10 @@ def _cells(one: FleetRow, at: datetime) -> tuple[str, ...]:
 
 
 def _why(one: FleetRow) -> str:
-    texts = [_reason_text(reason) for reason in one.reasons[:1]]
+    texts = []
+    for reason in one.reasons[:1]:
+        since = f" (since {reason.since:%Y-%m-%d %H:%M} UTC)" if reason.since is not None else ""
+        texts.append(f"{reason.what}: {reason.text}{since}")
     if one.problem:
         texts.insert(0, f"could not be read: {one.problem}")
     if len(one.reasons) > 1:
@@ -127,11 +131,6 @@ def _why(one: FleetRow) -> str:
     if one.facts is not None and one.facts.objectives is None and one.facts.backups:
         texts.append("its backups name no objectives")
     return "; ".join(texts) or "-"
-
-
-def _reason_text(reason: FleetReason) -> str:
-    since = f" (since {reason.since:%Y-%m-%d %H:%M} UTC)" if reason.since is not None else ""
-    return f"{reason.what}: {reason.text}{since}"
 
 
 @dataclass(frozen=True)
@@ -212,29 +211,24 @@ def text(state: FleetState) -> str:
     return metrics_text((*METRICS, *FLEET_METRICS), samples(state))
 
 
-def _plan_parts(plan: FleetPlan, head: str) -> Sequence[Part]:
-    rows = [(one.kind.value, one.name, str(one.wave), one.reason) for one in plan.changes]
-    left = f", {quantity(plan.left, 'change')} of later waves left" if plan.left else ""
-    first = f"{head}: {quantity(len(plan.changes), 'change')}, {plan.unchanged} as they are{left}"
-    return (first, Table(("CHANGE", "NAME", "WAVE", "WHY"), rows, "")) if rows else (first,)
-
-
 class FleetApplyPlanView(TabularView, kind="fleet-apply-plan", document=FleetPlanDocument, read_from="plan"):
     """The plan of changes to the engine."""
 
     plan: FleetPlan
+    head: ClassVar[str] = "the engine would be changed"
 
     def parts(self) -> Sequence[Part]:
-        return _plan_parts(self.plan, "the engine would be changed")
+        plan = self.plan
+        rows = [(one.kind.value, one.name, str(one.wave), one.reason) for one in plan.changes]
+        left = f", {quantity(plan.left, 'change')} of later waves left" if plan.left else ""
+        first = f"{self.head}: {quantity(len(plan.changes), 'change')}, {plan.unchanged} as they are{left}"
+        return (first, Table(("CHANGE", "NAME", "WAVE", "WHY"), rows, "")) if rows else (first,)
 
 
-class FleetAppliedView(TabularView, kind="fleet-apply", document=FleetPlanDocument, read_from="plan"):
+class FleetAppliedView(FleetApplyPlanView, kind="fleet-apply"):
     """Changes that were made to the engine."""
 
-    plan: FleetPlan
-
-    def parts(self) -> Sequence[Part]:
-        return _plan_parts(self.plan, "the engine was changed")
+    head: ClassVar[str] = "the engine was changed"
 
 
 def _table(runs: Sequence[JobRun]) -> Table:

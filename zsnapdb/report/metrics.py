@@ -14,7 +14,7 @@ from zsnapdb import __version__
 from zsnapdb.documents.base import At
 from zsnapdb.jobs.repository.protection_status import InstanceStatus, alarm
 from zsnapdb.planning.health.facts import HealthFacts
-from zsnapdb.planning.health.objectives import Health, Judgement, Verdict
+from zsnapdb.planning.health.objectives import Health, Verdict
 
 Labels = Mapping[str, str]
 
@@ -96,17 +96,13 @@ def samples(states: Sequence[InstanceStatus], at: datetime) -> Iterator[Sample]:
 def health_metrics(labels: Labels, health: Health) -> Iterator[Sample]:
     """Yield the samples of an instance's objectives and facts."""
     for judgement in health.judgements:
-        yield from _of_objective(labels, judgement)
+        own = {**labels, "objective": judgement.objective.value, "subject": judgement.subject}
+        yield Sample(OBJECTIVE, own, judgement.verdict.rank)
+        if judgement.limit is not None:
+            yield Sample(LIMIT, own, judgement.limit)
+        if judgement.deadline is not None:
+            yield Sample(DEADLINE, own, judgement.deadline.timestamp())
     yield from _of_facts(labels, health.facts)
-
-
-def _of_objective(labels: Labels, judgement: Judgement) -> Iterator[Sample]:
-    own = {**labels, "objective": judgement.objective.value, "subject": judgement.subject}
-    yield Sample(OBJECTIVE, own, judgement.verdict.rank)
-    if judgement.limit is not None:
-        yield Sample(LIMIT, own, judgement.limit)
-    if judgement.deadline is not None:
-        yield Sample(DEADLINE, own, judgement.deadline.timestamp())
 
 
 def _of_facts(labels: Labels, facts: HealthFacts) -> Iterator[Sample]:

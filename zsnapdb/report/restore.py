@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.documents import restore as documents
-from zsnapdb.planning.restore.replica_checks import NotedReader, ObservedReaders, judge
+from zsnapdb.planning.restore.replica_checks import NotedReader, judge
 from zsnapdb.planning.restore.steps import Receive, Replay, Step
 from zsnapdb.report.view import View
 
@@ -62,7 +62,7 @@ def _finding_lines(findings: Sequence[FitnessFinding]) -> list[str]:
     ]
 
 
-def _step(step: Step) -> str:
+def _step(step: Step | MachineStep) -> str:
     text = step.describe()
     if isinstance(step, Receive):
         text += f", {size(step.stored_bytes)} to fetch"
@@ -118,11 +118,6 @@ class AbandonedView(View, kind="restore-abandoned", document=documents.Abandoned
         return f"{what}\n{self.left}" if self.left else what
 
 
-def _machine_step(step: MachineStep) -> str:
-    text = f"{step.name}: {step.describe()}"
-    return f"{text}, {size(step.stored_bytes)} to fetch" if isinstance(step, Receive) else text
-
-
 class MachineRestorePlanView(View, kind="machine-restore-plan", document=documents.MachineRestorePlanDocument):
     """The plan of a machine's restore, and the findings of its preflight."""
 
@@ -135,7 +130,7 @@ class MachineRestorePlanView(View, kind="machine-restore-plan", document=documen
             f"restore the machine {plan.original} of {plan.instance} to {plan.top}, from backup {plan.backup_id}",
             f"  grade     {plan.grade}: {plan.grade_reason}",
             *(f"  note      {note}" for note in plan.notes),
-            *(f"  {number}. {_machine_step(step)}" for number, step in enumerate(plan.steps, 1)),
+            *(f"  {number}. {_step(step)}" for number, step in enumerate(plan.steps, 1)),
         ]
         return "\n".join([*lines, *_finding_lines(self.findings)])
 
@@ -148,7 +143,7 @@ class MachineRestoreView(View, kind="machine-restore", document=documents.Machin
     def text(self) -> str:
         plan, following = self.result.plan, self.result.next_step
         if following is not None:
-            waits = f"the restore to {plan.top} waits before {_machine_step(following)}"
+            waits = f"the restore to {plan.top} waits before {_step(following)}"
             return f"{waits}\ncontinue with --resume --target {plan.top}"
         define = plan.define
         lines = [
@@ -199,17 +194,13 @@ def question(outage: Outage) -> str:
         if following is not None
         else "No transaction that is known will be left out."
     )
+    rebuilt = [f"Replicas: {one.text}; {one.hint}.\n" for one in judge(outage.readers, will_be_rebuilt=True)]
     return (
         f"The restored server is ready and was checked. {lost}\n"
         f"The outage: `{shlex.join(outage.service.stop_words)}`, the exchange of the datasets, and a start. The"
         f" prepared server started and stopped in {format_duration(outage.start_seconds)}.\n"
-        f"{_rebuilt(outage.readers)}Stop the server of {plan.instance} now?"
+        f"{''.join(rebuilt)}Stop the server of {plan.instance} now?"
     )
-
-
-def _rebuilt(readers: ObservedReaders | None) -> str:
-    found = judge(readers, will_be_rebuilt=True)
-    return "".join(f"Replicas: {finding.text}; {finding.hint}.\n" for finding in found)
 
 
 class RewindPlanView(View, kind="rewind-plan", document=documents.RewindPlanDocument):

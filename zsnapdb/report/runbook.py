@@ -14,7 +14,6 @@ from zsnapdb.report.view import View
 
 
 def _duration_text(seconds: float | None) -> str:
-    """Return an expected duration as text, without fractions of a second; `unknown` for None."""
     if seconds is None:
         return "unknown"
     return format_duration(round(seconds)) if seconds >= 1 else "under 1 s"

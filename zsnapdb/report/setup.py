@@ -151,7 +151,6 @@ def _lines(steps: Sequence[RemovalStep]) -> list[str]:
 
 
 def _place(own: InstanceSettings) -> str:
-    """Return the address of an instance's server as text."""
     if own.vm is not None:
         return f"virtual machine {own.vm.domain}"
     where = own.socket or own.host

@@ -1,7 +1,4 @@
-"""Views of the tokens of `zsnapdb serve`.
-
-Only the command that creates a token shows the token's text, and only once.
-"""
+"""Views of the tokens of `zsnapdb serve`. Only the command that creates a token shows its text, and only once."""
 
 from __future__ import annotations
 

@@ -184,10 +184,7 @@ class BodyLimit:
         self._app, self._seconds = app, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request with its whole body to the application.
-
-        If the body is too slow or too large, answer 408 or 413.
-        """
+        """Pass on the request with its whole body; answer 408 or 413 if it is too slow or too large."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

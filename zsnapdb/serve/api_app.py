@@ -1,7 +1,4 @@
-"""The API under /api/v1: it turns HTTP into requests to the helper, and the answers into HTTP.
-
-This module makes no decisions.
-"""
+"""The API under /api/v1: it turns HTTP into requests to the helper, and answers into HTTP, without decisions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The pages for browsers, except those of clones and fleets.
-
-Each page sends requests to the helper that also answers the API.
-"""
+"""The pages for browsers, except those of clones and fleets, from the helper that also answers the API."""
 
 from __future__ import annotations
 

@@ -78,11 +78,7 @@ def timeline(spans: Sequence[TimeSpan], moments: Sequence[datetime], now: dateti
 
 
 def _joined(bars: Sequence[ChartBar], *, is_gap: bool) -> list[ChartBar]:
-    """Return the bars of this kind from left to right, with touching bars joined.
-
-    Joined bars look the same as separate ones. Joining limits the number of bars to the number of columns in the
-    picture.
-    """
+    """Return the bars of this kind, joined if they touch: at most as many as the picture has columns."""
     joined: list[ChartBar] = []
     for bar in sorted((one for one in bars if one.is_gap is is_gap), key=lambda one: one.x):
         last = joined[-1] if joined else None

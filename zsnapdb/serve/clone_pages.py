@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from zsnapdb.base.errors import NotAllowedError, PreflightError
 from zsnapdb.serve import helper_messages, page_rows
 from zsnapdb.serve.helper_messages import CANCELLED, FailureAnswer, PendingAnswer, ProblemDetails, problem_of
-from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed
-from zsnapdb.serve.page_rows import CloneRow, ClonesQuery, Document, Facts, clones_page, read
+from zsnapdb.serve.page_requests import Model, PageRequest, RefusedPage, filled, parsed
+from zsnapdb.serve.page_rows import CloneRow, ClonesQuery, Facts, clones_page, read
 from zsnapdb.serve.page_visits import PageAnswer, Redirect, Visit, Visits, document_of
 from zsnapdb.verbs import requests as verbs
 
@@ -41,18 +41,8 @@ class ClonePages:
 
         return page
 
-    def confirmed(self, verb: type[verbs.CloneAction], doing: str) -> Callable[[PageRequest], Redirect]:
-        """Return the handler of the page that starts the action on exactly the clone that the person confirmed."""
-
-        def page(request: PageRequest) -> Redirect:
-            visit = self.visits.changing_visit(request)
-            clone = self._confirmed(visit, request)
-            return self.visits.begun(visit, parsed(verb, named(clone)), f"{doing} {clone.facts.name}")
-
-        return page
-
     def begin(self, verb: type[verbs.CloneAction], doing: str, sends: str = "") -> Callable[[PageRequest], Redirect]:
-        """Return the handler that starts an action on a clone. `sends` is the field of the verb that the form fills."""
+        """Return the handler that starts an action on the clone that the form shows, with its fields as `sends`."""
 
         def page(request: PageRequest) -> Redirect:
             visit = self.visits.changing_visit(request)
@@ -92,7 +82,7 @@ class ClonePages:
         return page_rows.clones_of(self.visits.ask(visit.session, verbs.ListClonesVerb()), visit.person, visit.now)
 
     def _one_clone(self, visit: Visit, request: PageRequest) -> CloneRow:
-        document = self.visits.ask(visit.session, verbs.GetCloneVerb(name=clone_name(request)))
+        document = self.visits.ask(visit.session, in_path(request, "name", verbs.GetCloneVerb, "clone"))
         return page_rows.clone_of(document, visit.person, visit.now)
 
     def _confirmed(self, visit: Visit, request: PageRequest) -> CloneRow:
@@ -108,13 +98,13 @@ def named(clone: CloneRow) -> Mapping[str, object]:
     return {"name": clone.facts.id, "guid": clone.facts.guid}
 
 
-def clone_name(request: PageRequest) -> str:
-    """Return the clone name in the path. If the name is invalid, raises RefusedPage as for an unknown clone."""
-    name = request.path.get("name", "")
+def in_path(request: PageRequest, part: str, verb: type[Model], what: str) -> Model:
+    """Return the verb for the name or id in the path. If it is invalid, raises RefusedPage as for an unknown one."""
+    given = request.path.get(part, "")
     try:
-        return parsed(verbs.GetCloneVerb, {"name": name}).name
+        return parsed(verb, {part: given})
     except RefusedPage:
-        raise RefusedPage(helper_messages.no_such("clone", name[:40]).failure) from None
+        raise RefusedPage(helper_messages.no_such(what, given[:40]).failure) from None
 
 
 _KEY_BYTES = 18
@@ -181,7 +171,7 @@ class OperationPages:
         A person reloads the page to see the result.
         """
         visit = self.visits.visit(request)
-        asked = _operation_id(request)
+        asked = in_path(request, "id", verbs.GetOperationVerb, "operation").id
         ending = self.visits.ending(visit.session, verbs.GetOperationVerb(id=asked))
         begun = visit.session.begun(asked)
         doing = begun.doing if begun is not None else "An operation of yours"
@@ -204,20 +194,11 @@ class OperationPages:
         The operation's page then shows how the operation ended, even if it ended before this request.
         """
         visit = self.visits.changing_visit(request)
-        asked = _operation_id(request)
+        asked = in_path(request, "id", verbs.GetOperationVerb, "operation").id
         ending = self.visits.ending(visit.session, verbs.CancelOperationVerb(id=asked))
         if isinstance(ending, FailureAnswer) and ending.code != PreflightError.code:
             raise RefusedPage(ending)
         return Redirect(f"/operations/{asked}")
-
-
-def _operation_id(request: PageRequest) -> str:
-    """Return the operation id in the path. If the id is invalid, raises RefusedPage as for an unknown operation."""
-    asked = request.path.get("id", "")
-    try:
-        return parsed(verbs.GetOperationVerb, {"id": asked}).id
-    except RefusedPage:
-        raise RefusedPage(helper_messages.no_such("operation", asked[:40]).failure) from None
 
 
 class BranchRow(Facts):
@@ -238,29 +219,12 @@ class CommitRow(Facts):
     message: str = ""
 
 
-class _Branches(Facts):
-    current: str
-    branches: tuple[BranchRow, ...]
-
-
-class _Commits(Facts):
-    commits: tuple[CommitRow, ...]
-
-
-@dataclass(frozen=True)
-class BranchCard:
+class BranchCard(Facts):
     """The branches of a clone, and the commits that lead to the selected branch, newest first."""
 
     current: str
     branches: tuple[BranchRow, ...]
     commits: tuple[CommitRow, ...]
-
-
-def branches_of(branches: Document, log: Document | None) -> BranchCard:
-    """Return the branches in the answer `branches`, and the commits in the answer `log` (None without commits)."""
-    told = read(_Branches, branches)
-    commits = read(_Commits, log).commits if log is not None else ()
-    return BranchCard(told.current, told.branches, commits)
 
 
 @dataclass(frozen=True)
@@ -275,9 +239,9 @@ class BranchPages:
         One command reads the branches, another the commits.
         """
         visit = self.visits.visit(request)
-        document = self.visits.ask(visit.session, verbs.GetCloneVerb(name=clone_name(request)))
+        document = self.visits.ask(visit.session, in_path(request, "name", verbs.GetCloneVerb, "clone"))
         clone = page_rows.clone_of(document, visit.person, visit.now)
         told = self.visits.ask(visit.session, verbs.ListBranchesVerb(name=clone.facts.id))
         ending = self.visits.ending(visit.session, verbs.LogBranchVerb(name=clone.facts.id))
-        log = None if isinstance(ending, FailureAnswer) else document_of(ending)
-        return visit.shows("branches.html", clone=clone, card=branches_of(told, log), asked=request.query)
+        log: Mapping[str, object] = {"commits": ()} if isinstance(ending, FailureAnswer) else document_of(ending)
+        return visit.shows("branches.html", clone=clone, card=read(BranchCard, {**log, **told}), asked=request.query)

@@ -157,10 +157,7 @@ class ChildRunner:
             return why if why is not None and code != 0 else _read(call, code, out, errors)
 
     def _wait(self, process: Process, call: CommandCall) -> tuple[FailureAnswer | None, int]:
-        """Wait until the process ends.
-
-        Return the reason why the process was stopped (None if it ended by itself), and its exit code.
-        """
+        """Return why the process was stopped (None if it ended by itself), and its exit code, at its end."""
         deadline = time.monotonic() + call.seconds
         while (code := process.poll()) is None:
             why = self._end_of(call, deadline)
@@ -172,10 +169,7 @@ class ChildRunner:
 
 @contextlib.contextmanager
 def _stdin_of(given: bytes) -> Iterator[int]:
-    """Yield a descriptor for a child's stdin: /dev/null, or a pipe to which `given` is written after the block.
-
-    A pipe can buffer all these bytes, so the write never blocks, even if the process has ended.
-    """
+    """Yield a child's stdin: /dev/null, or a pipe, written after the block, which can buffer all of `given`."""
     if not given:
         with open(os.devnull, "rb") as nothing:
             yield nothing.fileno()
@@ -249,10 +243,7 @@ def _read(call: CommandCall, code: int, out: IO[bytes], errors: IO[bytes]) -> Re
 
 
 def _failure(call: CommandCall, code: int, said: _ErrorFields) -> FailureAnswer:
-    """Return the failure with only the texts that the audience may read.
-
-    A text for another audience goes only to the log.
-    """
+    """Return the failure with the texts that its audience may read. Texts for others go only to the log."""
     if not call.audience or said.audience == owner_text(call.audience):
         return FailureAnswer(code=said.code, message=said.message, hint=said.hint, exit_code=code)
     print(printed(f"run {call.run_id} of {call.subject}: {said.message}; {said.hint}"), file=sys.stderr, flush=True)

@@ -1,7 +1,4 @@
-"""The page of all instances of all hosts, and its exports.
-
-The helper answers with the data of its last reading of the fleet.
-"""
+"""The page of all instances of all hosts, and its exports, as the helper last read the fleet."""
 
 from __future__ import annotations
 

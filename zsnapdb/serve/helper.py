@@ -99,10 +99,7 @@ class HelperServer:
             )
 
     def _line(self, client: socket.socket) -> bytes:
-        """Return the only line that the client sends.
-
-        Raises UsageError if the line is too long, or if more data follows the line.
-        """
+        """Return the client's only line. Raises UsageError if it is too long, or if more data follows it."""
         deadline, received = time.monotonic() + self.seconds, bytearray()
         while b"\n" not in received:
             left = deadline - time.monotonic()

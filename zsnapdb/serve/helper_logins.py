@@ -7,10 +7,10 @@ nor the client's secret. It gets only a session token, which this host created a
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from threading import BoundedSemaphore
 from typing import TYPE_CHECKING
 
 from zsnapdb.base.errors import (
@@ -53,10 +53,7 @@ _LOGINS_WAITING = 8
 _FOR_STRANGERS = frozenset(
     error.code for error in (BusyError, CommandTimeout, NotAllowedError, UnknownNameError, UnreachableError)
 )
-"""The errors that a person without a session may read.
-
-They come from the issuer, or report that too many logins are running.
-"""
+"""The errors that a person without a session may read: those of the issuer, or that too many log-ins run."""
 
 
 @dataclass(frozen=True)
@@ -94,12 +91,8 @@ class LoginHandler:
     exchange: ExchangeCode
     now: Callable[[], datetime]
     patience: float = 10.0
-    _places: threading.BoundedSemaphore = field(
-        init=False, default_factory=lambda: threading.BoundedSemaphore(LOGINS_AT_ONCE)
-    )
-    _waiting: threading.BoundedSemaphore = field(
-        init=False, default_factory=lambda: threading.BoundedSemaphore(_LOGINS_WAITING)
-    )
+    _places: BoundedSemaphore = field(init=False, default_factory=lambda: BoundedSemaphore(LOGINS_AT_ONCE))
+    _waiting: BoundedSemaphore = field(init=False, default_factory=lambda: BoundedSemaphore(_LOGINS_WAITING))
 
     def answer(self, token: str, verb: LoginVerb) -> ResultAnswer:
         """Execute the verb. If nothing was done, raises RefusedRequest or ZsnapdbError."""
@@ -138,7 +131,7 @@ class LoginHandler:
         if failure.code in _FOR_STRANGERS:
             raise RefusedRequest(failure)
         print(f"a log-in by {verb.login}: {failure.message}", file=sys.stderr, flush=True)
-        raise helper_messages.no_log_in()
+        raise helper_messages.not_now("a session cannot be opened now")
 
     def _open(self, verb: OpenSessionVerb) -> ResultAnswer:
         limits = self.settings()
@@ -163,10 +156,7 @@ class LoginHandler:
     def _holder(
         self, verb: OpenSessionVerb, limits: ServeSettings, client_id: str, places: LoginPlaces
     ) -> IdTokenHolder:
-        """Return the person whom the issuer authenticated.
-
-        Raises NotAllowedError if the issuer authenticated no person. The log contains the reason.
-        """
+        """Return the authenticated person. Raises NotAllowedError if there is none; the log contains why."""
         grant = CodeGrant(
             issuer=verb.issuer,
             client_id=client_id,
@@ -189,10 +179,7 @@ class LoginHandler:
         return holder
 
     def _wait_for_turn(self) -> None:
-        """Wait until a code may be exchanged, and count the exchange during the block.
-
-        Raises RefusedRequest if too many exchanges are still running after the maximum wait.
-        """
+        """Count a code exchange during the block. Raises RefusedRequest if too many run after the longest wait."""
         if self._places.acquire(blocking=False):
             return
         if not self._waiting.acquire(blocking=False):

@@ -107,10 +107,8 @@ else:
     Verb = Annotated[Union[(*VERBS, *get_args(LoginVerb))], Field(discriminator="kind")]
 
 
-class HelperRequest(BaseModel):
+class HelperRequest(_Model):
     """A verb, with the token as the web process received it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     token: BearerToken
     verb: Verb
@@ -152,32 +150,28 @@ INTERRUPTED = "interrupted"
 CANCELLED = "cancelled"
 
 
-class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
-
-
-class BegunAnswer(_Message):
+class BegunAnswer(_Model):
     """The operation has started. The caller may disconnect, and later find the operation by its id."""
 
     kind: Literal["begun"] = "begun"
     operation: str
 
 
-class PendingAnswer(_Message):
+class PendingAnswer(_Model):
     """The operation is still running. The caller can query the operation later."""
 
     kind: Literal["pending"] = "pending"
     operation: str
 
 
-class ResultAnswer(_Message):
+class ResultAnswer(_Model):
     """The request succeeded. `document` is the output of the command."""
 
     kind: Literal["result"] = "result"
     document: Mapping[str, JsonValue]
 
 
-class FailureAnswer(_Message):
+class FailureAnswer(_Model):
     """The request failed. The message, hint and code are the same as those that the command prints."""
 
     kind: Literal["error"] = "error"
@@ -187,7 +181,7 @@ class FailureAnswer(_Message):
     exit_code: int
 
 
-class WatchedOperation(_Message):
+class WatchedOperation(_Model):
     """An operation of the subject, and its result; None if it is still running."""
 
     operation: str
@@ -255,17 +249,9 @@ def unauthenticated() -> RefusedRequest:
     return RefusedRequest.because(errors.NotAllowedError("a valid token is needed", hint=hint), UNAUTHENTICATED)
 
 
-def no_tokens() -> RefusedRequest:
-    """Return the refusal if the tokens cannot be read."""
-    return RefusedRequest.because(
-        errors.ZsnapdbError("the tokens cannot be read", hint="the log of the helper says why")
-    )
-
-
-def no_log_in() -> RefusedRequest:
-    """Return the refusal if an error on this host prevents a login. The refusal contains no facts about the host."""
-    error = errors.ZsnapdbError("a session cannot be opened now", hint="the log of the helper says why")
-    return RefusedRequest.because(error)
+def not_now(what: str) -> RefusedRequest:
+    """Return the refusal if an error on this host prevents the answer. It contains no facts about the host."""
+    return RefusedRequest.because(errors.ZsnapdbError(what, hint="the log of the helper says why"))
 
 
 def forbidden(reason: str) -> RefusedRequest:

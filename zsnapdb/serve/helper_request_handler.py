@@ -268,7 +268,9 @@ class RequestHandler:
             case verbs.ProtectionRead():
                 return self._protection(asks, verb)
             case verbs.ListFleetVerb():
-                return self._fleet(asks, verb)
+                if self.fleet is None:
+                    raise helper_messages.no_such("view of a fleet", "fleet.toml")
+                return self.fleet(verb.asked, asks.role)
             case verbs.CreateCloneVerb():
                 return self._ended(self._create(asks, verb), tell)
             case verbs.CloneAction():
@@ -284,15 +286,12 @@ class RequestHandler:
         return ResultAnswer(document={"logins": []} if isinstance(verb, ListLoginsVerb) else {"closed": False})
 
     def _holder(self, token: str) -> CredentialHolder:
-        """Return the holder of the token.
-
-        If no valid token was sent, raises RefusedRequest, whose text contains no facts about this host.
-        """
+        """Return the token's holder. Raises RefusedRequest, without facts of this host, if no token is valid."""
         try:
             asks = self.tokens.holder(token, self.now())
         except ZsnapdbError as error:
             print(error, file=sys.stderr, flush=True)
-            raise helper_messages.no_tokens() from error
+            raise helper_messages.not_now("the tokens cannot be read") from error
         if asks is None:
             raise helper_messages.unauthenticated()
         return asks
@@ -331,11 +330,6 @@ class RequestHandler:
                 self.settings().one_instance(verb.instance)
         return self.protection.read(verb, asks.subject)
 
-    def _fleet(self, asks: CredentialHolder, verb: verbs.ListFleetVerb) -> ResultAnswer:
-        if self.fleet is None:
-            raise helper_messages.no_such("view of a fleet", "fleet.toml")
-        return self.fleet(verb.asked, asks.role)
-
     def _told(self, asks: CredentialHolder, verb: verbs.CloneQuery) -> ResultAnswer:
         clone = self._permitted(asks, verb.kind, verb.name, verb.guid)
         if isinstance(verb, verbs.CloneLogsVerb | verbs.LoginOfClone):
@@ -355,10 +349,7 @@ class RequestHandler:
         )
 
     def _require_visible(self, asks: CredentialHolder, clone: PublicClone) -> None:
-        """Raise RefusedRequest for texts from the clone's data that the role may not see.
-
-        A subject can have tokens of several roles.
-        """
+        """Raise RefusedRequest for unmasked texts that the role may not see. A subject may have several roles."""
         if not (clone.masked or may_see_unmasked(asks.role) or is_for_all(self.settings(), clone.instance)):
             raise helper_messages.unmasked_words(clone.name)
 
@@ -390,10 +381,7 @@ class RequestHandler:
         return found
 
     def _cancel(self, begun: OperationRecord) -> Ending:
-        """Cancel the operation, and answer when it has ended.
-
-        Raises RefusedRequest if the operation ended before it could be cancelled.
-        """
+        """Cancel the operation and answer at its end. Raises RefusedRequest if it ended before."""
         self.operations.cancel(begun.id)
         ended = self.operations.wait(begun.id, self.patience)
         if ended is None:

@@ -70,10 +70,7 @@ def _finalized(value: object) -> object:
 
 
 def _with_code(text: str) -> Markup:
-    """Return a message as HTML, with text between backticks as code.
-
-    The message is escaped first, so it cannot contain markup of its own.
-    """
+    """Return a message as HTML, escaped first, with text between backticks as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(printed(text)))))  # noqa: S704
 
 
@@ -157,7 +154,7 @@ def _paths(pages: BrowserPages) -> tuple[tuple[str, str, PageHandler], ...]:
         ("GET", "/clones", clones.clones),
         ("GET", clone, clones.clone),
         ("GET", f"{clone}/reset", clones.confirm("reset")),
-        ("POST", f"{clone}/reset", clones.confirmed(verbs.ResetCloneVerb, "Resetting")),
+        ("POST", f"{clone}/reset", clones.begin(verbs.ResetCloneVerb, "Resetting")),
         ("POST", f"{clone}/start", clones.begin(verbs.StartCloneVerb, "Starting the server of")),
         ("POST", f"{clone}/stop", clones.begin(verbs.StopCloneVerb, "Stopping the server of")),
         ("POST", f"{clone}/extend", clones.begin(verbs.ExtendCloneVerb, "Extending", "lease")),
@@ -171,7 +168,7 @@ def _paths(pages: BrowserPages) -> tuple[tuple[str, str, PageHandler], ...]:
         ("POST", f"{clone}/branches", clones.begin(verbs.CreateBranchVerb, "Creating a branch of", "wanted")),
         ("POST", f"{clone}/switch", clones.begin(verbs.SwitchBranchVerb, "Switching the branch of", "chosen")),
         ("GET", f"{clone}/destroy", clones.confirm("destroy")),
-        ("POST", f"{clone}/destroy", clones.confirmed(verbs.DestroyCloneVerb, "Destroying")),
+        ("POST", f"{clone}/destroy", clones.begin(verbs.DestroyCloneVerb, "Destroying")),
         ("GET", "/drills", protection.drills),
         ("GET", "/evidence", protection.evidence),
         ("GET", "/fleet", fleet.fleet),

@@ -1,7 +1,4 @@
-"""A browser's request to a page: its cookie, its form, and a check that a page of this site sent it.
-
-All parts of a request are untrusted.
-"""
+"""A browser's untrusted request to a page: its cookie, its form, and a check that a page of this site sent it."""
 
 from __future__ import annotations
 

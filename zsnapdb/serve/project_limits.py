@@ -186,34 +186,18 @@ def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings)
 
 
 def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
-    """Return the refusal.
-
-    The refusal's text names the subject's own clones, but not the clones of other subjects in the project.
-    """
+    """Return the refusal. It names the subject's own clones, but none of other subjects in the project."""
     own = [one for one in used if is_same(one.owner, owner_text(limit.subject))]
-    has, most = _amount(limit, own), size(limit.most) if limit.thing is LimitKind.BYTES else str(limit.most)
-    names = ", ".join(_clone_names(limit, own)[:_MOST_NAMED])
+    count, is_bytes = limit.count(own), limit.thing is LimitKind.BYTES
+    has = f"clones that may write {size(count)}" if is_bytes else f"{count} clones"
+    if limit.thing is LimitKind.RUNNING:
+        has = f"{count} running servers of clones"
+    most = size(limit.most) if is_bytes else str(limit.most)
+    shown = sorted(own, key=lambda one: one.name)[:_MOST_NAMED]
+    names = ", ".join(f"{one.name}: {size(one.most_bytes)}" if is_bytes else one.name for one in shown)
     listed = f" ({names})" if names else ""
     which = f"the project {limit.who} has as much as it may have; " if limit.is_project else ""
     return LimitRefusal(f"{which}{limit.subject} has {has}{listed}, and {limit.setting} is {most}", "destroy one")
-
-
-def _amount(limit: CloneLimit, used: Sequence[CountedClone]) -> str:
-    count = limit.count(used)
-    match limit.thing:
-        case LimitKind.CLONES:
-            return f"{count} clones"
-        case LimitKind.RUNNING:
-            return f"{count} running servers of clones"
-        case LimitKind.BYTES:
-            return f"clones that may write {size(count)}"
-
-
-def _clone_names(limit: CloneLimit, used: Sequence[CountedClone]) -> list[str]:
-    shows = limit.thing is LimitKind.BYTES
-    return [
-        f"{one.name}: {size(one.most_bytes)}" if shows else one.name for one in sorted(used, key=lambda one: one.name)
-    ]
 
 
 def objection_to_lease(asked: str, seconds: float, longest: LongestLease) -> LimitRefusal | None:

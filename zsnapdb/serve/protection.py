@@ -103,10 +103,7 @@ class RecentAnswers:
         return self.now() - known.began
 
     def _may_try(self, known: _Recent, seconds: float) -> bool:
-        """Return whether that many seconds have passed since the newest reading began.
-
-        This also applies after a failure.
-        """
+        """Return whether the newest reading, even a failed one, began that many seconds ago."""
         return self.now() - known.tried > seconds
 
     def _refresh(self, known: _Recent, than: float) -> None:
@@ -134,10 +131,7 @@ class RecentAnswers:
 _SHARED_AUDIENCE = "all subjects"
 """The owner whose clones a shared answer may mention. No clone has this owner, because no subject contains a space."""
 _SECONDS = 25.0
-"""Timeout in seconds of such a command.
-
-The web process waits longer than two such commands take, including their waiting times.
-"""
+"""Timeout of such a command. The web process waits longer than two of them take, with their waiting times."""
 
 
 class _Sets(Document):

@@ -1,7 +1,4 @@
-"""Objectives, states, drills and evidence of instances, as pages show them.
-
-The functions are pure; `now` is an argument.
-"""
+"""Objectives, states, drills and evidence of instances, as pages show them. Pure; `now` is an argument."""
 
 from __future__ import annotations
 

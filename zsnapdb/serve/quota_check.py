@@ -94,10 +94,7 @@ class Admission:
             raise helper_messages.over_limit(refused)
 
     def _comparison(self, clone: PublicClone) -> None:
-        """Check the number of running comparisons. Raises RefusedRequest if it has reached the maximum.
-
-        This maximum also limits how many bytes comparisons write, because each may write as much as its two clones.
-        """
+        """Raise RefusedRequest at the maximum of comparisons; each may write as much as its two clones."""
         settings, compared = self.settings().serve, self._compared()
         owned = {one.id for one in self.seen() if is_same(one.owner, clone.owner)}
         mine = sum(times for name, times in compared.items() if name in owned)
@@ -106,7 +103,6 @@ class Admission:
             raise helper_messages.over_limit(refused)
 
     def _compared(self) -> Counter[str]:
-        """Return the number of running comparisons per clone id."""
         return Counter(one.clone for one in self.operations.under_way(VerbKind.BRANCH_DIFF))
 
     def _commit(self, clone: PublicClone) -> None:
@@ -132,11 +128,7 @@ class Admission:
         return seconds
 
     def _counted(self) -> list[project_limits.CountedClone]:
-        """Return every clone that exists or is being created.
-
-        The operations are read before the list of clones. So a clone that is completed in between is in at least one of
-        them.
-        """
+        """Return every clone that exists or is created. Operations are read first, so that none is missed."""
         found = dict[tuple[str, str], project_limits.CountedClone]()
         for making in self.operations.under_way(VerbKind.CLONE_CREATE):
             # If several requests use the same name, only one of them can create the clone. The request with the most

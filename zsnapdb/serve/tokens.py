@@ -1,7 +1,4 @@
-"""Tokens of the subjects that may use the helper.
-
-Only the SHA-256 of each token is stored, in a file that only root can read.
-"""
+"""Tokens of the subjects that may use the helper. Only their SHA-256 is stored, in a file that only root can read."""
 
 from __future__ import annotations
 
@@ -197,7 +194,6 @@ class TokenBook:
 
 
 def _new_token(subject: str, role: Role, now: datetime, expires: datetime, known: Sequence[StoredToken]) -> NewToken:
-    """Return a new token, which is not stored yet."""
     text = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     taken = {token.id for token in known}
     stored = StoredToken(

@@ -46,10 +46,7 @@ class TimedProtocol(H11Protocol):
         self._limit_request()
 
     def _limit_request(self) -> None:
-        """Start the time limit of the request that is being received, unless it is already running.
-
-        When the request is complete, cancel the time limit.
-        """
+        """Start the time limit of the incoming request unless it runs; cancel it when the request is complete."""
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._end_request()
         elif self._request is None:
@@ -78,10 +75,7 @@ class TimedProtocol(H11Protocol):
 
 
 _MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-"""The OpenSSL errors for a private key that does not belong to the certificate.
-
-The last error is for a key of another type.
-"""
+"""The OpenSSL errors for a key that is not the certificate's. The last one is for a key of another type."""
 _CHAIN = "it must hold the certificate and then the others of its chain (PEM)"
 
 
@@ -110,10 +104,7 @@ class TlsFiles:
         pair.load(context)
 
     def _read(self) -> _TlsPair:
-        """Return the content of both files.
-
-        Raises ConfigError if they are unreadable, or the certificate is not valid now.
-        """
+        """Return both files. Raises ConfigError if they are unreadable, or the certificate is not valid now."""
         certificate = read_text(self.certificate, "the certificate", _CHAIN)
         self._refuse_wrong_time(certificate)
         key = secret_in(self.key, "the key", "the account of `zsnapdb serve` must be able to read it")
@@ -222,10 +213,7 @@ def serve_web(helper: HelperClient, address: str, port: int, files: TlsFiles | N
 
 
 def _read_again(files: TlsFiles, context: ssl.SSLContext) -> None:
-    """Let new connections use the certificate that the files contain now.
-
-    If the files are unusable, connections keep the current certificate.
-    """
+    """Use the certificate in the files for new connections; keep the current one if they are unusable."""
     try:
         files.load(context)
     except ConfigError as error:

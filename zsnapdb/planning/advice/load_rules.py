@@ -107,10 +107,7 @@ def _milliseconds(nanoseconds: int | None) -> str:
 
 
 def _latency(histogram: Histogram | None) -> str:
-    """Return a text with the median and the 99th percentile of the times that requests spent on disk.
-
-    The shown values may be up to twice as large as the real values.
-    """
+    """Return the median and 99th percentile of the requests' times on disk, each at most twice the real value."""
     if histogram is None or not histogram.total:
         return "no request reached a disk"
     return (

@@ -293,10 +293,7 @@ RULES = (
 
 
 _MEMORY_SHARE = 0.9
-"""The share of the memory that the buffer pool and the ARC may use together.
-
-The rest is for connections and the system.
-"""
+"""The share of the memory for the buffer pool and the ARC together; the rest is for connections and the system."""
 _ARC_FLOOR = 0.005
 """The smallest recommended ARC on a host without L2ARC, as a fraction of the data."""
 

@@ -24,6 +24,7 @@ class DatasetEncryption:
 
 
 CLEAR = DatasetEncryption()
+_MAKE_KEYS = "make keys with `zsnapdb key generate`, and set recipients in the encryption of the repository"
 
 
 def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[FitnessFinding]:
@@ -38,7 +39,7 @@ def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[Fi
         unfit(
             "datasets",
             f"{dataset} is encrypted ({cipher}), and the repository has no recipients: it would be stored unencrypted",
-            "make keys with `zsnapdb key generate`, and set recipients in the encryption of the repository",
+            _MAKE_KEYS,
         )
         for dataset, cipher in sorted(ciphers.items())
     ]
@@ -64,14 +65,12 @@ def judge_raw_drills(*, is_drilled: bool) -> list[FitnessFinding]:
     """
     if is_drilled:
         return []
-    return [
-        warning(
-            "encryption",
-            "no drill of the raw backups is planned, and only a drill proves that they can be decrypted (openzfs#16351,"
-            " openzfs#18739)",
-            "set drill in [instance.NAME.agent], or drill_age in [instance.NAME.objectives]",
-        )
-    ]
+    text = (
+        "no drill of the raw backups is planned, and only a drill proves that they can be decrypted (openzfs#16351,"
+        " openzfs#18739)"
+    )
+    hint = "set drill in [instance.NAME.agent], or drill_age in [instance.NAME.objectives]"
+    return [warning("encryption", text, hint)]
 
 
 def judge_sent(
@@ -91,14 +90,11 @@ def judge_archiving(is_encrypted: bool, *, is_encrypting: bool) -> list[FitnessF
     """
     if not is_encrypted or is_encrypting:
         return []
-    return [
-        warning(
-            "binlog",
-            "the binlogs are encrypted on this host, and the repository has no recipients: they are not archived, as"
-            " they would be stored unencrypted",
-            "make keys with `zsnapdb key generate`, and set recipients in the encryption of the repository",
-        )
-    ]
+    text = (
+        "the binlogs are encrypted on this host, and the repository has no recipients: they are not archived, as they"
+        " would be stored unencrypted"
+    )
+    return [warning("binlog", text, _MAKE_KEYS)]
 
 
 def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[FitnessFinding]:
@@ -109,14 +105,8 @@ def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[
     """
     if not ciphers or not release or release >= (2, 3, 3) or (2, 2, 8) <= release < (2, 3):
         return []
-    return [
-        warning(
-            "zfs",
-            f"OpenZFS {'.'.join(map(str, release))} can damage snapshots of encrypted datasets that are sent"
-            " (openzfs#12014)",
-            "use OpenZFS 2.2.8, 2.3.3 or newer, and drill the backups",
-        )
-    ]
+    known = f"OpenZFS {'.'.join(map(str, release))} can damage snapshots of encrypted datasets that are sent"
+    return [warning("zfs", f"{known} (openzfs#12014)", "use OpenZFS 2.2.8, 2.3.3 or newer, and drill the backups")]
 
 
 def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEncryption) -> list[FitnessFinding]:
@@ -130,13 +120,8 @@ def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEnc
         return [unfit("encryption", f"the key of {root} is not loaded", f"load it: zfs load-key {root}")]
     if not encrypted or at_rest.cipher is not None:
         return []
-    return [
-        warning(
-            "encryption",
-            f"{', '.join(encrypted)} was encrypted at the source; below {parent} it is unencrypted",
-            "choose a target below an encrypted dataset, if it must be encrypted at rest",
-        )
-    ]
+    text = f"{', '.join(encrypted)} was encrypted at the source; below {parent} it is unencrypted"
+    return [warning("encryption", text, "choose a target below an encrypted dataset, if it must be encrypted at rest")]
 
 
 def judge_raw_keys(raw: tuple[str, ...], key_file: str | None, trouble: str | None) -> list[FitnessFinding]:
@@ -216,10 +201,5 @@ def judge_key(place: str, replaced: DatasetEncryption) -> list[FitnessFinding]:
     """
     if replaced.cipher is None or replaced.root != place or not replaced.is_typed:
         return []
-    return [
-        warning(
-            "encryption",
-            f"ZFS forgets the loaded key of {place} when its clone takes over its snapshots, and the key must be typed",
-            f"type it right after the restore: zfs load-key {place}",
-        )
-    ]
+    text = f"ZFS forgets the loaded key of {place} when its clone takes over its snapshots, and the key must be typed"
+    return [warning("encryption", text, f"type it right after the restore: zfs load-key {place}")]

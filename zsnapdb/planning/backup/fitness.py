@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -41,88 +41,66 @@ def unlogged_changes(facts: ServerFacts) -> tuple[UnloggedChanges, ...]:
     """
     if not facts.has_binlog:
         return ()
-    return (*_filtered(facts), *_by_policy(facts), *_by_format(facts), *_applied(facts))
+    return (*_filtered(facts), *_by_policy(facts), *_applied(facts))
 
 
-def _filtered(facts: ServerFacts) -> list[UnloggedChanges]:
-    found = []
+def _filtered(facts: ServerFacts) -> Iterator[UnloggedChanges]:
     if facts.binlog_do:
         left = [schema for schema in facts.schemas if schema not in facts.binlog_do]
         others = _names(left) if left else "other schemas"
-        found.append(
-            UnloggedChanges(
-                f"the binlog leaves out the changes of {others}, and of the accounts",
-                f"binlog_do_db = {', '.join(facts.binlog_do)}",
-                "remove binlog_do_db; what a replay must not apply is left out when it is restored",
-            )
+        yield UnloggedChanges(
+            f"the binlog leaves out the changes of {others}, and of the accounts",
+            f"binlog_do_db = {', '.join(facts.binlog_do)}",
+            "remove binlog_do_db; what a replay must not apply is left out when it is restored",
         )
     elif facts.binlog_ignore:
-        found.append(
-            UnloggedChanges(
-                f"the binlog leaves out the changes of {_names(facts.binlog_ignore)}",
-                "binlog_ignore_db",
-                "remove binlog_ignore_db; what a replay must not apply is left out when it is restored",
-            )
+        yield UnloggedChanges(
+            f"the binlog leaves out the changes of {_names(facts.binlog_ignore)}",
+            "binlog_ignore_db",
+            "remove binlog_ignore_db; what a replay must not apply is left out when it is restored",
         )
-    return found
 
 
-def _by_policy(facts: ServerFacts) -> list[UnloggedChanges]:
-    found = []
+def _by_policy(facts: ServerFacts) -> Iterator[UnloggedChanges]:
     if facts.variables.get("sql_log_bin", "ON").upper() in ("OFF", "0"):
-        found.append(
-            UnloggedChanges("the binlog leaves out all changes", "sql_log_bin = OFF", "SET GLOBAL sql_log_bin = ON")
-        )
+        yield UnloggedChanges("the binlog leaves out all changes", "sql_log_bin = OFF", "SET GLOBAL sql_log_bin = ON")
     if _OFF.search(facts.variables.get("init_connect", "")):
-        found.append(
-            UnloggedChanges(
-                "the binlog leaves out the changes of all accounts without administrative rights",
-                "init_connect turns sql_log_bin off",
-                "remove sql_log_bin from init_connect",
-            )
+        yield UnloggedChanges(
+            "the binlog leaves out the changes of all accounts without administrative rights",
+            "init_connect turns sql_log_bin off",
+            "remove sql_log_bin from init_connect",
         )
-    return found
-
-
-def _by_format(facts: ServerFacts) -> list[UnloggedChanges]:
     name = ""
     if facts.variables.get("binlog_format", "ROW").upper() == "STATEMENT":
         name = "binlog_format = STATEMENT"
     elif _FORMAT.search(facts.variables.get("init_connect", "")):
         name = "init_connect sets binlog_format to STATEMENT"
-    if not name:
-        return []
-    missing = "the binlog has statements and not rows: replaying it may give other rows than the server had"
-    return [UnloggedChanges(missing, name, "set binlog_format = ROW")]
+    if name:
+        missing = "the binlog has statements and not rows: replaying it may give other rows than the server had"
+        yield UnloggedChanges(missing, name, "set binlog_format = ROW")
 
 
-def _applied(facts: ServerFacts) -> list[UnloggedChanges]:
-    """Return the source's changes that a replica or cluster node does not apply, or applies without logging."""
-    found = []
+def _applied(facts: ServerFacts) -> Iterator[UnloggedChanges]:
+    """Yield the source's changes that a replica or cluster node does not apply, or applies without logging."""
     option = "log_replica_updates" if "log_replica_updates" in facts.variables else "log_slave_updates"
     is_off = facts.variables.get(option, "ON").upper() in ("OFF", "0")
     sources = [f"{channel.host}:{channel.port}" for channel in facts.channels]
     if facts.variables.get("wsrep_on", "OFF").upper() in ("ON", "1"):
         sources.append("the other nodes of its cluster")
     if is_off and sources:
-        found.append(
-            UnloggedChanges(
-                f"the binlog leaves out the changes that come from {', '.join(sources)}",
-                f"{option} = OFF",
-                f"set {option} = ON",
-            )
+        yield UnloggedChanges(
+            f"the binlog leaves out the changes that come from {', '.join(sources)}",
+            f"{option} = OFF",
+            f"set {option} = ON",
         )
     for channel in facts.channels:
         if channel.filters:
             source = f"{channel.host}:{channel.port}"
-            found.append(
-                UnloggedChanges(
-                    f"the replica does not have all changes of {source}, and no backup of it has them",
-                    ", ".join(channel.filters),
-                    "back up the source, or remove the replication filters",
-                )
+            yield UnloggedChanges(
+                f"the replica does not have all changes of {source}, and no backup of it has them",
+                ", ".join(channel.filters),
+                "back up the source, or remove the replication filters",
             )
-    return found
 
 
 def _names(schemas: Sequence[str]) -> str:
@@ -230,13 +208,9 @@ def judge_server(
     findings = [ok("server", facts.describe())]
     listing = ", ".join(f"{count} {name}" for name, count in sorted(facts.engines.items())) or "none"
     if not facts.sees_all_tables and not forced:
-        findings.append(
-            unfit(
-                "tables",
-                f"{address} may not read all tables, so tables of other engines than InnoDB cannot be ruled out",
-                "grant SELECT ON *.* to the account (`zsnapdb grants`), or force lock.strategy",
-            )
-        )
+        detail = f"{address} may not read all tables, so tables of other engines than InnoDB cannot be ruled out"
+        hint = "grant SELECT ON *.* to the account (`zsnapdb grants`), or force lock.strategy"
+        findings.append(unfit("tables", detail, hint))
     else:
         findings.append(ok("tables", listing + ("" if unsafe_engines(facts) else ", all crash-safe")))
     rest = (judge_durability(facts), _binlog(facts), _replication(facts, stops_applier), _leftovers(facts))
@@ -247,48 +221,26 @@ def judge_durability(facts: ServerFacts) -> list[FitnessFinding]:
     """Return the findings about the durability of commits."""
     flush, sync = facts.variables.get("innodb_flush_log_at_trx_commit", "1"), facts.variables.get("sync_binlog", "1")
     if flush == "0":
-        return [
-            unfit(
-                "redo log",
-                "innodb_flush_log_at_trx_commit = 0: the binlog can be ahead of the tables, so a snapshot may lack"
-                " transactions it claims to hold",
-                "set it to 2: commits are still not synced one by one, and a snapshot is exact",
-            )
-        ]
-    if facts.redo_disabled:
-        return [
-            unfit(
-                "redo log",
-                "the redo log is disabled: files snapshotted now cannot be recovered",
-                "ALTER INSTANCE ENABLE INNODB REDO_LOG",
-            )
-        ]
-    return [
-        ok(
-            "redo log",
-            f"innodb_flush_log_at_trx_commit = {flush}, sync_binlog = {sync}: every commit is written before it is"
-            " acknowledged",
+        detail = (
+            "innodb_flush_log_at_trx_commit = 0: the binlog can be ahead of the tables, so a snapshot may lack"
+            " transactions it claims to hold"
         )
-    ]
+        hint = "set it to 2: commits are still not synced one by one, and a snapshot is exact"
+        return [unfit("redo log", detail, hint)]
+    if facts.redo_disabled:
+        detail = "the redo log is disabled: files snapshotted now cannot be recovered"
+        return [unfit("redo log", detail, "ALTER INSTANCE ENABLE INNODB REDO_LOG")]
+    settings = f"innodb_flush_log_at_trx_commit = {flush}, sync_binlog = {sync}"
+    return [ok("redo log", f"{settings}: every commit is written before it is acknowledged")]
 
 
 def _binlog(facts: ServerFacts) -> list[FitnessFinding]:
     if not facts.has_binlog:
-        return [
-            warning(
-                "binlog",
-                "the binlog is off: backups have no position and no point in time between them can be restored",
-                "set log_bin",
-            )
-        ]
+        detail = "the binlog is off: backups have no position and no point in time between them can be restored"
+        return [warning("binlog", detail, "set log_bin")]
     if facts.variables.get("binlog_storage_engine", "").lower() == "innodb":
-        return [
-            unfit(
-                "binlog",
-                "binlog_storage_engine = innodb: the binlog has no files from which a position can be read",
-                "use file-based binlogs",
-            )
-        ]
+        detail = "binlog_storage_engine = innodb: the binlog has no files from which a position can be read"
+        return [unfit("binlog", detail, "use file-based binlogs")]
     text = f"{facts.variables.get('log_bin_basename', 'on')}, format {facts.variables.get('binlog_format', 'ROW')}"
     # If a restore goes to a point between two backups, it does not include these changes.
     found = [warning("binlog", changes.sentence, changes.hint) for changes in unlogged_changes(facts)]
@@ -307,14 +259,11 @@ def _replication(facts: ServerFacts, stops_applier: bool) -> list[FitnessFinding
     )
     option = "log_replica_updates" if "log_replica_updates" in facts.variables else "log_slave_updates"
     if family(facts.flavour).position_needs_replica_log and facts.has_binlog and facts.variables.get(option) == "OFF":
-        return [
-            unfit(
-                "replica",
-                "the server is a replica that does not write what it applies to its own binlog, so a snapshot's"
-                " position cannot be proved",
-                f"set {option} = ON, or back up another server",
-            )
-        ]
+        detail = (
+            "the server is a replica that does not write what it applies to its own binlog, so a snapshot's position"
+            " cannot be proved"
+        )
+        return [unfit("replica", detail, f"set {option} = ON, or back up another server")]
     workers = facts.variables.get("replica_parallel_workers", facts.variables.get("slave_parallel_workers", "0"))
     keeps_order = facts.variables.get(
         "replica_preserve_commit_order", facts.variables.get("slave_preserve_commit_order", "ON")
@@ -330,31 +279,26 @@ def _replication(facts: ServerFacts, stops_applier: bool) -> list[FitnessFinding
     return [ok("replica", listing)]
 
 
-def _leftovers(facts: ServerFacts) -> list[FitnessFinding]:
-    """Return findings about data that a restore omits, and about restored objects about which the user must decide."""
-    findings = [warning("rows", sentence, _WITHOUT_ROWS) for sentence in rows_not_restored(facts.engines)]
+def _leftovers(facts: ServerFacts) -> Iterator[FitnessFinding]:
+    """Yield findings about data that a restore omits, and about restored objects about which the user must decide."""
+    yield from (warning("rows", sentence, _WITHOUT_ROWS) for sentence in rows_not_restored(facts.engines))
     if facts.prepared_xa:
         detail = (
             f"{facts.prepared_xa} external XA transaction(s) in prepared state: they come back after a restore and hold"
             " their locks"
         )
-        findings.append(warning("xa", detail, "XA RECOVER shows them; commit or roll them back there"))
+        yield warning("xa", detail, "XA RECOVER shows them; commit or roll them back there")
     elif facts.prepared_xa is None:
-        findings.append(
-            warning(
-                "xa", "the account may not list prepared XA transactions", "grant XA_RECOVER_ADMIN (`zsnapdb grants`)"
-            )
+        yield warning(
+            "xa", "the account may not list prepared XA transactions", "grant XA_RECOVER_ADMIN (`zsnapdb grants`)"
         )
     if has_flawed_row_versions(facts):
-        findings.append(
-            warning(
-                "row versions",
-                f"{facts.row_versions} table(s) were changed by INSTANT ADD or DROP COLUMN, and crash recovery of such"
-                f" tables is unsound in {facts.version}",
-                "OPTIMIZE TABLE them, and upgrade to 8.0.32 or newer",
-            )
+        yield warning(
+            "row versions",
+            f"{facts.row_versions} table(s) were changed by INSTANT ADD or DROP COLUMN, and crash recovery of such"
+            f" tables is unsound in {facts.version}",
+            "OPTIMIZE TABLE them, and upgrade to 8.0.32 or newer",
         )
-    return findings
 
 
 def judge_lock(choice: LockChoice) -> FitnessFinding:
@@ -374,13 +318,9 @@ def judge_placement(
     """
     listing = ", ".join(f"{role} = {dataset}" for role, dataset in sorted(volumes.items()))
     if placement.objections:
-        return [
-            unfit(
-                "paths",
-                f"instance {instance} cannot be snapshotted as one: " + "; ".join(placement.objections),
-                "name every dataset the server writes to under volumes, in one pool, or move the files",
-            )
-        ]
+        text = f"instance {instance} cannot be snapshotted as one: {'; '.join(placement.objections)}"
+        hint = "name every dataset the server writes to under volumes, in one pool, or move the files"
+        return [unfit("paths", text, hint)]
     if no_copy:
         text = f"no backup of instance {instance} could be restored: {'; '.join(no_copy)}"
         return [unfit("paths", text, "move these files into the data directory; then run `zsnapdb doctor`")]
@@ -410,14 +350,12 @@ def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[in
     same = blocks.counts.get(page, 0)
     text = f"{same} of {total} data files have blocks of the page size, {page // 1024}K"
     if smaller and not doublewrite and zfs_release < _ATOMIC_REWRITE:
-        return [
-            unfit(
-                "blocks",
-                f"{smaller} data file(s) have blocks smaller than a page, doublewrite is off, and this OpenZFS splits"
-                " such writes: a snapshot can hold torn pages",
-                "turn innodb_doublewrite on, or rewrite the files on a dataset with recordsize = innodb_page_size",
-            )
-        ]
+        text = (
+            f"{smaller} data file(s) have blocks smaller than a page, doublewrite is off, and this OpenZFS splits such"
+            " writes: a snapshot can hold torn pages"
+        )
+        hint = "turn innodb_doublewrite on, or rewrite the files on a dataset with recordsize = innodb_page_size"
+        return [unfit("blocks", text, hint)]
     if larger:
         listing = ", ".join(
             f"{count} of {size // 1024}K such as {blocks.examples[size]}" for size, count in larger.items()
@@ -490,13 +428,8 @@ def judge_state(
     if not lost:
         return []
     options = " ".join(f"--volume {folder}:{folder}:rshared" for folder in lost)
-    return [
-        unfit(
-            "container",
-            f"records, journals and locks in {', '.join(lost)} would be lost with this container",
-            f"mount the folders of the host: `{options}`",
-        )
-    ]
+    text = f"records, journals and locks in {', '.join(lost)} would be lost with this container"
+    return [unfit("container", text, f"mount the folders of the host: `{options}`")]
 
 
 POOL_FLOOR = 4 << 20

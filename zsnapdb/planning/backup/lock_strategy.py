@@ -164,11 +164,9 @@ def choose(facts: ServerFacts, setting: str, strategies: Sequence[LockProperties
     place, chosen = next((place, lock) for place, lock in enumerate(strategies) if lock.is_enough(facts))
     is_past_lock_free = any(not lock.holds_ddl for lock in strategies[:place])
     reasons = (chosen.merit, *(lock_free_objections(facts) if is_past_lock_free else ()))
-    return LockChoice(
-        chosen,
-        "; ".join(reason for reason in reasons if reason),
-        _fallback(facts, strategies) if chosen.falls_back else None,
-    )
+    free = (LockChoice(lock, lock.merit) for lock in strategies if not lock.holds_ddl and lock.is_enough(facts))
+    fallback = next(free, None) if chosen.falls_back else None
+    return LockChoice(chosen, "; ".join(reason for reason in reasons if reason), fallback)
 
 
 def still_enough(choice: LockChoice, facts: ServerFacts) -> str | None:
@@ -177,12 +175,6 @@ def still_enough(choice: LockChoice, facts: ServerFacts) -> str | None:
     if others and choice.lock.needs_crash_safe:
         return f"there are now user tables of engines without crash recovery: {listing(others)}"
     return None
-
-
-def _fallback(facts: ServerFacts, strategies: Sequence[LockProperties]) -> LockChoice | None:
-    return next(
-        (LockChoice(lock, lock.merit) for lock in strategies if not lock.holds_ddl and lock.is_enough(facts)), None
-    )
 
 
 def _forced(facts: ServerFacts, lock: LockProperties, strategies: Sequence[LockProperties]) -> LockChoice:

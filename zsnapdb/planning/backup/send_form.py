@@ -164,10 +164,7 @@ def decide_chunk_size(configured: int, sizes: Sequence[int]) -> int:
 
 
 _LEAST_CHUNKS = 32
-"""The minimum number of chunks of a stream.
-
-With at least this many chunks, every worker has chunks, and the last chunk is small.
-"""
+"""The minimum number of chunks of a stream, so that every worker has chunks, and the last chunk is small."""
 
 
 def decide_first_chunk(least: int, most: int, sizes: Sequence[int]) -> int:

@@ -165,7 +165,7 @@ def decide(
         offset = 0 if newest.is_rotated else newest.end
         return Plan(None, _steps(_from(local, same_name.name, include=not newest.is_rotated), offset, newest))
     first = local[0]
-    if _base(first.name) != _base(newest.name) or first.number < newest.number:
+    if first.name.rpartition(".")[0] != newest.name.rpartition(".")[0] or first.number < newest.number:
         return Plan(
             f"{newest.name} is gone, and the server's files begin with {first.name}: the server was reset, or it is"
             " another server",
@@ -242,7 +242,3 @@ def _steps(
         )
         gap = None
     return tuple(steps)
-
-
-def _base(name: str) -> str:
-    return name.rpartition(".")[0]

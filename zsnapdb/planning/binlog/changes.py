@@ -191,11 +191,8 @@ class TableFilter:
         """
         is_default = self.schema is None or self.schema.casefold() == statement.schema.casefold()
         names = [self.table] if is_default or self.schema is None else [self.table, self.schema]
-        return statement.is_cut or all(_has_word(statement.text, name) for name in names)
-
-
-def _has_word(text: str, name: str) -> bool:
-    return re.search(rf"(?<![\w$]){re.escape(name)}(?![\w$])", text, re.IGNORECASE) is not None
+        words = [re.compile(rf"(?<![\w$]){re.escape(name)}(?![\w$])", re.IGNORECASE) for name in names]
+        return statement.is_cut or all(word.search(statement.text) for word in words)
 
 
 @dataclass(frozen=True)

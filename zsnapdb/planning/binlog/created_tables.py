@@ -1,6 +1,4 @@
-"""Finds the defaults with which a replay exactly recreates the tables that were created without ENGINE or ROW_FORMAT.
-
-Pure.
+"""Finds the defaults with which a replay exactly recreates tables created without ENGINE or ROW_FORMAT. Pure.
 
 No event contains the default_storage_engine of a session or innodb_default_row_format (status variables of query
 events: statement_events.h of MySQL, log_event.h of MariaDB). Two facts show the engine: whether the transactions on the
@@ -144,10 +142,7 @@ def plan_engines(
 def _needed_defaults(
     table: CreatedTable, record: RecordedTable | None, current: Defaults, start: Defaults
 ) -> Defaults | None:
-    """Return the defaults that recreate the original table; None if they are unknown.
-
-    A default that has no effect on the table is not changed.
-    """
+    """Return the defaults that recreate the table, unchanged if they have no effect; None if they are unknown."""
     known = record if record is not None and fits(record.engine, table.is_transactional) else None
     engine: str | None = current.engine
     if not table.names_engine:
@@ -155,21 +150,15 @@ def _needed_defaults(
     if engine is None:
         return None
     row_format = (known.row_format or "").casefold() if known is not None and not table.names_format else ""
-    is_same = engine.casefold() == current.engine.casefold()
-    return Defaults(
-        current.engine if is_same else engine,
-        row_format if known is not None and _has_default_format(known, row_format) else current.row_format,
-    )
+    if known is None or known.engine.casefold() != "innodb" or row_format not in _DEFAULT_FORMATS:
+        row_format = current.row_format
+    return Defaults(current.engine if engine.casefold() == current.engine.casefold() else engine, row_format)
 
 
 def _engine_without_record(table: CreatedTable, default: str) -> str | None:
     if fits(default, table.is_transactional):
         return default
     return "InnoDB" if table.is_transactional else None
-
-
-def _has_default_format(known: RecordedTable, row_format: str) -> bool:
-    return known.engine.casefold() == "innodb" and row_format in _DEFAULT_FORMATS
 
 
 def contradiction(planned: EnginePlan, start: Defaults, by: str) -> str | None:

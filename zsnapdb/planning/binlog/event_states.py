@@ -40,10 +40,7 @@ _TOKEN = re.compile(
     r"""|(?P<name>`(?:[^`]|``)*`)|(?P<text>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")|(?P<word>[\w$]+)|(?P<mark>.)""",
     re.DOTALL,
 )
-"""The pattern of a token of a statement.
-
-The server executes the content of version comments, so only their delimiters are skipped.
-"""
+"""A token of a statement. The server executes version comments, so only their delimiters are skipped."""
 _CONCERNS = re.compile(r"\b(EVENT|DATABASE|SCHEMA)\b", re.IGNORECASE)
 _VERB = re.compile(r"\b(CREATE|ALTER|DROP)\b", re.IGNORECASE)
 _MADE_BY_DEFINERS = frozenset({"PROCEDURE", "FUNCTION", "TRIGGER", "VIEW", "SQL", "AGGREGATE"})
@@ -115,16 +112,12 @@ def follow(states: EventStates, schema: str, statement: str) -> None:
     reader.take_definer()
     if reader.takes("DATABASE") or reader.takes("SCHEMA"):
         if verb == "DROP" or replaces:
-            _drop_all(states, reader)
+            _ = reader.takes("IF", "EXISTS")
+            gone = reader.ahead().identifier
+            for key in [key for key in states if key[0] == gone]:
+                del states[key]
     elif reader.takes("EVENT"):
         _follow_event(states, schema, verb, reader, replaces=replaces)
-
-
-def _drop_all(states: EventStates, reader: _Reader) -> None:
-    _ = reader.takes("IF", "EXISTS")
-    gone = reader.ahead().identifier
-    for key in [key for key in states if key[0] == gone]:
-        del states[key]
 
 
 def _follow_event(states: EventStates, schema: str, verb: str, reader: _Reader, *, replaces: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from zsnapdb.base.gtid import Gtids, GtidSet, contains
+from zsnapdb.base.gtid import GtidSet, contains
 from zsnapdb.planning.binlog.failover_history import has_heads_of
 from zsnapdb.planning.binlog.route import (
     NOTHING_KNOWN,
@@ -113,10 +113,7 @@ def newer_beyond(
 
 
 def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
-    """Return whether the file seems to contain a transaction that was committed after the backup.
-
-    The creation time of a file is known only to the second.
-    """
+    """Return whether a commit seems later than the backup. A file's creation is known only to the second."""
     if file.last_commit is not None and file.last_commit > point.before:
         return True
     if point.gtids is None or file.previous is None:
@@ -151,14 +148,10 @@ def _is_before(
             return is_earlier
         servers = [files[other.low].server for other in histories]
         return is_earlier and servers.count(file.server) == 1 and files[history.low].number > 1
-    return _has_all_of(point.gtids, file)
-
-
-def _has_all_of(gtids: Gtids | None, file: RouteFile) -> bool:
-    """Return whether GTIDs prove that a backup contains everything up to the end of a file."""
-    if gtids is None or file.reached is None or file.is_anonymous:
+    if point.gtids is None or file.reached is None or file.is_anonymous:
         return False
-    return contains(gtids, file.reached) if isinstance(gtids, GtidSet) else has_heads_of(gtids, file.reached)
+    is_set = isinstance(point.gtids, GtidSet)
+    return contains(point.gtids, file.reached) if is_set else has_heads_of(point.gtids, file.reached)
 
 
 def _is_on(route: Route, point: BackupPoint) -> bool:

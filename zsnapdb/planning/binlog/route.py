@@ -172,7 +172,10 @@ class RouteMap:
     def __init__(self, files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> None:
         self._files, self._state = files, state
         self._histories = tuple(histories_of(files))
-        self._names = _names_of(files, self._histories)
+        # All identities of the server in each incarnation: a server_id can change (MariaDB).
+        self._names = {
+            files[one.low].incarnation: frozenset(files[at].server for at in one.places) for one in self._histories
+        }
         self._heads = heads_of(files)
         self._run_ends: list[int] = []
         self._run_starts: dict[int, int] = {}
@@ -211,10 +214,7 @@ class RouteMap:
         return Route(point, visited, begin.offset, begin.is_exact, to, reached, step, visited.places)
 
     def _run_end(self, first: int) -> int:
-        """Return the index of the last file of the run that contains this file.
-
-        A run is a sequence of files without forks. Every route through this file reaches that last file.
-        """
+        """Return the last file of this file's run: every route through this file reaches it, without forks."""
         at = first
         while (end := self._examined_end(at)) is None:
             way = _way(self._files, self._histories, at, self._state, self._names)
@@ -234,7 +234,6 @@ class RouteMap:
         return end if end is not None and self._run_starts[end] <= at else None
 
     def _tail(self, first: int) -> _Tail:
-        """Return the transactions from this file to the end of its run."""
         end = self._run_end(first)
         number = bisect_left(self._tail_places, first)
         near = self._tail_places[number] if number < len(self._tail_places) else end + 1
@@ -266,14 +265,6 @@ def missing_before(before: RouteFile, file: RouteFile) -> str | None:
     if file.is_anonymous and not (before.is_rotated and file.number == before.number + 1):
         return missing_between(before, file.number, None)
     return missing_between(before, file.number, file.previous)
-
-
-def _names_of(files: Sequence[RouteFile], histories: Sequence[History]) -> Mapping[str, frozenset[str]]:
-    """Return all identities of the server in each incarnation.
-
-    There may be several, because a server_id can change (MariaDB).
-    """
-    return {files[one.low].incarnation: frozenset(files[at].server for at in one.places) for one in histories}
 
 
 def _way(
@@ -370,10 +361,7 @@ def _end_of_history(here: RouteFile, first: RouteFile, *, is_reset: bool) -> Rou
 
 
 def _is_ahead(outer: Gtids, inner: Gtids) -> bool:
-    """Return whether the state `outer` contains the state `inner`.
-
-    Equal sequence numbers must come from the same server.
-    """
+    """Return whether `outer` contains `inner`. Equal sequence numbers must come from the same server."""
     if isinstance(outer, GtidPosition) and isinstance(inner, GtidPosition):
         pairs = [(outer.heads.get(domain), head) for domain, head in inner.heads.items()]
         return all(mine is not None and (mine[1] > head[1] or mine == head) for mine, head in pairs)

@@ -284,10 +284,7 @@ def _text(column: ValueColumn, raw: bytes) -> SqlValue:
 
 
 def _decimal(column: ValueColumn, raw: bytes) -> str:
-    """Return the value of a DECIMAL column as text, decoded from its bytes.
-
-    The bytes form groups of four bytes with nine digits each. The first bit is set unless the value is negative.
-    """
+    """Return a DECIMAL as text: nine digits in each four bytes; the first bit is set unless it is negative."""
     scale = column.scale or 0
     whole = (column.precision or 0) - scale
     is_negative = not raw[0] & 0x80
@@ -334,10 +331,7 @@ def _utc(seconds: int) -> str:
 
 
 def _fraction(column: ValueColumn, number: int, width: int) -> str:
-    """Return the fractional digits of a time value as text.
-
-    One byte holds two digits, two bytes hold four, three hold six.
-    """
+    """Return the fractional digits of a time value as text: two for each byte."""
     if not column.fraction:
         return ""
     digits = str(number & ((1 << width) - 1)).zfill(width // 4)

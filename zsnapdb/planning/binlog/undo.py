@@ -32,7 +32,6 @@ MOST_ROWS = 100_000
 """The maximum number of rows in a transaction that can be undone."""
 MOST_ROWS_WITHOUT_KEY = 100
 """The maximum number of rows in tables without a primary key. Each of these rows needs a table scan."""
-COUNTED = "SELECT @zsnapdb_undone"
 _DIFFERS = "nothing was undone: a row was changed since"
 
 COUNTED = "SELECT @zsnapdb_undone"

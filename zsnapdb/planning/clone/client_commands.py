@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from zsnapdb.base.errors import ConsistencyError, UsageError
 
 _VIA = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%-]{0,253}")
-"""A host, USER@HOST, or a name in ssh_config(5).
-
-It must not begin with `-`, because ssh treats such an argument as an option.
-"""
+"""A host, USER@HOST, or a name in ssh_config(5), without `-` at its start, which ssh would treat as an option."""
 _ADDRESS = re.compile(r"[0-9A-Za-z][0-9A-Za-z.%-]{0,253}|[0-9A-Fa-f:.]{2,45}")
 _EVERY = ("*", "::", "0.0.0.0")  # noqa: S104 - it is recognised, and not listened on
 _LAST_PORT = 65535
@@ -59,12 +56,7 @@ def tunnel_to(via: str, local_port: int, bind_address: str, port: int) -> Tunnel
 
 _ADDRESSES = ("host", "port", "socket", "protocol", "dns-srv-name", "pipe", "shared-memory-base-name")
 _FILES = (
-    "defaults-file",
-    "defaults-extra-file",
-    "defaults-group-suffix",
-    "login-path",
-    "no-defaults",
-    "no-login-paths",
+    *("defaults-file", "defaults-extra-file", "defaults-group-suffix", "login-path", "no-defaults", "no-login-paths"),
     "print-defaults",
 )
 _CHECKS = ("init-command", "init-command-add")
@@ -73,10 +65,7 @@ _SHORTEST = {"host": "ho", "port": "por", "socket": "so", "protocol": "pro", "pi
 _LETTERS = "hPSW"
 """The letters of the options that set the server's address."""
 _LETTERS_WITH_VALUE = "eDu#pT"
-"""The letters of options whose value may follow in the same argument.
-
-`_LETTERS_WITH_NEXT` contains the letters that use the next argument.
-"""
+"""Letters of options whose value may follow in the argument. `_LETTERS_WITH_NEXT` use the next argument."""
 _LETTERS_WITH_NEXT = "eDu"
 
 
@@ -112,19 +101,10 @@ def _options_in(words: Sequence[str]) -> list[str]:
 def _takes_next(word: str) -> bool:
     if word.startswith("--"):
         return word in (
-            "--execute",
-            "--database",
-            "--user",
-            "--default-character-set",
-            "--delimiter",
-            "--tee",
-            "--prompt",
+            *("--execute", "--database", "--user", "--default-character-set", "--delimiter", "--tee", "--prompt"),
         )
-    return word.startswith("-") and word[-1] in _LETTERS_WITH_NEXT and not _value_letter(word[1:-1])
-
-
-def _value_letter(letters: str) -> bool:
-    return any(letter in _LETTERS_WITH_VALUE for letter in letters)
+    has_value = any(letter in _LETTERS_WITH_VALUE for letter in word[1:-1])
+    return word.startswith("-") and word[-1] in _LETTERS_WITH_NEXT and not has_value
 
 
 def _leads_elsewhere(word: str) -> bool:

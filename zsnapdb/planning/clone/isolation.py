@@ -21,18 +21,9 @@ REPLICA_ACCOUNT = "zsnapdb_replica"
 _OFF = ("OFF", "0", "DISABLED", "NONE", "")
 
 _MUST_BE_OFF = (
-    "event_scheduler",
-    "persisted_globals_load",
-    "group_replication_start_on_boot",
-    "wsrep_on",
-    "rpl_semi_sync_source_enabled",
-    "rpl_semi_sync_replica_enabled",
-    "rpl_semi_sync_master_enabled",
-    "rpl_semi_sync_slave_enabled",
-    "skip_grant_tables",
-    "read_only",
-    "super_read_only",
-    "extra_port",
+    *("event_scheduler", "persisted_globals_load", "group_replication_start_on_boot", "wsrep_on"),
+    *("rpl_semi_sync_source_enabled", "rpl_semi_sync_replica_enabled", "rpl_semi_sync_master_enabled"),
+    *("rpl_semi_sync_slave_enabled", "skip_grant_tables", "read_only", "super_read_only", "extra_port"),
     "admin_address",
 )
 """Variables that must be off, zero or empty if the server has them."""
@@ -125,9 +116,7 @@ _OURS = (
     " (user = 'zsnapdb_internal' AND host = 'localhost') OR"
     " (user = 'zsnapdb_replica' AND host IN ('localhost', '127.0.0.1'))"
 )
-"""The accounts that zsnapdb creates in a clone. Accounts of the source with the same name but another host part do not
-belong to them.
-"""
+"""The accounts that zsnapdb creates in a clone, but not accounts of the source with another host part."""
 
 # MariaDB 10.4 and later keep accounts in global_priv, which also contains roles. Roles cannot log in (MariaDB KB,
 # "mysql.global_priv Table").
@@ -220,10 +209,6 @@ class ServerProfile(StrEnum):
 
 
 _TINY = (
-    "innodb_buffer_pool_size=32M",
-    "innodb_log_buffer_size=1M",
-    "loose_performance_schema=OFF",
-    "max_connections=30",
-    "table_open_cache=200",
-    "loose_innodb_buffer_pool_instances=1",
+    *("innodb_buffer_pool_size=32M", "innodb_log_buffer_size=1M", "loose_performance_schema=OFF"),
+    *("max_connections=30", "table_open_cache=200", "loose_innodb_buffer_pool_instances=1"),
 )

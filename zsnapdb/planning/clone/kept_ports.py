@@ -1,7 +1,4 @@
-"""Chooses the ports that clones keep, reads their routes from HAProxy's answers, and builds HAProxy commands.
-
-Pure.
-"""
+"""Chooses the ports that clones keep, reads their routes from HAProxy's answers, and builds HAProxy commands. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +12,7 @@ _BACKEND = "zsnapdb_"
 _SERVER = "clone"
 _RUNS = "2"
 _DISABLED_AT_START = 0x04
-"""A bit of srv_admin_state in HAProxy's answer.
-
-If the configuration disables a server, the bit stays set even after the server becomes ready (HAProxy 3.0).
-"""
+"""A bit of HAProxy's srv_admin_state: the configuration disables the server, even if it is ready now (3.0)."""
 _COLUMNS = ("be_name", "srv_name", "srv_addr", "srv_op_state", "srv_admin_state", "srv_port")
 
 

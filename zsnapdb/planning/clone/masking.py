@@ -24,9 +24,7 @@ A file time can be behind the clock by one tick of the kernel, at most 10 ms.
 _NO_ROWS = (".frm", ".opt", ".trg", ".trn", ".par", ".sdi")
 """Suffixes of files that contain definitions, but no rows."""
 _FULLTEXT = re.compile(r"fts_[0-9a-f]{16}_")
-"""Names of the tables that InnoDB itself creates for a fulltext index. A change of the index also changes the file of
-the indexed table.
-"""
+"""Tables that InnoDB creates for a fulltext index. A change of the index also changes the indexed table's file."""
 
 
 @dataclass(frozen=True)

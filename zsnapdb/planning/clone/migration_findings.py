@@ -168,17 +168,10 @@ def touched_tables(
 
 
 def _replaced(changes: Changes) -> set[tuple[str, str]]:
-    """Return the keys of the row files that were replaced by other files.
-
-    MariaDB writes a new .frm file for each ALTER TABLE, even if the statement copies no row.
-    """
-    others = (path for path, state in changes.after.items() if _inode(changes, path) not in (None, state.inode))
+    """Return the replaced row files' keys. MariaDB replaces a .frm file even if ALTER TABLE copies no row."""
+    before = changes.before
+    others = (path for path, state in changes.after.items() if path in before and before[path].inode != state.inode)
     return {key for path in others if (key := key_of_file(path)) is not None}
-
-
-def _inode(changes: Changes, path: str) -> int | None:
-    before = changes.before.get(path)
-    return before.inode if before is not None else None
 
 
 def watched_tables(tables: Sequence[TouchedTable], sizes: Mapping[TableName, int]) -> tuple[TableName, ...]:

@@ -1,7 +1,4 @@
-"""Decides which clones of a pool are usable, which are removed, and how many are created.
-
-Pure.
-"""
+"""Decides which clones of a pool are usable, which are removed, and how many are created. Pure."""
 
 from __future__ import annotations
 

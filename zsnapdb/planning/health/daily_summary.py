@@ -1,7 +1,4 @@
-"""Summarises recorded runs by day: the successful runs, and the longest pauses between backups and between drills.
-
-Pure.
-"""
+"""Summarises recorded runs by day: successful runs, and the longest pauses between backups and drills. Pure."""
 
 from __future__ import annotations
 

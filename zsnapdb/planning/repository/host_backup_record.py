@@ -510,32 +510,24 @@ def order_of(
     )
 
 
+_LOOK = "look for the objects in older versions or in a copy of the bucket"
+
+
 def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[StoredFinding, ...]:
     """Return the findings about missing backups: one about needed backups, and one about expired backups."""
     needed = tuple(backup.backup_id for backup in missing if not backup.is_expired)
     expired = tuple(backup.backup_id for backup in missing if backup.is_expired)
+    acknowledge = f"run `zsnapdb acknowledge-removed {instance}`"
     findings = []
     if needed:
-        findings.append(
-            StoredFinding(
-                StoredKind.BACKUPS_MISSING,
-                f"the repository lacks {backups_in(needed)} that this host stored: deleted, hidden, or rolled back"
-                f" ({newest_of(needed)})",
-                "look for the objects in older versions or in a copy of the bucket. If they were removed on purpose,"
-                f" run `zsnapdb acknowledge-removed {instance}`",
-                needed,
-            )
-        )
+        lacks = f"the repository lacks {backups_in(needed)} that this host stored: deleted, hidden, or rolled back"
+        hint = f"{_LOOK}. If they were removed on purpose, {acknowledge}"
+        findings.append(StoredFinding(StoredKind.BACKUPS_MISSING, f"{lacks} ({newest_of(needed)})", hint, needed))
     if expired:
-        findings.append(
-            StoredFinding(
-                StoredKind.EXPIRED_MISSING,
-                f"the repository lacks {backups_in(expired)} that this host stored and that the retention policy does"
-                f" not keep ({newest_of(expired)})",
-                f"if another host prunes this repository, run `zsnapdb acknowledge-removed {instance}` on this one",
-                expired,
-            )
-        )
+        lacks = f"the repository lacks {backups_in(expired)} that this host stored and that the retention policy does"
+        hint = f"if another host prunes this repository, {acknowledge} on this one"
+        text = f"{lacks} not keep ({newest_of(expired)})"
+        findings.append(StoredFinding(StoredKind.EXPIRED_MISSING, text, hint, expired))
     return tuple(findings)
 
 
@@ -585,7 +577,7 @@ def judge_archive(archived: ArchivedPosition | None, reached: Iterable[ArchivedP
         StoredKind.ARCHIVE_SHORT,
         f"this host archived binlogs up to {archived.file}:{archived.end}, and the repository's archive {ends}:"
         " deleted, hidden, or rolled back",
-        "look for the objects in older versions or in a copy of the bucket",
+        _LOOK,
     )
 
 

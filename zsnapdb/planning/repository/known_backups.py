@@ -302,31 +302,26 @@ def judge_foreign(
     """
     if not knows_any:
         return ()
-    findings = []
-    if rewritten:
-        findings.append(
-            StoredFinding(
-                StoredKind.REWRITTEN,
-                f"{backups_in(rewritten)} of this host in the repository was rewritten: the manifest is not the one"
-                f" that this host stored ({newest_of(sorted(rewritten))})",
-                "look for the objects in older versions or in a copy of the bucket; restore a backup that `zsnapdb list"
-                f" {instance}` does not call foreign",
-                tuple(sorted(rewritten)),
-            )
+    findings, own = [], tuple(sorted(rewritten))
+    if own:
+        text = f"{backups_in(own)} of this host in the repository was rewritten: the manifest is not the one that"
+        hint = (
+            "look for the objects in older versions or in a copy of the bucket; restore a backup that `zsnapdb list"
+            f" {instance}` does not call foreign"
         )
+        text += f" this host stored ({newest_of(own)})"
+        findings.append(StoredFinding(StoredKind.REWRITTEN, text, hint, own))
     others = tuple(sorted(foreign.keys() - set(rewritten) - set(named)))
     if others:
-        findings.append(
-            StoredFinding(
-                StoredKind.FOREIGN,
-                f"the repository has {backups_in(others)} that this host does not know ({newest_of(others)}):"
-                f" {others[-1]}: {foreign[others[-1]]}; foreign backups are not counted, removed or chosen as the"
-                f" latest",
-                f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them. If another host stores"
-                f" them regularly, set signers here to what `zsnapdb key show` prints there",
-                others,
-            )
+        text = (
+            f"the repository has {backups_in(others)} that this host does not know ({newest_of(others)}): {others[-1]}:"
+            f" {foreign[others[-1]]}; foreign backups are not counted, removed or chosen as the latest"
         )
+        hint = (
+            f"run `zsnapdb adopt {instance} --plan`, which shows what is known of them. If another host stores them"
+            " regularly, set signers here to what `zsnapdb key show` prints there"
+        )
+        findings.append(StoredFinding(StoredKind.FOREIGN, text, hint, others))
     return tuple(findings)
 
 

@@ -1,7 +1,4 @@
-"""Decides when locks of stored objects must be extended, and where locks conflict with the bucket or the policy.
-
-Pure.
-"""
+"""Decides when locks of stored objects must be extended, and where they conflict with bucket or policy. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +8,7 @@ from enum import Enum
 
 DAY = 86400.0
 _SLACK = 0.5
-"""The fraction of the period by which an extended lock is longer than needed.
-
-So the next backups need not extend the lock again.
-"""
+"""The fraction of the period by which an extended lock is longer, so that the next backups need not extend it."""
 
 
 @dataclass(frozen=True)

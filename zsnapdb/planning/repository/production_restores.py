@@ -134,10 +134,7 @@ class ProductionRestoreRecord(RecordPart):
         )
 
     def _path(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the parts of the path, latest first.
-
-        Each part consists of a pool, the transaction group before its first group, and its last group.
-        """
+        """Yield pool, transaction group before the first, and last group of each part of the path, latest first."""
         last = self.last
         if last is None:
             return

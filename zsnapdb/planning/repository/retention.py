@@ -148,7 +148,9 @@ def decide(
     keep: dict[str, list[str]] = {link.backup_id: [] for link in links}
     if not good:
         keep |= {name: ["its removal began before, and no other backup can be restored"] for name in known.begun}
-    apart = _by_writer(good, known.writers)
+    apart: dict[str, list[str]] = {}
+    for name in good:
+        apart.setdefault(known.writers.get(name, ""), []).append(name)
     for writer, names in apart.items():
         _apply_rules(names, times, rules, now, keep, f" of {writer}" if len(apart) > 1 else "")
     # Broken backups stay if there is no good backup. They also stay if a manifest is unreadable, because it may be
@@ -257,14 +259,6 @@ def _replaced(sound: Sequence[Link]) -> dict[str, str]:
     return replaced
 
 
-def _by_writer(good: Sequence[str], writers: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the restorable backups by server, newest first."""
-    apart: dict[str, list[str]] = {}
-    for name in good:
-        apart.setdefault(writers.get(name, ""), []).append(name)
-    return apart
-
-
 class _Family:
     """The base of each backup, its depth in its chain, and the reason why it cannot be restored, if any."""
 
@@ -310,10 +304,7 @@ class _Family:
 def _apply_rules(
     good: Sequence[str], times: _Times, rules: KeepRules, now: datetime, keep: dict[str, list[str]], whose: str
 ) -> None:
-    """For each restorable backup (newest first), add the rules that keep the backup to its reasons.
-
-    `whose` is a text about the server.
-    """
+    """Add to the reasons of each restorable backup (newest first) the rules that keep it."""
     for number, name in enumerate(good[: rules.last], 1):
         keep[name].append(f"last ({number} of {rules.last}){whose}")
     for rule in _PERIODS:
@@ -375,7 +366,6 @@ def _needing(names: Sequence[str], known: RetentionFacts) -> dict[str, str]:
 
 
 def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
-    """Keep all bases of every backup that stays."""
     for name in sorted(
         (name for name, reasons in keep.items() if reasons), key=lambda n: family.depth[n], reverse=True
     ):

@@ -251,7 +251,8 @@ def estimate(
         kept=kept,
         full_seconds=_seconds(load.size, BACKUP.value, STORED.value, load.line),
         increment_seconds=_seconds(increment, BACKUP.value, STORED.value, load.line),
-        restore_seconds=_restore_seconds(load, increment),
+        # The restore of the last backup before a new full backup, without replaying binlogs.
+        restore_seconds=_seconds(_chain(load, increment), RESTORE.value, STORED.value, load.line),
         backup_memory=round(BACKUP_MEMORY.value),
         restore_memory=round(RESTORE_MEMORY.value),
         full_objects=chunks,
@@ -327,11 +328,6 @@ def _archive_requests(load: Workload, binlog_chunks: int, chunk: int) -> Request
 def _seconds(size: float, rate: float, stored: float, line: float) -> float:
     """Return the duration of a stream in seconds. The slower of the program and the line determines the duration."""
     return max(size / rate, size * stored / line)
-
-
-def _restore_seconds(load: Workload, increment: float) -> float:
-    """Return the seconds to restore the last backup before a new full backup, without replaying binlogs."""
-    return _seconds(_chain(load, increment), RESTORE.value, STORED.value, load.line)
 
 
 def _chain(load: Workload, increment: float) -> float:

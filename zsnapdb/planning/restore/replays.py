@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import reduce
 
 from zsnapdb.base.domain_types import Flavour, parse_gtids
 from zsnapdb.base.errors import AmbiguousPointError, NotFound
@@ -81,7 +82,7 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned], en
     this history assigned to another transaction.
     """
     point, target = choice.point, choice.target
-    reached = reached_by(point, choice.files[:-1])
+    reached = reduce(joined, (file.gtids for file in choice.files[:-1]), point.gtids)
     last: Scanned | None = None
     following: Scanned | None = None
     gtids, pending = reached, reached
@@ -216,10 +217,7 @@ def is_past(target: Target, newest: datetime | None, snapshot_by: datetime) -> b
 
 _TOLERANCE = timedelta(microseconds=TOLERANCE)
 _STEP = timedelta(seconds=1)
-"""The minimum distance in time between two candidates.
-
-Closer times are treated as equal, so that the search keeps few candidates.
-"""
+"""The minimum distance of two candidates. Closer times are treated as equal, to keep few candidates."""
 
 Scan = Callable[[RouteFile], Iterable[Scanned]]
 Stop = tuple[int, int]
@@ -272,10 +270,7 @@ class _Search:
             self.outside.append(one)
 
     def _is_later(self, one: _Bounds) -> bool:
-        """Return whether a transaction was committed after the target moment.
-
-        If only bounds of the commit time are known, the commit may be earlier by the tolerance.
-        """
+        """Return whether a commit is after the target. With only bounds, it may be earlier by the tolerance."""
         return one.earliest > self.moment - (_TOLERANCE if one.earliest < one.latest else timedelta())
 
 
@@ -314,7 +309,6 @@ def find_stop(choice: RestoreRoute, start: int, scan: Scan, now: datetime) -> St
 
 
 def _between(transaction: Scanned, taken: datetime, now: datetime) -> tuple[datetime, datetime]:
-    """Return the known bounds of the commit time of a transaction after the backup."""
     if transaction.between is not None:
         earliest, latest = transaction.between
         return (min(taken, latest) if earliest is None else earliest), latest
@@ -342,14 +336,6 @@ def _unclear(
         " between them do not have the times of their commits",
         hint=hint or "name an earlier or a later time, or `latest`",
     )
-
-
-def reached_by(point: BackupPoint, files: Iterable[RouteFile]) -> Gtids | None:
-    """Return the GTIDs of a server that was restored from the backup and has replayed these binlogs."""
-    reached = point.gtids
-    for file in files:
-        reached = joined(reached, file.gtids)
-    return reached
 
 
 def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str) -> None:
@@ -440,10 +426,7 @@ def _joined_parts(parts: Sequence[LogPart]) -> list[LogPart]:
 
 
 def _is_same(done: LogPart, wanted: LogPart) -> bool:
-    """Return whether both parts are the same range of the same file.
-
-    Ranges from restores of an older version have no fingerprints.
-    """
+    """Return whether both are the same range of a file. Ranges from an older version have no fingerprints."""
     seen = replace(wanted, size=done.size, is_local=done.is_local, description=done.description)
     return done == seen or done == replace(seen, fingerprint="")
 

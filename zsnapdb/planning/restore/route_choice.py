@@ -286,10 +286,7 @@ def _choose_of_histories(
     state: ArchiveState,
     holds: Holds,
 ) -> RestoreRoute:
-    """Return the choice in the newest or an abandoned history.
-
-    Raises HistoryError if different choices lead to different states.
-    """
+    """Return the choice in any history. Raises HistoryError if different choices lead to different states."""
     error: NotFound | None = None
     choices: list[RestoreRoute] = []
     try:
@@ -487,10 +484,7 @@ def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
 
 
 _SPARE = 2
-"""The number of sets before the point whose binlogs are considered.
-
-The newest of these sets may contain transactions after the point.
-"""
+"""The sets before the point whose binlogs count. The newest may contain transactions after the point."""
 
 
 @dataclass(frozen=True)

@@ -21,27 +21,14 @@ _PATHS = (
     "aria_log_dir_path",
 )
 _QUIET = (
-    "event_scheduler=OFF",
-    "loose_skip_replica_start=ON",
-    "loose_skip_slave_start=ON",
-    "loose_persisted_globals_load=OFF",
-    "loose_mysqlx=OFF",
-    "loose_extra_port=0",
-    "loose_group_replication_start_on_boot=OFF",
-    "loose_wsrep_on=OFF",
-    "loose_rpl_semi_sync_source_enabled=OFF",
-    "loose_rpl_semi_sync_replica_enabled=OFF",
-    "loose_rpl_semi_sync_master_enabled=OFF",
-    "loose_rpl_semi_sync_slave_enabled=OFF",
-    "read_only=OFF",
-    "loose_binlog_expire_logs_seconds=0",
-    "loose_expire_logs_days=0",
-    "loose_super_read_only=OFF",
+    *("event_scheduler=OFF", "loose_skip_replica_start=ON", "loose_skip_slave_start=ON"),
+    *("loose_persisted_globals_load=OFF", "loose_mysqlx=OFF", "loose_extra_port=0"),
+    *("loose_group_replication_start_on_boot=OFF", "loose_wsrep_on=OFF", "loose_rpl_semi_sync_source_enabled=OFF"),
+    *("loose_rpl_semi_sync_replica_enabled=OFF", "loose_rpl_semi_sync_master_enabled=OFF"),
+    *("loose_rpl_semi_sync_slave_enabled=OFF", "read_only=OFF", "loose_binlog_expire_logs_seconds=0"),
+    *("loose_expire_logs_days=0", "loose_super_read_only=OFF"),
 )
-"""Options that stop all background actions of the copy, and its purge of binlogs.
-
-With the prefix `loose_`, a server ignores an option that it does not know.
-"""
+"""They stop all background actions and the purge of binlogs. Servers ignore unknown options with `loose_`."""
 
 
 BRIEF = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
@@ -61,23 +48,12 @@ _NO_KEYS = (
 
 _REFUSED = frozenset(
     (
-        "admin_address",
-        "create_admin_listener_thread",
-        "init_file",
-        "general_log_file",
-        "slow_query_log_file",
-        "innodb_tmpdir",
-        "innodb_temp_tablespaces_dir",
-        "innodb_directories",
-        "skip_grant_tables",
-        "initialize",
+        *("admin_address", "create_admin_listener_thread", "init_file", "general_log_file", "slow_query_log_file"),
+        *("innodb_tmpdir", "innodb_temp_tablespaces_dir", "innodb_directories", "skip_grant_tables", "initialize"),
         "bootstrap",
     )
 )
-"""Options that a configuration may not set, because later lines cannot override them.
-
-They open a port, run statements, write elsewhere or let anyone log in.
-"""
+"""Options that later lines cannot override: they open a port, run statements, write elsewhere, or let anyone in."""
 
 
 _DATA_FILE_SIZE = re.compile(r"[0-9]+[KMGkmg]?(:[A-Za-z0-9]+)*|")
@@ -218,10 +194,7 @@ def _data_lines(flavour: Flavour, variables: Mapping[str, str], paths: PathMap) 
 
 
 def _log_lines(variables: Mapping[str, str], paths: PathMap) -> list[str]:
-    """Return the options that put binlogs and relay logs into the copy.
-
-    The copy has a binlog only if the source has one.
-    """
+    """Return the options that put binlogs (if the source has any) and relay logs into the copy."""
     lines = ["skip_log_bin"]
     binlog = binlog_paths(variables, "log_bin")
     if variables.get("log_bin") == "ON" and binlog is not None:
@@ -307,20 +280,13 @@ OPTION = "innodb_buffer_pool_size"
 DEFAULT_BUFFER_POOL = 128 << 20
 """The buffer pool size if no option sets it (manuals of MySQL 8.4 and MariaDB, "innodb_buffer_pool_size")."""
 _CHUNK = 128 << 20
-"""A server rounds the buffer pool size up to a multiple of this chunk size (refman 8.4,
-"innodb_buffer_pool_chunk_size").
-"""
+"""A server rounds the buffer pool up to a multiple of it (refman 8.4, "innodb_buffer_pool_chunk_size")."""
 _OF_FREE = 0.5
 """The fraction of free memory for the buffer pool. The rest is for the ARC during a receive, and for production."""
 _UNKNOWN = 8 << 30
-"""The upper bound of the buffer pool in bytes if the backup does not record the source's size.
-
-Older backups do not record it.
-"""
+"""The upper bound of the buffer pool in bytes if the backup, as an older one, does not record the source's size."""
 _OF_LIMIT = 0.6
-"""The fraction of `server.memory` for the buffer pool. A server needs more memory than its buffer pool, and is killed
-if it exceeds `server.memory`.
-"""
+"""The buffer pool's fraction of `server.memory`. A server needs more memory, and is killed beyond that limit."""
 
 
 def buffer_pool(

@@ -34,26 +34,14 @@ LEFT_OUT: Mapping[str, str] = {
     **dict.fromkeys(("audit", "audit_log", "audit_log_filter", "null_audit", "server_audit", "sql_error_log"), _LOGS),
     **dict.fromkeys(
         (
-            "group_replication",
-            "ndbcluster",
-            "ndbinfo",
-            "rpl_semi_sync_master",
-            "rpl_semi_sync_replica",
-            "rpl_semi_sync_slave",
-            "rpl_semi_sync_source",
-            "wsrep",
-            "wsrep_provider",
+            *("group_replication", "ndbcluster", "ndbinfo", "rpl_semi_sync_master", "rpl_semi_sync_replica"),
+            *("rpl_semi_sync_slave", "rpl_semi_sync_source", "wsrep", "wsrep_provider"),
         ),
         _REPLICATES,
     ),
     **dict.fromkeys(
         (
-            "clone",
-            "daemon_memcached",
-            "feedback",
-            "handlersocket",
-            "mysqlx",
-            "mysqlx_cache_cleaner",
+            *("clone", "daemon_memcached", "feedback", "handlersocket", "mysqlx", "mysqlx_cache_cleaner"),
             "telemetry_client",
         ),
         _LISTENS,
@@ -194,12 +182,8 @@ def objections(
         if any((plugin.library in needed) is is_needed for plugin in missing)
     ]
     if named and not installed.is_shown:
-        found.append(
-            PluginObjection(
-                f"the server had {_listing(named)}, and the sandbox of a copy does not show {installed.folder}",
-                f'add "{installed.folder}" to server.sandbox_reads of the instance',
-            )
-        )
+        text = f"the server had {_listing(named)}, and the sandbox of a copy does not show {installed.folder}"
+        found.append(PluginObjection(text, f'add "{installed.folder}" to server.sandbox_reads of the instance'))
     return tuple(found)
 
 

@@ -1,7 +1,4 @@
-"""The sandbox of a server on a copy: the host paths that the server can see, and checks of a running server.
-
-Pure.
-"""
+"""The sandbox of a server on a copy: the host paths that the server can see, and checks of a running server. Pure."""
 
 from __future__ import annotations
 
@@ -11,31 +8,12 @@ from posixpath import dirname, normpath
 
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store")
 _SETTINGS = (
-    "/etc/alternatives",
-    "/etc/group",
-    "/etc/host.conf",
-    "/etc/hosts",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/ld.so.preload",
-    "/etc/localtime",
-    "/etc/mecabrc",
-    "/etc/nsswitch.conf",
-    "/etc/passwd",
-    "/etc/pki",
-    "/etc/protocols",
-    "/etc/services",
-    "/etc/ssl/certs",
-    "/etc/ssl/openssl.cnf",
-    "/etc/timezone",
-    "/var/cache/cracklib",
-    "/var/lib/mecab",
+    *("/etc/alternatives", "/etc/group", "/etc/host.conf", "/etc/hosts", "/etc/ld.so.cache", "/etc/ld.so.conf"),
+    *("/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/localtime", "/etc/mecabrc", "/etc/nsswitch.conf"),
+    *("/etc/passwd", "/etc/pki", "/etc/protocols", "/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf"),
+    *("/etc/timezone", "/var/cache/cracklib", "/var/lib/mecab"),
 )
-"""Files and folders that the C library, OpenSSL, and plugins with dictionaries read.
-
-They contain no secrets of the host.
-"""
+"""Paths that the C library, OpenSSL, and plugins with dictionaries read. They have no secrets of the host."""
 
 PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the sandbox
 """In-memory file systems that belong to one sandbox."""

@@ -23,21 +23,6 @@ from zsnapdb.planning.server_facts import ServerFacts, ServerPlugins
 from zsnapdb.planning.server_family import family
 from zsnapdb.planning.server_time_zone import ServerZone
 
-KEY_VARIABLES = (
-    "file_key_management_filename",
-    "hashicorp_key_management_vault_url",
-    "aws_key_management_master_key_id",
-    "keyring_file_data",
-    "keyring_encrypted_file_data",
-    "keyring_okv_conf_dir",
-    "keyring_vault_config",
-)
-"""Variables that exist only while a key plugin is loaded. Manifests record them, because they contain no secret.
-
-Sources: MariaDB manual, "File Key Management Encryption Plugin" and related pages; refman 8.0, "Keyring System
-Variables".
-"""
-
 _PLUGINS = {
     "file_key_management_filename": ("plugin_load_add", "file_key_management"),
     "hashicorp_key_management_vault_url": ("plugin_load_add", "hashicorp_key_management"),
@@ -47,6 +32,13 @@ _PLUGINS = {
     "keyring_okv_conf_dir": ("early_plugin_load", "keyring_okv.so"),
     "keyring_vault_config": ("early_plugin_load", "keyring_vault.so"),
 }
+KEY_VARIABLES = tuple(_PLUGINS)
+"""Variables that exist only while a key plugin is loaded. Manifests record them, because they contain no secret.
+
+Sources: MariaDB manual, "File Key Management Encryption Plugin" and related pages; refman 8.0, "Keyring System
+Variables".
+"""
+
 _MARIADB_KEY_FILE = "file_key_management_filename"
 _SIGNS = ("encrypt", "keyring", "decrypt")
 
@@ -105,70 +97,24 @@ def advice(missing: Sequence[MissingOption], log: str, absent: Sequence[str] = (
 
 
 RECORDED = (
-    "datadir",
-    "innodb_data_home_dir",
-    "innodb_data_file_path",
-    "innodb_log_group_home_dir",
-    "innodb_undo_directory",
-    "innodb_doublewrite_dir",
-    "innodb_directories",
-    "aria_log_dir_path",
-    "log_bin",
-    "log_bin_basename",
-    "log_bin_index",
-    "relay_log_basename",
-    "relay_log_index",
-    "innodb_page_size",
-    "innodb_undo_tablespaces",
-    "innodb_buffer_pool_size",
-    "innodb_log_file_size",
-    "innodb_log_files_in_group",
-    "innodb_redo_log_capacity",
-    "innodb_checksum_algorithm",
-    "innodb_doublewrite",
-    "lower_case_table_names",
-    "character_set_server",
-    "collation_server",
-    "sql_mode",
-    "explicit_defaults_for_timestamp",
-    "gtid_mode",
-    "enforce_gtid_consistency",
-    "gtid_strict_mode",
-    "gtid_domain_id",
-    "binlog_format",
-    "version",
-    "version_comment",
-    "general_log_file",
-    "slow_query_log_file",
-    "log_error",
-    "ssl_key",
-    "admin_ssl_key",
+    *("datadir", "innodb_data_home_dir", "innodb_data_file_path", "innodb_log_group_home_dir"),
+    *("innodb_undo_directory", "innodb_doublewrite_dir", "innodb_directories", "aria_log_dir_path", "log_bin"),
+    *("log_bin_basename", "log_bin_index", "relay_log_basename", "relay_log_index", "innodb_page_size"),
+    *("innodb_undo_tablespaces", "innodb_buffer_pool_size", "innodb_log_file_size", "innodb_log_files_in_group"),
+    *("innodb_redo_log_capacity", "innodb_checksum_algorithm", "innodb_doublewrite", "lower_case_table_names"),
+    *("character_set_server", "collation_server", "sql_mode", "explicit_defaults_for_timestamp", "gtid_mode"),
+    *("enforce_gtid_consistency", "gtid_strict_mode", "gtid_domain_id", "binlog_format", "version"),
+    *("version_comment", "general_log_file", "slow_query_log_file", "log_error", "ssl_key", "admin_ssl_key"),
     *KEY_VARIABLES,
 )
 """Variables that are always recorded, because a copy needs them to start on the files and read them."""
 
 _WITHOUT_ORIGIN = (
-    "autocommit",
-    "character_set_client",
-    "character_set_collations",
-    "character_set_connection",
-    "character_set_filesystem",
-    "character_set_results",
-    "character_set_server",
-    "collation_connection",
-    "collation_server",
-    "default_storage_engine",
-    "default_tmp_storage_engine",
-    "enable_cascade_triggers",
-    "enable_secondary_engine_statistics",
-    "enforce_storage_engine",
-    "lc_messages",
-    "lc_time_names",
-    "sql_big_selects",
-    "system_time_zone",
-    "time_zone",
-    "transaction_isolation",
-    "tx_isolation",
+    *("autocommit", "character_set_client", "character_set_collations", "character_set_connection"),
+    *("character_set_filesystem", "character_set_results", "character_set_server", "collation_connection"),
+    *("collation_server", "default_storage_engine", "default_tmp_storage_engine", "enable_cascade_triggers"),
+    *("enable_secondary_engine_statistics", "enforce_storage_engine", "lc_messages", "lc_time_names"),
+    *("sql_big_selects", "system_time_zone", "time_zone", "transaction_isolation", "tx_isolation"),
 )
 """Variables that a server reports as compiled defaults even if an option set them.
 
@@ -337,10 +283,7 @@ def decode(text: str, where: str) -> SourceServer:
 
 
 def _unpacked(text: str) -> bytes:
-    """Return the unpacked text of a property.
-
-    Raises ValueError if the text is not packed, or if it is longer than any origin can be.
-    """
+    """Return the unpacked text. Raises ValueError if it is not packed, or longer than any origin can be."""
     unpacker = zlib.decompressobj()
     whole = unpacker.decompress(base64.b85decode(text.removeprefix(_PACKED)), _LONGEST)
     if not unpacker.eof:
@@ -358,15 +301,8 @@ _TABLE = re.compile(r"[^/.\\\x00-\x1f]+/[^/.\\\x00-\x1f]+|")
 _FORMS = {"time_zone": _ZONE, "innodb_ft_server_stopword_table": _TABLE, "innodb_ft_user_stopword_table": _TABLE}
 _TEXTS = frozenset(
     (
-        "authentication_policy",
-        "date_format",
-        "datetime_format",
-        "default_regex_flags",
-        "ft_boolean_syntax",
-        "init_connect",
-        "mandatory_roles",
-        "session_track_system_variables",
-        "time_format",
+        *("authentication_policy", "date_format", "datetime_format", "default_regex_flags", "ft_boolean_syntax"),
+        *("init_connect", "mandatory_roles", "session_track_system_variables", "time_format"),
     )
 )
 """Variables that take any text in one line."""
@@ -379,10 +315,7 @@ OPTIONS = {
 """Options whose name differs from the name of the variable that they set."""
 
 _OWN = frozenset((VariableClass.PATH, VariableClass.IDENTITY, VariableClass.NETWORK, VariableClass.ACCESS))
-"""The classes of settings that a plan does not list.
-
-Every copy has its own paths, identity and network, and accepts writes.
-"""
+"""The classes that a plan does not list: every copy has its own paths, identity and network, and accepts writes."""
 
 _LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}
 """Options that are repeated for each part of the value. Their names differ between MySQL and MariaDB."""

@@ -70,12 +70,8 @@ def surroundings(
     if document is None:
         return None
     own = [("instance", answers.instance)] if written is None else list(written.tables)
-    used = set(
-        _strings({name: table for name, table in _tables(document, "instance").items() if name != answers.instance})
-    )
-    own = [
-        path for path in own if _at(document, path) is not None and not (path[0] == "repository" and path[-1] in used)
-    ]
+    used = _used_by_others(document, answers.instance)
+    own = [one for one in own if _at(document, one) is not None and not (one[0] == "repository" and one[-1] in used)]
     before, after = _cut(configured, own) if own else (configured, "")
     rest = document_of(before + after)
     if rest is None or rest != _less(document, own):
@@ -101,14 +97,16 @@ def without(configured: str, instance: str, written: WrittenTables | None) -> st
     """
     document = document_of(configured) or {}
     own = [("instance", instance), *(path for path in (written.tables if written else ()) if path[0] == "repository")]
-    others = {name: table for name, table in _tables(document, "instance").items() if name != instance}
-    used = set(_strings(others))
-    own = [path for path in own if path[0] == "instance" or path[-1] not in used]
+    own = [path for path in own if path[0] == "instance" or path[-1] not in _used_by_others(document, instance)]
     parts = _cut(configured, own)
     rest = document_of("".join(parts))
     if rest is None or rest != _less(document, own):
         return None
     return "\n\n".join(part.strip("\n") for part in parts if part.strip("\n")) + "\n"
+
+
+def _used_by_others(document: Mapping[str, Any], instance: str) -> set[str]:
+    return set(_strings({name: table for name, table in _tables(document, "instance").items() if name != instance}))
 
 
 def digest(document: Mapping[str, Any], tables: Sequence[TablePath]) -> str:
@@ -151,7 +149,6 @@ def _cut(text: str, own: Sequence[TablePath]) -> tuple[str, str]:
 
 
 def _less(document: Mapping[str, Any], own: Sequence[TablePath]) -> dict[str, Any]:
-    """Return the document without these tables and without tables that become empty."""
     kept: dict[str, Any] = {}
     for key, value in document.items():
         inner = [path[1:] for path in own if path[0] == key]
@@ -357,10 +354,6 @@ class RemovalFacts:
     identity: str
     clones: int = 0
 
-    @property
-    def is_last(self) -> bool:
-        return self.rest == ""
-
 
 @dataclass(frozen=True)
 class RemovalStep:
@@ -394,7 +387,7 @@ def _steps(facts: RemovalFacts) -> Iterator[RemovalStep]:
     if facts.rest is None:
         title = f"Take the tables of instance {facts.instance} out of {path}, then reload the agent"
         yield RemovalStep(title, (f"systemctl reload {UNIT}",) if facts.has_agent else ())
-    elif facts.is_last:
+    elif not facts.rest:
         stop = (f"systemctl disable --now {UNIT}",) if facts.has_agent else ()
         files = tuple(file for file in (facts.own_unit, facts.cron) if file)
         if stop or files:

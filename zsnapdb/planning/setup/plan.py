@@ -211,9 +211,12 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
         return replace(plan, refusals=(f"setup cannot turn the binlogs on: {why}",), refusal_hint=_BY_HAND)
     notes = (*plan.notes, f"the files of the server lie on {server.dataset}: they stay there")
     if not plan.archives:
-        notes += (_no_points(server),)
+        how = _BY_HAND if missing_binlogs_reason(server) else "--binlogs turns them on, with one restart of the server"
+        what = "the server writes no binlogs: changes since the last backup or snapshot cannot be restored"
+        notes += (f"{what}; {how}",)
     if server.lacks_names:
-        notes += (_names_in_binlog(server),)
+        how = "SET PERSIST" if family(server.flavour).has_uuid else "in an option file, and SET GLOBAL"
+        notes += (f"for `undo` the binlog should have the names of columns: {how} binlog_row_metadata = FULL",)
     if plan.kept is not None:
         notes += (f"{facts.configuration} exists as setup writes it: setup continues from there",)
     if facts.passed_drill is not None:
@@ -250,10 +253,7 @@ def leave_signing_open(plan: SetupPlan) -> SetupPlan:
 
 
 def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundings | None) -> SetupPlan:
-    """Return the plan with the parts of the existing configuration that stay.
-
-    If they cannot be kept, the plan contains a refusal.
-    """
+    """Return the plan with the parts of the existing configuration that stay, or with a refusal."""
     path, name = facts.configuration, plan.answers.instance
     if facts.agent_reads not in (None, path):
         why = f"the agent of this host reads {facts.agent_reads}, and one agent runs the jobs of all instances"
@@ -301,19 +301,7 @@ def missing_binlogs_reason(server: FoundServer) -> str:
     return "" if server.option_folder else "no folder of option files was found, such as /etc/mysql/conf.d"
 
 
-def _no_points(server: FoundServer) -> str:
-    """Return a text that says what follows from having no binlogs, and how to turn them on."""
-    how = _BY_HAND if missing_binlogs_reason(server) else "--binlogs turns them on, with one restart of the server"
-    return f"the server writes no binlogs: changes since the last backup or snapshot cannot be restored; {how}"
-
-
-def _names_in_binlog(server: FoundServer) -> str:
-    how = "SET PERSIST" if family(server.flavour).has_uuid else "in an option file, and SET GLOBAL"
-    return f"for `undo` the binlog should have the names of columns: {how} binlog_row_metadata = FULL"
-
-
 def _replaced(facts: SetupFacts, text: str) -> Iterator[str]:
-    """Yield notes that the tables of an earlier setup are replaced, with the changed lines."""
     yield (
         f"{facts.configuration} was written by an earlier setup with other arguments: it is replaced, and a copy"
         " is kept next to it"
@@ -341,10 +329,7 @@ _ONE_AT_A_TIME = "the files of another server were moved before: setup notes tha
 
 
 def _server(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None) -> tuple[FoundServer | None, str]:
-    """Return the selected server; None, with the reason, if none is selected.
-
-    After an interrupted move, the server may be down.
-    """
+    """Return the selected server, or None and why. After an interrupted move, the server may be down."""
     if started is None:
         return choose_server(facts.servers, answers.socket)
     if started.decision.step is MoveStep.FINISH:
@@ -374,7 +359,6 @@ def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, started: St
 
 
 def _move_notes(move: ServerMove, step: MoveStep) -> list[str]:
-    """Return the notes about a move that are true only before the move."""
     target = move.datasets[0].name
     if step is MoveStep.START:
         return [f"the files of the server were copied to {target}: it is started there"]
@@ -514,10 +498,7 @@ def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> Setu
 
 
 def _proof(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[SetupStep]:
-    """Yield the verification steps.
-
-    The user executes these steps if the user prefers that, or if the user must create the account.
-    """
+    """Yield the verification steps, for the user if the user prefers that or must create the account."""
     is_own = plan.answers.proof and (plan.account is None or _may_make_accounts(server))
     for action, title in zip(PROOF, ("Check everything", "Make a backup", "Prove it by a restore"), strict=True):
         command = _command(facts, action.value, plan.answers.instance)

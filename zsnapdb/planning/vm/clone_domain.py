@@ -1,6 +1,4 @@
-"""Derives the XML of a clone's domain from the XML of its base.
-
-Pure: the same base and identity always give the same text.
+"""Derives the XML of a clone's domain from the XML of its base. Pure: the same input always gives the same text.
 
 As with virt-clone(1), these parts must differ: name, UUID (also in the SMBIOS data), MAC addresses, NVRAM file, serial
 and channel paths, graphics ports. The generation id also differs, so that a guest seeds its random numbers again (QEMU,
@@ -19,27 +17,8 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.planning.vm.domain import QEMU_ARGUMENT, QEMU_COMMAND_LINE, DomainMark, mark_element, parse, root_of
 
 _DEVICES = {
-    "audio",
-    "channel",
-    "console",
-    "controller",
-    "disk",
-    "emulator",
-    "graphics",
-    "hub",
-    "input",
-    "interface",
-    "iommu",
-    "memballoon",
-    "panic",
-    "redirdev",
-    "rng",
-    "serial",
-    "sound",
-    "tpm",
-    "video",
-    "vsock",
-    "watchdog",
+    *("audio", "channel", "console", "controller", "disk", "emulator", "graphics", "hub", "input", "interface"),
+    *("iommu", "memballoon", "panic", "redirdev", "rng", "serial", "sound", "tpm", "video", "vsock", "watchdog"),
 }
 """The devices of which each clone can have its own. A domain with any other device is refused."""
 _LOCAL_LINES = ("pty", "file", "null", "unix", "spicevmc", "qemu-vdagent", "dbus", "stdio")
@@ -215,10 +194,7 @@ def _machine_type(root: ElementTree.Element) -> str:
 
 
 def _seed(devices: ElementTree.Element, machine: str, image: str) -> None:
-    """Add a CD drive with the image, on the bus that all machines of this type have.
-
-    Raises PreflightError if the bus is full.
-    """
+    """Add a CD drive with the image, on the bus of this machine type. Raises PreflightError if the bus is full."""
     bus, prefix, most = ("sata", "sd", 6) if "q35" in machine else ("scsi", "sd", 7)
     if machine == "pc" or machine.startswith("pc-i440fx"):
         bus, prefix, most = "ide", "hd", 4

@@ -1,7 +1,4 @@
-"""Reads the XML of a libvirt domain into a model. Pure.
-
-The elements are described at https://libvirt.org/formatdomain.html.
-"""
+"""Reads the XML of a libvirt domain (https://libvirt.org/formatdomain.html) into a model. Pure."""
 
 from __future__ import annotations
 

@@ -92,28 +92,9 @@ _DOMAIN = _Shape(
 )
 _EXPECTED = frozenset(
     [
-        "alias",
-        "audio",
-        "auth",
-        "backingStore",
-        "cid",
-        "description",
-        "driver",
-        "emulator",
-        "link",
-        "listen",
-        "log",
-        "metadata",
-        "mirror",
-        "nvram",
-        "protocol",
-        "seclabel",
-        "serial",
-        "smbios",
-        "source",
-        "sysinfo",
-        "title",
-        "wwn",
+        *("alias", "audio", "auth", "backingStore", "cid", "description", "driver", "emulator", "link", "listen"),
+        *("log", "metadata", "mirror", "nvram", "protocol", "seclabel", "serial", "smbios", "source", "sysinfo"),
+        *("title", "wwn"),
     ]
 )
 """Parts that every machine has, and that libvirt or `clone_xml` recreates. They are left out without a note."""
@@ -196,10 +177,7 @@ def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDom
 
 
 def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
-    """Let the machine boot from these files.
-
-    The root contains no element of `_HOST_BOOT`, because `_DOMAIN` contains none.
-    """
+    """Let the machine boot from these files. The root has no element of `_HOST_BOOT`, as `_DOMAIN` has none."""
     system = root.find("os")
     if system is None:
         return

@@ -46,16 +46,17 @@ def judge(domain: Domain, running: Domain | None, devices: Mapping[str, DiskDevi
     volumes = {disk.target: devices[disk.target].dataset or "" for disk in disks}
     if not disks:
         findings.append(unfit(_SUBJECT, f"the domain {domain.name} has no disk", "see `virsh domblklist`"))
-    findings += [*_attached(domain, running), *_shared(volumes), *_pools(volumes)]
+    findings += _attached(domain, running)
+    datasets = [dataset for dataset in volumes.values() if dataset]
+    twice = sorted({dataset for dataset in datasets if datasets.count(dataset) > 1})
+    findings += [unfit(_SUBJECT, f"several disks are the zvol {one}", "see `virsh domblklist`") for one in twice]
+    pools = sorted({pool_of(dataset) for dataset in datasets})
+    if len(pools) > 1:
+        text = f"the disks are in several pools: {', '.join(pools)}; only one pool snapshots them all at one moment"
+        findings.append(unfit(_SUBJECT, text, "move the disks to one pool"))
     if domain.nvram is not None:
-        findings.append(
-            warning(
-                "nvram",
-                f"the NVRAM file {domain.nvram} of {domain.name} is not in the backup; a restored machine begins with"
-                " an empty one",
-                "copy the file if its boot entries or keys matter",
-            )
-        )
+        text = f"the NVRAM file {domain.nvram} of {domain.name} is not in the backup; a restored machine begins with an"
+        findings.append(warning("nvram", f"{text} empty one", "copy the file if its boot entries or keys matter"))
     return JudgedDisks(volumes, tuple(findings))
 
 
@@ -69,11 +70,8 @@ def _judged_disk(domain: str, disk: DomainDisk, device: DiskDevice) -> FitnessFi
             _SUBJECT, f"{name} is a partition of the zvol {device.dataset}: {place}", "give the machine the whole zvol"
         )
     if disk.cache == "unsafe":
-        return unfit(
-            _SUBJECT,
-            f'{name} has cache="unsafe": what the guest wrote out may not be on {device.dataset}',
-            "set another cache mode (`virsh edit`), such as none",
-        )
+        text = f'{name} has cache="unsafe": what the guest wrote out may not be on {device.dataset}'
+        return unfit(_SUBJECT, text, "set another cache mode (`virsh edit`), such as none")
     return ok(_SUBJECT, f"{disk.target} = {device.dataset}")
 
 
@@ -86,32 +84,9 @@ def _attached(domain: Domain, running: Domain | None) -> list[FitnessFinding]:
     differing = sorted(target for target in {*now, *configured} if now.get(target) != configured.get(target))
     if not differing:
         return []
-    return [
-        unfit(
-            _SUBJECT,
-            f"the machine {domain.name} runs with other disks than its configuration has: {', '.join(differing)}",
-            "make both alike (`virsh attach-disk --persistent`, `virsh detach-disk --persistent`)",
-        )
-    ]
-
-
-def _shared(volumes: Mapping[str, str]) -> list[FitnessFinding]:
-    datasets = [dataset for dataset in volumes.values() if dataset]
-    twice = sorted({dataset for dataset in datasets if datasets.count(dataset) > 1})
-    return [unfit(_SUBJECT, f"several disks are the zvol {dataset}", "see `virsh domblklist`") for dataset in twice]
-
-
-def _pools(volumes: Mapping[str, str]) -> list[FitnessFinding]:
-    pools = sorted({pool_of(dataset) for dataset in volumes.values() if dataset})
-    if len(pools) < 2:
-        return []
-    return [
-        unfit(
-            _SUBJECT,
-            f"the disks are in several pools: {', '.join(pools)}; only one pool snapshots them all at one moment",
-            "move the disks to one pool",
-        )
-    ]
+    text = f"the machine {domain.name} runs with other disks than its configuration has: {', '.join(differing)}"
+    hint = "make both alike (`virsh attach-disk --persistent`, `virsh detach-disk --persistent`)"
+    return [unfit(_SUBJECT, text, hint)]
 
 
 def judge_grade(power: Power, minimum: Grade, domain: str, running: Grade) -> list[FitnessFinding]:

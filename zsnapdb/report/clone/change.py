@@ -102,28 +102,15 @@ class ResetPlanView(View, kind="clone-reset-plan", document=documents.ResetPlanD
         assert plan is not None
         lines = [f"its data is replaced: {reason}"] if reason else []
         lines += [f"zfs clone {name} ({role})" for role, name in sorted(plan.snapshots.items())]
-        lines += (
-            []
-            if plan.snapshots
-            else [
-                f"receive the snapshot set {plan.set_id}, then clone it"
-                if plan.set_id
-                else "take a snapshot set now, then clone it"
-            ]
-        )
+        if not plan.snapshots:
+            made = f"receive the snapshot set {plan.set_id}" if plan.set_id else "take a snapshot set now"
+            lines.append(f"{made}, then clone it")
         if plan.is_original:
             lines.append(f"{plan.set_id} is the snapshot set that the clone was created from")
         if plan.drops:
             lines.append(f"destroy the live set {plan.drops}, of the data before, if no other clone uses it")
-        return "\n".join(
-            [
-                *lines,
-                (
-                    f"end the server of clone {plan.info.label}, replace its data, start the server on port"
-                    f" {plan.info.port} again"
-                ),
-            ]
-        )
+        ends = f"end the server of clone {plan.info.label}, replace its data"
+        return "\n".join([*lines, f"{ends}, start the server on port {plan.info.port} again"])
 
 
 class DetachPlanView(View, kind="clone-detach-plan", document=documents.DetachDocument):

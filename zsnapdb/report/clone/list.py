@@ -58,11 +58,6 @@ class ClonesView(TabularView, kind="clones", document=documents.ClonesDocument):
         return [table, *unreadable_lines(self.unreadable)]
 
 
-def _heartbeat(info: CloneInfo) -> str:
-    beats = info.lease.heartbeat
-    return f"; a heartbeat is due each {beats.every} s, the last was at {stamp(beats.last)}" if beats else ""
-
-
 class CloneDetailView(View, kind="clone-detail", document=documents.CloneDetailDocument):
     """One clone and its commits."""
 
@@ -76,7 +71,7 @@ class CloneDetailView(View, kind="clone-detail", document=documents.CloneDetailD
         return current_of(self.info.branches)
 
     def text(self) -> str:
-        info = self.info
+        info, beats = self.info, self.info.lease.heartbeat
         protected = f", protected until {stamp(info.lease.protected_until)}" if info.lease.protected_until else ""
         lines = [
             f"clone     {info.label} of {info.instance}, made {info.created} by {info.owner}, profile {info.profile}",
@@ -90,7 +85,7 @@ class CloneDetailView(View, kind="clone-detail", document=documents.CloneDetailD
             f"original  {info.original}, requested as {info.original_request}",
             f"masking   {masking(info)}",
             f"lease     until {stamp(info.lease.expires)}, {remaining(info.lease, self.now)}{protected}"
-            + _heartbeat(info),
+            + (f"; a heartbeat is due each {beats.every} s, the last was at {stamp(beats.last)}" if beats else ""),
             f"dataset   {info.top}, mounted at {info.mount}, {size(info.own_bytes)} of its own"
             + (f", at most {size(info.quota)}" if info.quota else "")
             + (", independent" if info.is_independent else ""),

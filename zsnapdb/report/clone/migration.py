@@ -1,7 +1,4 @@
-"""Views of a tested migration and of a rehearsed upgrade.
-
-A migration is shown as text for people, Markdown for a pull request, or a document for programs.
-"""
+"""Views of a tested migration and of a rehearsed upgrade: as text, Markdown for a pull request, or a document."""
 
 from __future__ import annotations
 
@@ -41,7 +38,6 @@ class MigrationView(View, kind="migration-check", document=MigrationDocument, re
             yield "tables", f"{checked.unwatched} more were touched, and not watched"
 
     def _tables(self) -> list[tuple[str, ...]]:
-        """Return a row for each table: its name, its changes, and the waits of a read and a write."""
         waits = {(one.table, one.access.value): f"{one.longest:.3f} s" for one in self.checked.findings.waits}
         return [
             (

@@ -34,39 +34,11 @@ def text(value: Any) -> str:
     return printed(str(plain(value)).replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t"))
 
 
-def _table_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
-    first = [tuple(text(value) for value in row) for row in islice(rows, _MEASURED_ROWS)]
-    widths = [max(len(line[n]) for line in (columns, *first)) for n in range(len(columns))]
-    for line in chain([tuple(map(printed, columns))], first, (tuple(text(value) for value in row) for row in rows)):
-        write("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n")
-
-
-def _csv_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
-    """Write rows as CSV (RFC 4180) below the column names.
-
-    NULL is an empty field without quotes; text is always quoted.
-    """
-    for row in chain([columns], rows):
-        write(",".join(_csv_field(value) for value in row) + "\n")
-
-
 def _csv_field(value: Any) -> str:
     shown = plain(value)
     if shown is None or isinstance(shown, int | float):
         return "" if shown is None else str(shown)
     return '"' + str(shown).replace('"', '""') + '"'
-
-
-def _json_rows(columns: tuple[str, ...], rows: Iterator[Sequence[Any]], write: Write) -> None:
-    """Write the first part of the answer's document, up to its rows; `_json_answer_end` writes the rest."""
-    write(f'{{"version": {VERSION}, "kind": "answer", "columns": {json.dumps(columns)}, "rows": [')
-    for number, row in enumerate(rows):
-        write((", " if number else "") + json.dumps([plain(value) for value in row]))
-    write("]")
-
-
-def _json_answer_end(answer: Answer, write: Write) -> None:
-    write(f', "count": {answer.rows}, "moment": {json.dumps(MomentFields.of_result(answer.moment).json_fields())}}}\n')
 
 
 _SIGNS = {DifferenceKind.ADDED: "+", DifferenceKind.REMOVED: "-", DifferenceKind.CHANGED: "~"}
@@ -101,31 +73,6 @@ def _summary(result: Difference) -> str:
     return "\n".join(lines)
 
 
-def _json_changes(shape: Shape, changes: Iterator[Change], write: Write) -> None:
-    """Write the first part of the comparison's document, up to its changes; `_json_difference_end` writes the rest."""
-    write(
-        f'{{"version": {VERSION}, "kind": "difference", "columns":'
-        f' {json.dumps([column.name for column in shape.common])}, "changes": ['
-    )
-    for number, change in enumerate(changes):
-        write((", " if number else "") + json.dumps(ChangeFields.of_result(change).json_fields()))
-    write("]")
-
-
-def _json_difference_end(result: Difference, write: Write) -> None:
-    rest = {
-        "table": result.table,
-        "added": result.added,
-        "removed": result.removed,
-        "changed": result.changed,
-        "from": MomentFields.of_result(result.begin).json_fields(),
-        "to": MomentFields.of_result(result.end).json_fields(),
-        "only_before": list(result.shape.only_before),
-        "only_after": list(result.shape.only_after),
-    }
-    write(", " + json.dumps(rest)[1:] + "\n")
-
-
 class TableAnswer:
     """Writes an answer as aligned columns."""
 
@@ -134,17 +81,21 @@ class TableAnswer:
 
     def rows(self, columns: tuple[str, ...], rows: Iterator[Sequence[Any]]) -> None:
         """Write the rows under their names."""
-        _table_rows(columns, rows, self._write)
+        first = [tuple(text(value) for value in row) for row in islice(rows, _MEASURED_ROWS)]
+        widths = [max(len(line[n]) for line in (columns, *first)) for n in range(len(columns))]
+        for line in chain([tuple(map(printed, columns))], first, (tuple(text(value) for value in row) for row in rows)):
+            self._write("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n")
 
     def end(self, answer: Answer) -> None:
         """Write the end of the answer, which is empty here."""
 
 
 class CsvAnswer(TableAnswer):
-    """Writes an answer as CSV."""
+    """Writes an answer as CSV (RFC 4180). NULL is an empty field without quotes; text is always quoted."""
 
     def rows(self, columns: tuple[str, ...], rows: Iterator[Sequence[Any]]) -> None:
-        _csv_rows(columns, rows, self._write)
+        for row in chain([columns], rows):
+            self._write(",".join(_csv_field(value) for value in row) + "\n")
 
 
 class JsonAnswer(TableAnswer):
@@ -154,10 +105,14 @@ class JsonAnswer(TableAnswer):
     document_class = AnswerDocument
 
     def rows(self, columns: tuple[str, ...], rows: Iterator[Sequence[Any]]) -> None:
-        _json_rows(columns, rows, self._write)
+        self._write(f'{{"version": {VERSION}, "kind": "answer", "columns": {json.dumps(columns)}, "rows": [')
+        for number, row in enumerate(rows):
+            self._write((", " if number else "") + json.dumps([plain(value) for value in row]))
+        self._write("]")
 
     def end(self, answer: Answer) -> None:
-        _json_answer_end(answer, self._write)
+        moment = json.dumps(MomentFields.of_result(answer.moment).json_fields())
+        self._write(f', "count": {answer.rows}, "moment": {moment}}}\n')
 
 
 class TextDifference:
@@ -183,7 +138,21 @@ class JsonDifference(TextDifference):
     document_class = DifferenceDocument
 
     def rows(self, shape: Shape, changes: Iterator[Change]) -> None:
-        _json_changes(shape, changes, self._write)
+        columns = json.dumps([column.name for column in shape.common])
+        self._write(f'{{"version": {VERSION}, "kind": "difference", "columns": {columns}, "changes": [')
+        for number, change in enumerate(changes):
+            self._write((", " if number else "") + json.dumps(ChangeFields.of_result(change).json_fields()))
+        self._write("]")
 
     def end(self, result: Difference) -> None:
-        _json_difference_end(result, self._write)
+        rest = {
+            "table": result.table,
+            "added": result.added,
+            "removed": result.removed,
+            "changed": result.changed,
+            "from": MomentFields.of_result(result.begin).json_fields(),
+            "to": MomentFields.of_result(result.end).json_fields(),
+            "only_before": list(result.shape.only_before),
+            "only_after": list(result.shape.only_after),
+        }
+        self._write(", " + json.dumps(rest)[1:] + "\n")
