@@ -16,10 +16,11 @@ from tests.unit.support import certificates
 from tests.unit.support.certificates import Files
 from zsnapdb.base.domain_types import Flavour
 from zsnapdb.base.errors import ConfigError, ServerError
+from zsnapdb.base.patterns import is_loopback
 from zsnapdb.jobs.host.server_copy import client_text
 from zsnapdb.mysql.replication.channels import ReplicationSource
 from zsnapdb.mysql.session import Address, Session
-from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode, client_options, is_loopback, own_authorities
+from zsnapdb.mysql.tls import NO_SETTINGS, Tls, TlsMode, client_options, own_authorities
 
 PASSWORD = "the-password-itself"
 NEIGHBOUR = "127.1"
