@@ -117,6 +117,7 @@ class ReusableSet(SetRecord):
 
 
 def _beside(home: str, kind: str) -> str:
+    """Return the parent dataset of all sets of this kind, next to the clones' dataset."""
     return f"{home.rpartition('/')[0]}/{kind}"
 
 

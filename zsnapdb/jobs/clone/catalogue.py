@@ -370,6 +370,7 @@ def verb(
 
 
 def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
+    """Return the clone with its correct quota. The caller holds the clone's lock."""
     for revision in info.takes_over:
         settle_adopted_commits(revision)
     return of_dataset(settings, host, info.name) if info.takes_over else info

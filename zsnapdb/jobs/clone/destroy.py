@@ -298,7 +298,10 @@ def destroy_own(settings: Settings, host: Host, name: str) -> None:
 
 
 def _drop_replaced(settings: Settings, host: Host, name: str) -> None:
-    """Destroy the datasets of a swapped clone to free their name; the next sweep destroys the rest."""
+    """Destroy the datasets of a clone that a swap replaced, so that another clone can get their name.
+
+    The next sweep destroys the datasets that remain, or reports why it cannot.
+    """
     with if_free(locks.name_of_clone(name)) as is_free, contextlib.suppress(ZsnapdbError):
         if is_free and (before := of_dataset(settings, host, name)).pool is PoolMark.REPLACED:
             _destroy(settings, host, before, ())

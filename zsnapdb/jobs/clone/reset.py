@@ -142,6 +142,7 @@ def _cheapest(
     replaces: bool,
     is_unchanged: Callable[[], bool] = lambda: True,
 ) -> W:
+    """Return the result of the fastest possible way, and the reasons why faster ways are impossible."""
     reasons: list[str] = []
     cheaper = [] if replaces else [(undo, "")]
     if cheaper and is_offered(settings):

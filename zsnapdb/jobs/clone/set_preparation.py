@@ -210,7 +210,11 @@ def _prepare(
 def _recover_once(
     instance: Instance, copy: Copy, source: CloneSource, volumes: list[str], rules: str
 ) -> tuple[SourceServer, MaskingReport | None]:
-    """Recover and check the files, and mask them with `rules`. Return their source server and the masking."""
+    """Start a server without connections on the files, check its position, shut it down, and remove its identity.
+
+    If `rules` is not empty, the files are masked first. Return the facts about the source server of the files, and the
+    report about the masking.
+    """
     mount(volumes)
     safe_open.remove_tree(copy.folder)
     give_files(copy)
