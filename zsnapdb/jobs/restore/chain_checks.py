@@ -146,7 +146,7 @@ def _text(file: Path) -> bytes:
 
 
 def _is_opened(repository: Repository, manifest: Manifest, volume: VolumePart, text: bytes) -> bool:
-    """Return whether this is the volume's key, or has an unknown format, which only ZFS can check."""
+    """Return whether the text is the volume's key. Return True for an unknown key format, which only ZFS can check."""
     stored = repository.chunks_of(manifest, volume.role)
     first = first_bytes(
         stored,
