@@ -428,8 +428,8 @@ ROOT = "root"
 def require_owner(settings: Settings, host: Host, name: str, account: str) -> None:
     """Raise UnknownNameError unless the account owns the clone with that name, or all clones of the set with that name.
 
-    If another account owns the clone, the error is the same as for a missing clone, and comes after the same time. Root
-    may use all clones.
+    If another account owns the clone, the error is the same as for a missing clone, and takes equally long. Root may
+    use all clones.
     """
     if account == ROOT:
         return

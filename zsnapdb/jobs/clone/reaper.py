@@ -1,8 +1,7 @@
 """The reaper removes expired clones and leftovers of killed runs.
 
 If the server of a clone runs but does not report its connected clients, the reaper keeps the clone. It also removes
-expired clones from which commits were made. The commits are destroyed, or handed over to the clones that were created
-from them.
+expired clones that have commits. The commits are destroyed, or handed over to the clones that were created from them.
 """
 
 from __future__ import annotations

@@ -101,10 +101,10 @@ def prepare_source(
 ) -> PreparedSet:
     """Return the prepared set of a set on this host.
 
-    `own` is the digest of the rules that mask it, or "" for no masking. Create the prepared set if it does not exist
-    and no other process is creating it. If the user did not request the prepared set (`unasked`), it may occupy at most
-    as much space as one clone. During the creation, the space limit for all clones is lower by that amount. The volumes
-    of `instance` are known. Raises the errors of `prepare`.
+    `own` is the digest of the rules that mask the prepared set, or "" for no masking. Create the prepared set if it
+    does not exist and no other process is creating it. If the user did not request the prepared set (`unasked`), it may
+    occupy at most as much space as one clone. During the creation, the space limit for all clones is lower by that
+    amount. The volumes of `instance` are known. Raises the errors of `prepare`.
 
     Raises:
         BusyError: another process takes too long to create the prepared set.

@@ -172,7 +172,7 @@ def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
 
 
 def take_back_hint(places: Collection[str]) -> str:
-    """Return a hint how to get the snapshots of these datasets back from a promoted clone.
+    """Return a hint on how to get the snapshots of these datasets back from a promoted clone.
 
     `zfs promote` moves snapshots and bookmarks from a dataset to its clone (zfs-promote(8)). If the datasets do not
     depend on a clone, return "".
