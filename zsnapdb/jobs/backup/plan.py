@@ -157,7 +157,10 @@ def choose_format(
 
 
 def _stored_effect(stored: Sequence[Summary]) -> ZstdEffect | None:
-    """Return how well zstd compressed the newest plain full backup; None if there is none. `stored`: oldest first."""
+    """Return how well zstd compressed the newest full backup with plain streams; None if there is no such backup.
+
+    `stored` contains the backups in the repository, oldest first.
+    """
     plain = SEND_FLAGS[SendForm.PLAIN]
     for backup in reversed(stored):
         if backup.is_full and all(v.send_flags == plain for v in backup.volumes) and backup.plain_size:

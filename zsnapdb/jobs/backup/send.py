@@ -495,7 +495,10 @@ def started_backup(
 
 
 def _sized(volume: StartedVolume, base: str | None) -> StartedVolume:
-    """Return the volume with its stream size, unless the base is a bookmark: `store_stream` then estimates it later."""
+    """Return the volume with the estimated size of its stream.
+
+    An estimate from a bookmark takes long. If the base is a bookmark, `store_stream` makes the estimate later.
+    """
     if volume.from_guid is not None and (base is None or "@" not in base):
         return volume
     size = estimate(volume.full_name, base, volume.send_flags)
