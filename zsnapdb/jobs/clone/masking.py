@@ -388,7 +388,10 @@ def _empty_doublewrite(facts: ServerFacts) -> bool:
 
 
 def _empty_free_pages(copy: Copy, facts: ServerFacts, shared: tuple[SharedTablespace, ...]) -> tuple[str, ...]:
-    """Empty the free pages of shared tablespaces after a slow shutdown. Return the tablespaces where this failed."""
+    """Empty the free pages of shared tablespaces in the copy after a slow shutdown.
+
+    Return the names of the tablespaces that could not be emptied.
+    """
     datadir, system = Path(facts.variables["datadir"]), _system_files(facts)
     files = {"the system tablespace": system[0], **{one.name: datadir / one.path for one in shared}}
     if (datadir / "mysql.ibd").is_file():
