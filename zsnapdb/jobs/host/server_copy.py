@@ -199,7 +199,7 @@ class Copy:
                     safe_open.rewrite_text(file, rewrite_index(safe_open.read_text(file), folder))
 
     def _refuse_links(self) -> None:
-        """Refuse symbolic links that lead out of the copy. A server would follow them and write to their targets."""
+        """Refuse links from the copy's data directory out of the copy. A server would follow them and write there."""
         top = os.path.realpath(self.root)
         for link in links_in(str(self.datadir)):
             if not link.path.startswith(top + "/"):
