@@ -379,7 +379,7 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
 
 
 def _note_history(work: ServerWork, step: Promote) -> None:
-    """If the plan restores a backup, record that production lost the states after that backup."""
+    """If the plan restores a backup, record for later commands that production lost the states after this backup."""
     if work.plan.base is None:
         return
     sealed = [f"{part.old}@{snapshot_name(work.plan.restore_id)}" for part in step.parts if part.old is not None]
