@@ -39,6 +39,7 @@ After the guard has thawed the guest, it checks for 5 s whether a late freeze re
 
 
 def _mark(instance: Instance) -> Path:
+    """Return the path of the mark file, which contains the UUID of the frozen domain. A reboot removes the file."""
     return instance.host.run / f"freeze-{instance.name}"
 
 
@@ -192,7 +193,7 @@ def prepared(
 
 
 def _turn(instance: Instance, uuid: str) -> AbstractContextManager[int]:
-    """Take this host's lock for freezes of the domain. A guard that outlives this run still holds it."""
+    """Take this host's lock for freezes of the domain. A guard that outlives this run keeps the lock."""
     return exclusive_with_child(
         f"thaw-guard-{uuid}",
         doing=f"freezing the domain {uuid}, or left a guard that thaws it",

@@ -136,7 +136,7 @@ class DoneHooks:
 
 
 def _run_all(chosen: Iterable[Hook], run: Callable[[Hook], None]) -> list[BaseException]:
-    """Run every hook and return the errors. Rerun an interrupted hook, which may thaw an application."""
+    """Run every hook and return the errors. An interrupted hook runs again, because it may thaw an application."""
     failures: list[BaseException] = []
     for hook in chosen:
         for _ in range(2):

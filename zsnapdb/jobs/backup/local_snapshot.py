@@ -95,7 +95,10 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
 
 
 def _next_number(instance: Instance) -> int:
-    """Return a number above the numbers of all readable records. It orders sets of different pools."""
+    """Return a sequence number above those of all backups of the instance in this host's readable records.
+
+    The number orders sets from different pools. Within one pool, createtxg is the order.
+    """
     numbers: list[int] = []
     for file in (instance.host.records / instance.name).glob(f"*/{BACKUPS}"):
         with contextlib.suppress(DamagedError):
@@ -170,7 +173,11 @@ def read(instance: Instance, backup_id: str) -> Manifest | None:
 
 
 def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
-    """Map recorded names to present ones. A copy has the GUIDs, but not the transaction groups of the originals."""
+    """Map the recorded names of datasets to their present names, if a dataset or its pool was renamed.
+
+    A copied dataset has snapshots with the same GUIDs. Only the snapshots of the original were created in the recorded
+    transaction group.
+    """
     if not manifests:
         return {}
     # Import late: few commands need this module.
@@ -308,7 +315,7 @@ def complete_sets(instance: Instance, *, opener: SourceOpener = open_source) -> 
 
 
 def _decided(instance: Instance, local: Sequence[LocalSet], events: Events) -> tuple[Decision, ...]:
-    """Decide which sets retention keeps. Warn if sets are kept because the clock may be wrong."""
+    """Decide for each set whether retention keeps it. Warn if sets are kept because the clock may be wrong."""
     time, rules = removal_time(instance.host), instance.settings.local
     unsure = {one.backup_id for one in local if time.is_unsure(retention.time_of(one.backup_id))}
     decided = local_snapshot_sets.decide_local(local, rules, time.at, is_sure=time.is_sure, unsure=unsure)
@@ -333,7 +340,10 @@ def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnap
 
 
 def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
-    """Return the set of an earlier command with this run id, without duration. An unproved set is destroyed."""
+    """Return the local set that an earlier command with the same run id created; None if there is none.
+
+    The duration in the result is 0 (unknown). A set without a manifest has no proved position, so it is destroyed.
+    """
     run, proved = instance.host.run_id(), names(instance)
     columns = (RUN_PROPERTY, POSITION_PROPERTY)
     marked = own_snapshots(instance, set(instance.volumes.values()), columns, states=(LOCAL,))
@@ -405,6 +415,7 @@ def _skips_file(instance: Instance) -> Path:
 
 
 def _is_due(instance: Instance) -> bool:
+    """Return whether this run searches for expired sets. If not, count this run as a skipped one."""
     file, rules = _skips_file(instance), instance.settings.local.model_dump_json()
     try:
         left, _, before = file.read_text().partition(" ")
@@ -418,6 +429,7 @@ def _is_due(instance: Instance) -> bool:
 
 
 def _let_runs_skip(instance: Instance, count: int) -> None:
+    """Record how many later runs may skip the search, because this run listed `count` sets."""
     file = _skips_file(instance)
     with contextlib.suppress(OSError, PreflightError):
         skips = min(count // _PER_SKIP, _MOST_SKIPS - 1)

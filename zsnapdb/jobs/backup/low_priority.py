@@ -75,7 +75,10 @@ def _set(priority: int) -> None:
 
 
 def _may_restore(before: int) -> bool:
-    """Test by a short-lived thread whether this account may raise a priority: CAP_SYS_NICE or RLIMIT_NICE."""
+    """Return whether this account may raise a lowered priority: by CAP_SYS_NICE (capabilities(7)) or RLIMIT_NICE.
+
+    The test changes only the priority of a short-lived thread.
+    """
     allowed: list[bool] = []
 
     def attempt() -> None:

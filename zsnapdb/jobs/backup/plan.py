@@ -105,7 +105,7 @@ def _device(name: str, at: int) -> int | None:
 
 
 def _blocks(files: list[_File]) -> Iterator[bytes]:
-    """Yield evenly spaced blocks of the concatenated files without zero blocks, which streams omit."""
+    """Yield evenly spaced blocks of the concatenated files. Skip blocks of zeros, because streams omit them."""
     ends = list(itertools.accumulate(file.size for file in files))
     step = max(_BLOCK, ends[-1] // _BLOCKS) if ends else _BLOCK
     wanted, before = step // 2, 0
@@ -157,7 +157,10 @@ def choose_format(
 
 
 def _stored_effect(stored: Sequence[Summary]) -> ZstdEffect | None:
-    """Return the compression of the newest full backup with plain streams. `stored` is oldest first."""
+    """Return how well zstd compressed the newest full backup with plain streams; None if there is no such backup.
+
+    `stored` contains the backups in the repository, oldest first.
+    """
     plain = SEND_FLAGS[SendForm.PLAIN]
     for backup in reversed(stored):
         if backup.is_full and all(v.send_flags == plain for v in backup.volumes) and backup.plain_size:
@@ -294,7 +297,7 @@ def refuse_clear(instance: Instance, observed: Observation) -> None:
 
 
 def _abandoned(local: Mapping[str, Mapping[int, str]], base: Summary | None) -> dict[str, str]:
-    """Return the bookmarks that cannot be a base, with the reasons; empty if the base is no bookmark."""
+    """Return the bookmarks that cannot be a base, with reasons; empty if the base is not a bookmark."""
     used = [local[volume.role][volume.guid] for volume in base.volumes] if base is not None else []
     marks = [name for name in used if "#" in name]
     if not marks:
@@ -311,7 +314,10 @@ def _abandoned(local: Mapping[str, Mapping[int, str]], base: Summary | None) -> 
 
 
 def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) -> dict[str, dict[int, str]]:
-    """Return the possible bases by role and GUID. Only snapshots of sets are listed, to save time."""
+    """Return the possible bases of each role: the names of sets' snapshots and of bookmarks, by GUID.
+
+    Snapshots that belong to no set are not listed, because there may be very many.
+    """
     places = set(instance.volumes.values())
     if seen is None:
         seen = own_snapshots(instance, places, states=(STORED,))
@@ -323,5 +329,6 @@ def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) ->
 
 
 def _all_points(instance: Instance) -> dict[str, dict[int, str]]:
+    """Return the names of all snapshots and bookmarks by role and GUID."""
     points = snapshots.send_points(instance.volumes.values())
     return {role: points[dataset].names for role, dataset in instance.volumes.items()}

@@ -224,7 +224,7 @@ def _mounts() -> list[MountedFilesystem]:
 def _objections_to_copies(
     instance: Instance, facts: ServerFacts, mounts: Sequence[MountedFilesystem], volumes: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return why no server can start on a copy. The plan of a restore shows the same reasons."""
+    """Return why no server can start on a copy of this server's files. The plan of a restore shows the same reasons."""
     points = [mount.path for mount in mounts if mount.source in volumes.values() and not mount.is_bind]
     options = instance.settings.server.options
     links = fixed_links(facts.variables["datadir"])
@@ -247,7 +247,10 @@ def _judge_applier(instance: Instance) -> list[FitnessFinding]:
 
 
 def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessFinding]:
-    """Return the needed lock, with a finding that prevents the backup if the server does not allow it."""
+    """Return the lock that a backup needs, and a finding.
+
+    If the server does not allow this lock, the finding prevents the backup.
+    """
     try:
         choice = choose(facts, setting, locks.STRATEGIES)
         return choice, judge_lock(choice)
@@ -256,7 +259,10 @@ def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessF
 
 
 def _elsewhere(facts: ServerFacts, session: Session) -> list[FitnessFinding]:
-    """Return a finding if the server's paths in `facts` are not valid here, as for one in a container."""
+    """Return a finding if the server's paths are not valid on this host, as for a server in a container.
+
+    `facts` are the server's answers, with paths as the server sees them.
+    """
     view = dataset_use_checks.other_view(facts.variables, session.peer)
     return [] if view is None else [judge_view(view)]
 
@@ -298,7 +304,7 @@ class CheckedDatasets:
 
 
 def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> CheckedDatasets:
-    """Check that each volume exists and is a filesystem, and read the space properties."""
+    """Check that each volume exists and is a filesystem. The same `zfs` command reads the space properties."""
     findings: list[FitnessFinding] = []
     ciphers: dict[str, str] = {}
     there = [dataset for dataset in volumes.values() if datasets.exists(dataset)]
@@ -324,7 +330,10 @@ def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> CheckedDatas
 
 
 def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFinding], str | None]:
-    """Return findings about the newest binlog's key, and the key's name if that binlog is encrypted."""
+    """Return findings about the newest binlog's key, and the name of the key if the binlog is encrypted.
+
+    If this host cannot decrypt the binlog, a finding prevents the backup.
+    """
     named = binlog_paths(facts.variables, "log_bin")
     says = (facts.variables.get("binlog_encryption"), facts.variables.get("encrypt_binlog"))
     if not facts.has_binlog or named is None or "ON" not in says:

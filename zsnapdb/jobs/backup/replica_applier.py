@@ -24,7 +24,10 @@ _START_ATTEMPTS = 3
 
 
 def _marker(instance: Instance) -> Path:
-    """The names of the stopped channels, for a later run. A reboot removes the file, and restarts the server."""
+    """Return the path of the file that names the stopped channels.
+
+    If this run is killed, the next run starts these channels. A reboot removes the file, but also restarts the server.
+    """
     return instance.host.run / f"applier-{instance.name}"
 
 
@@ -80,7 +83,7 @@ def stopped_applier(instance: Instance, session: Session, facts: ServerFacts) ->
 
 
 def _start(instance: Instance, flavour: Flavour, dialect: Dialect, names: Sequence[str]) -> None:
-    """Start the channels and remove the marker. The server first finishes stopping a stopping channel."""
+    """Start the channels and remove the marker. If a channel is still stopping, the server first finishes the stop."""
     for attempt in range(_START_ATTEMPTS):
         try:
             with instance.session(read_timeout=_STOP_SECONDS) as session:

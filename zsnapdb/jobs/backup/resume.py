@@ -89,7 +89,7 @@ def look(instance: Instance, repository: Repository, *, fresh: bool = False) -> 
 
 
 def _damaged_chains(instance: Instance, repository: Repository) -> Mapping[str, str]:
-    """Return the backups that known damage of their chain makes unrestorable, each with the damage."""
+    """Return the backups that cannot be restored because of known damage, each with the damage of its chain."""
     damage = known_damage(repository, instance.name)
     known, checked = host_backup_record.checked_backups(instance, repository)
     chains = damage.of_chains(checked.provenance.trusted(known.backups))
@@ -190,7 +190,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
 
 
 def _release_bases(volumes: Sequence[StartedVolume]) -> None:
-    """Release a killed run's holds on its bases, and no others: this run may hold a set."""
+    """Release a killed run's holds on its bases. Other holds stay, because this run itself may hold a set."""
     points = snapshots.send_points_there({volume.dataset for volume in volumes if volume.from_guid is not None})
     bases = [
         points[volume.dataset].snapshots.get(volume.from_guid)

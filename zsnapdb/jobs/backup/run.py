@@ -63,7 +63,8 @@ def backup_of_run(instance: Instance) -> Manifest | None:
     """Return the stored backup of the run with this id; None if there is none, or if no repository exists yet.
 
     A backup with a time in the future is ignored. It was made while the clock was ahead, and so it has the run id of a
-    run that is not yet due. This host records when it first looks for a run, so that it ignores this backup later too.
+    run that is not yet due. This host records the first search for a run, so that later searches ignore the same
+    backup.
 
     Raises:
         RepositoryError: the store cannot be read.
@@ -85,9 +86,10 @@ def backup_of_run(instance: Instance) -> Manifest | None:
 
 
 def _begun(instance: Instance, run: str, early: tuple[str, ...] | None = None) -> OnceRecord | None:
-    """Return this host's record of the run, which begins now if there is none; None if it cannot be read or written.
+    """Return this host's record of the run; None if it cannot be read or written, or if another command wrote it.
 
-    `early` are the backups that a clock that was ahead gave the id of this run. With them, the record begins again.
+    A missing record is created. `early` contains the backups that got the run's id while the clock was ahead. With
+    `early`, the record is replaced by a new one that names these backups.
     """
     records, known = OnceRecords(instance.host), None
     with contextlib.suppress(DamagedError, PreflightError):
@@ -137,7 +139,10 @@ class BackupResult:
 
 @dataclass(frozen=True)
 class _BackupRequest:
-    """The request of one run. `once` returns the backup that the run with this id already has."""
+    """The request of one run. `full` requests a full backup, and `fresh` abandons interrupted backups.
+
+    With `once`, no backup is made if the run with this id already has one.
+    """
 
     instance: Instance
     events: KeptWarnings
@@ -251,6 +256,7 @@ def _kept_local(early: OutageSnapshot, before: BackupResult) -> BackupResult:
 
 
 def _others(continued: tuple[Manifest, ...], result: BackupResult) -> tuple[Manifest, ...]:
+    """Return the interrupted backups that this run finished, except the backup in the result."""
     return tuple(one for one in continued if one.backup_id != result.manifest.backup_id)
 
 
@@ -313,7 +319,7 @@ def _make_backup(request: _BackupRequest) -> BackupResult:
 
 
 def _store_early(request: _BackupRequest, early: OutageSnapshot) -> BackupResult:
-    """Store the set that was created while the store was unreachable; the rest is as in `_make_backup`."""
+    """Store the set that was created while the store was unreachable. The other phases are those of `_make_backup`."""
     instance, started = early.instance, time.monotonic()
     with contextlib.ExitStack() as until_stored:
         with kept_on_error(early):
@@ -402,7 +408,7 @@ def _write_journal(
     created: datetime | None = None,
     undo: Callable[[], None] | None = None,
 ) -> BackupJournal:
-    """Write the journal of the new set. On failure call `undo`, or else remove the snapshots."""
+    """Write the journal of the new set. If that fails, call `undo`, or remove the snapshots if `undo` is None."""
 
     def warn_without_journal(error: OSError) -> None:
         request.warn(
@@ -436,7 +442,11 @@ def _store(
     bases: Mapping[str, str] | None = None,
     give_back: Callable[[], None] | None = None,
 ) -> Manifest:
-    """Store a new set. If that fails, keep it if the journal allows to continue; else `give_back` or remove."""
+    """Store a new snapshot set. `bases` maps each role to the base of its volume, which this run holds.
+
+    If storing fails, the set is kept only if a later run can continue from the journal. Otherwise `give_back` is
+    called, or the snapshots are removed.
+    """
     started = journal.started
     sender = Sender.of(instance, repository, journal, writer, is_new=True, bases=bases)
 
@@ -451,7 +461,7 @@ def _store(
 
 @contextlib.contextmanager
 def _closed(journal: BackupJournal) -> Iterator[None]:
-    """Close the journal after the block. On failure, a note says how the backup continues."""
+    """Close the journal after the block. If the block fails, a note on the error says how the backup continues."""
     try:
         yield
     except BaseException as error:

@@ -137,7 +137,7 @@ class LeasedChunks:
 
 @dataclass(frozen=True)
 class _JournalledChunks(LeasedChunks):
-    """Chunks of a volume. `put_chunk` checks the lease and first clears the chunk's old journal entry."""
+    """Chunks of a volume. `put_chunk` checks the lease and clears the old journal entry before it stores a chunk."""
 
     journal: BackupJournal
 
@@ -217,7 +217,7 @@ class Sender:
         return manifest
 
     def _numbered(self, draft: Manifest) -> Manifest:
-        """Return the draft with a sequence number, which drafts from earlier versions lack."""
+        """Return the draft with a sequence number. Drafts from earlier versions have none."""
         if draft.sequence is not None:
             return draft
         known, checked = checked_backups(self.instance, self.repository)
@@ -225,7 +225,7 @@ class Sender:
         return draft.model_copy(update={"sequence": number})
 
     def _settle(self, bases: Sequence[str]) -> None:
-        """Make the snapshots of the committed backup a base, and release the holds on the former bases."""
+        """Make the committed backup's snapshots a base, and release the holds on the snapshots in `bases`."""
         names = _there(self.journal)
         if names:
             holds.give_back(names, _stored_properties(self.repository), dict.fromkeys(bases, BASE_TAG))
@@ -240,7 +240,7 @@ class Sender:
         require_fit(judge_storing(ciphers, is_encrypting=self.repository.keyring.is_encrypting))
 
     def _new_key(self) -> DataKey | None:
-        """Return this run's own data key for chunks; None without encryption."""
+        """Return a new data key for the chunks of this run; None without encryption. Each run has its own key."""
         if not self.repository.keyring.is_encrypting:
             return None
         key = self.repository.keyring.new_key(str(len(self.journal.keys) + 1))
@@ -297,7 +297,7 @@ class Sender:
         return part
 
     def _settings(self) -> UploadSettings:
-        """Return the settings of the backup's first run, which split and compress the stream."""
+        """Return the stream settings that the backup's first run chose. Later configuration changes have no effect."""
         cut = self.journal.started.cut
         return replace(
             settings_for(self.instance, cut.chunk_size),
@@ -361,7 +361,7 @@ def store_stream(
 
 
 def _announce(instance: str, repository: Repository, journal: BackupJournal) -> None:
-    """Tell other hosts of this unfinished backup by a mark. Call this before the first chunk is stored."""
+    """Write a mark that tells other hosts of this unfinished backup. Call this before the first chunk is stored."""
     draft = journal.started.draft
     parts = {
         v.role: SnapshotMark(name=v.full_name, guid=v.guid, from_guid=v.from_guid) for v in journal.started.volumes
@@ -372,7 +372,11 @@ def _announce(instance: str, repository: Repository, journal: BackupJournal) -> 
 
 
 def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]) -> str | None:
-    """Return the base's snapshot, else its bookmark, which gives the same stream; None for a full stream."""
+    """Return the name of the base: its snapshot or, if that no longer exists, its bookmark.
+
+    The result is None for a full stream. ZFS sends the same stream from the bookmark as from the snapshot. A continued
+    run would notice a difference, because it compares every chunk.
+    """
     if volume.from_guid is None:
         return None
     base = points[volume.dataset].names.get(volume.from_guid)
@@ -388,7 +392,10 @@ def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]
 def _bases_held(
     instance: Instance, volumes: Sequence[StartedVolume], known: Mapping[str, str] | None
 ) -> Iterator[Mapping[str, str]]:
-    """Yield and hold the bases by role (`known` ones are held). If this run is killed, the next releases them."""
+    """Yield the base of each increment by role. Hold the base snapshots; release these holds if the block fails.
+
+    `known` contains the bases if the caller already holds them. If this run is killed, the next run releases the holds.
+    """
     if known is not None:
         yield known
         return
@@ -488,7 +495,10 @@ def started_backup(
 
 
 def _sized(volume: StartedVolume, base: str | None) -> StartedVolume:
-    """Return the volume with its estimated size. For a bookmark `store_stream` estimates later: it is slow."""
+    """Return the volume with the estimated size of its stream.
+
+    An estimate from a bookmark takes long. If the base is a bookmark, `store_stream` makes the estimate later.
+    """
     if volume.from_guid is not None and (base is None or "@" not in base):
         return volume
     size = estimate(volume.full_name, base, volume.send_flags)

@@ -159,6 +159,7 @@ def prove_position(
 
 
 def _covers(later: Position, earlier: Position) -> bool:
+    """Return whether position `later` contains position `earlier`, by GTIDs and by binlog coordinates."""
     if later.gtids is not None and earlier.gtids is not None and not gtid.contains(later.gtids, earlier.gtids):
         return False
     if later.coordinates is None or earlier.coordinates is None:
@@ -343,7 +344,7 @@ def _under_least_lock(
     request: SnapshotRequest,
     marks: Mapping[str, str],
 ) -> ServerHold:
-    """Create the snapshots under the chosen lock or its fallback, else retry within `lock.budget`."""
+    """Create the snapshots under the chosen lock, or its fallback. Without a fallback, retry within `lock.budget`."""
     give_up = time.monotonic() + instance.settings.lock.budget
     choice = observed.choice
     pauses = delays()
@@ -377,7 +378,7 @@ def _attempt(
     request: SnapshotRequest,
     marks: Mapping[str, str],
 ) -> ServerHold:
-    """Acquire the lock once, after all slow work, and create the snapshots under the lock."""
+    """Acquire the lock once, and create the snapshots under it. All slow work is done before the lock is requested."""
     settings, deadline = instance.settings.lock, instance.settings.lock.deadline
     strategy = locks.strategy(choice.name, longest=settings.longest_statement, kill=settings.kill)
     terms = locks.LockTimeouts(deadline, _AT_ONCE_SECONDS if choice.fallback is not None else deadline)

@@ -163,7 +163,7 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class _RecordedSource:
-    """The source of an existing set, which was checked when the set was created."""
+    """The source of an existing set. It was checked when the set was created, so it is not checked again."""
 
     volumes: Mapping[str, str]
     ciphers: Mapping[str, str]

@@ -142,7 +142,10 @@ def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> E
 
 
 def _prove_inside(host: str, addresses: Collection[str]) -> None:
-    """Raise PreflightError if the host name is outside the machine: its lock would not quiesce the disks."""
+    """Raise PreflightError unless the server's host name resolves to an address of the machine.
+
+    A lock on a server outside the machine would not make the machine's disks consistent.
+    """
     try:
         resolved = addresses_of(host)
     except OSError as error:

@@ -65,7 +65,7 @@ def _open_store(settings: RepositorySettings, tell: Callable[[str], None] | None
 
 
 def _who() -> AuthorPart:
-    """Return this process's accounts according to the kernel, sudo and the service (proc(5), loginuid; sudo(8))."""
+    """Return the accounts of this process, from the kernel (proc(5), loginuid), sudo(8) and the service."""
     from zsnapdb.repository.evidence_log import AuthorPart
 
     return AuthorPart(

@@ -264,7 +264,7 @@ class SetsHere:
         return snapshots.owned_among(names, columns) if names else []
 
     def _oldest_first(self) -> list[str]:
-        """Return the sets that are on all datasets, in ZFS's order. Times in names may be wrong."""
+        """Return the sets that are on all datasets, in ZFS's order of creation. The times in names may be wrong."""
         if not self.listed:
             return []
         everywhere = frozenset.intersection(*(frozenset(names.numbers) for names in self.listed.values()))

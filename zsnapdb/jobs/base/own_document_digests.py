@@ -124,7 +124,7 @@ class OwnDocumentFiles:
 
     @property
     def _damage(self) -> Path:
-        """The file with the known damage of the repository. A copy with the same id has other damage."""
+        """The path of the file with the repository's known damage. A copy has the same id, but not the same damage."""
         return self.folder / f"damage-{hashlib.sha256(self.address.encode()).hexdigest()[:16]}.json"
 
     def note_damage(self, document: bytes | None) -> None:

@@ -240,7 +240,7 @@ def switch(
 
 @contextlib.contextmanager
 def _locked_clone(settings: Settings, host: Host, name: str, events: Events) -> Iterator[CloneInfo]:
-    """Yield the clone under its lock. First revert a change of the data that did not become current."""
+    """Yield the clone under its lock. First revert a data change that was interrupted before it became current."""
     with locked_clone(settings, host, name) as info:
         if info.phase is CopyPhase.CHANGING:
             volumes.warn_of_kept(revert_interrupted_change(info), info.name, events)
@@ -287,13 +287,14 @@ def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
 
 
 def _is_unwritten(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bool:
-    """Return whether the server certainly wrote no data after `end`; True if it was never started."""
+    """Return whether the server certainly wrote no data after the binlog end `end`; True if it was never started."""
     if info.phase is CopyPhase.NEW:
         return True
     return end is not None and hides_changes(settings, info) is None and end_of_log(info) == end
 
 
 def _ended_there(settings: Settings, info: CloneInfo, end: LogEnd | None) -> bool:
+    """Return whether the stopped server wrote nothing after `end`. `end` is None if the server was never started."""
     if end is None:
         return True
     with contextlib.suppress(ZsnapdbError, OSError):
@@ -359,6 +360,8 @@ class BranchDifference:
 
 @dataclass(frozen=True)
 class _Side:
+    """An ephemeral clone of a commit: its definitions, its tables, and a read-only session."""
+
     definitions: dict[str, str]
     names: frozenset[TableName]
     session: Session

@@ -117,6 +117,7 @@ class ReusableSet(SetRecord):
 
 
 def _beside(home: str, kind: str) -> str:
+    """Return the parent dataset of all sets of this kind, next to the clones' dataset."""
     return f"{home.rpartition('/')[0]}/{kind}"
 
 
@@ -233,8 +234,8 @@ def find_ready_point(home: str, set_id: str) -> CloneSource | None:
 def find_point(settings: Settings, instance: Instance, set_id: str) -> CloneSource | None:
     """Return the set with this id that a replay created for a clone; None if there is none.
 
-    The id of such a set is in no repository. If several pools have the set,
-    for example after a split, production's pool decides.
+    The id of such a set is in no repository. If several pools have the set, for example after a split, the set in
+    production's pool is returned.
 
     Raises:
         PreflightError: several pools have the set, and none or several of them are production's.
@@ -371,8 +372,9 @@ def remove_if_exists(home: str, kind: str, name: str) -> None:
 def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) -> None:
     """Remove the instance's sets that were received for subjects and whose clones were all destroyed.
 
-    The caller has removed a clone with a source of kind `was_source`. For some kinds, subjects have no sets. If another
-    process is about to clone a set, or a set cannot be removed, the set stays until the next sweep.
+    The caller has removed a clone with a source of kind `was_source`. If sources of this kind never use a received set,
+    nothing is done. If another process is about to clone a set, or a set cannot be removed, the set stays until the
+    next sweep.
     """
     if was_source not in (SourceKind.REPOSITORY, SourceKind.POINT, SourceKind.COMMIT):
         return

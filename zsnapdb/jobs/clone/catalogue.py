@@ -370,6 +370,7 @@ def verb(
 
 
 def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
+    """Return the clone with its correct quota. The caller holds the clone's lock."""
     for revision in info.takes_over:
         settle_adopted_commits(revision)
     return of_dataset(settings, host, info.name) if info.takes_over else info
@@ -427,8 +428,8 @@ ROOT = "root"
 def require_owner(settings: Settings, host: Host, name: str, account: str) -> None:
     """Raise UnknownNameError unless the account owns the clone with that name, or all clones of the set with that name.
 
-    If another account owns the clone, the error is the same as for a missing clone, and comes after the same time. Root
-    may use all clones.
+    If another account owns the clone, the error is the same as for a missing clone, and takes equally long. Root may
+    use all clones.
     """
     if account == ROOT:
         return

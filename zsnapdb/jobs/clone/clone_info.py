@@ -239,7 +239,10 @@ _STAYS, _TAKEN, _EXCHANGED = PropertyTransition.STAYS, PropertyTransition.TAKEN,
 
 
 def _called(name: str) -> Form[str]:
-    """Return the form of the clone's name. Without a valid name it is that of the dataset."""
+    """Return the reader and writer of a property that contains the clone's name.
+
+    Without a valid name in the property, the reader returns the name of the dataset, which never changes.
+    """
 
     def value(found: CopyDatasets) -> str:
         recorded = found.facts[name]
@@ -267,7 +270,7 @@ def _mount(found: CopyDatasets) -> Path:
 
 
 def _lease(found: CopyDatasets) -> CloneLease:
-    """Return the clone's lease. Its creation counts as heartbeat, because properties record none."""
+    """Return the clone's lease. Properties record no heartbeats, so the creation counts as the last heartbeat."""
     recorded = found.facts[_HEARTBEAT]
     if not recorded.is_local or recorded.value == _NONE:
         return found.lease()

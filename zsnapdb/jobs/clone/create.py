@@ -154,7 +154,10 @@ def _seconds(report: MaskingReport | None) -> float:
 
 
 def _prepare(settings: Settings, instance: Instance, source: CloneSource, rules: str) -> PreparedSet | None:
-    """Create a masked set, so that its clones need no masking. If impossible now, warn and return None."""
+    """Create a masked prepared set of the source, so that clones of it need no masking.
+
+    If this is impossible now, warn and return None. Each clone is then masked separately.
+    """
     try:
         with at_low_priority():
             return prepare_source(settings, instance, source, rules, unasked=True)
@@ -170,7 +173,10 @@ def _obtain(
     planned: CloneSource | RemoteBackup | RestorePlan | None,
     locked: contextlib.ExitStack,
 ) -> CloneSource:
-    """Return the snapshots to clone. A new live set stays locked until `locked` ends, so no sweep takes it."""
+    """Return the snapshots to clone. If they do not exist yet, create or receive them, or replay to the point.
+
+    A new live set stays locked until the context `locked` ends, so that no sweep removes the set as a leftover.
+    """
     if planned is None:
         locked.enter_context(locks.lock_live_sets(instance.name))
         return take_live(instance)
@@ -185,7 +191,10 @@ def _obtain(
 def _make_datasets(
     settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource, masking: MaskingChoice
 ) -> ClonePlan:
-    """Create the anchor, which reserves name and port, and the clones below it; on an error, leave none."""
+    """Create the anchor, which reserves the name and the port, and clone every volume below the anchor.
+
+    Return the plan. If an error occurs, no dataset of the clone is left.
+    """
     with locks.names_and_ports():
         # This lock prevents two runs from taking the same name or port. Slow actions run after the lock is released.
         planned = plan_from(settings, instance, request, source, masking)

@@ -188,6 +188,7 @@ def _of_snapshots(source: CloneSource, masking: MaskingChoice) -> PlannedSource:
 
 
 def _home_of(settings: Settings, made_from: PlannedSource) -> str:
+    """Return the parent dataset of clones in the source's pool. Refuse a pool with an alternate root."""
     pool = made_from.pool or pool_for(settings, [place.dataset for place in made_from.origin.volumes.values()])
     refuse_alternate_root(pool)
     return home(settings, pool)
@@ -265,6 +266,7 @@ def _check_host(settings: Settings, instance: Instance, origin: SourceServer) ->
 
 
 def _require_free(name: str, anchor: str) -> None:
+    """Raise ExistsError if another clone has the name. The error does not identify that clone."""
     if datasets.exists(anchor):
         raise ExistsError(
             f"the name {name} is taken by another clone",

@@ -129,6 +129,7 @@ def _require_same_source(info: CloneInfo, found: CloneSource | RemoteBackup) -> 
 
 
 def _here(info: CloneInfo) -> CloneSource | None:
+    """Return the origin of the clone's datasets if it is the set from which the clone was created, else None."""
     names = info.origins
     if not names or not all("@" in name for name in names.values()):
         return None

@@ -298,7 +298,10 @@ def destroy_own(settings: Settings, host: Host, name: str) -> None:
 
 
 def _drop_replaced(settings: Settings, host: Host, name: str) -> None:
-    """Destroy the datasets of a swapped clone to free their name; the next sweep destroys the rest."""
+    """Destroy the datasets of a clone that a swap replaced, so that another clone can get their name.
+
+    The next sweep destroys the datasets that remain, or reports why it cannot.
+    """
     with if_free(locks.name_of_clone(name)) as is_free, contextlib.suppress(ZsnapdbError):
         if is_free and (before := of_dataset(settings, host, name)).pool is PoolMark.REPLACED:
             _destroy(settings, host, before, ())
@@ -338,8 +341,8 @@ def drop_live(source: CloneSource) -> None:
 def unused_live(instance: Instance, only: str | None = None) -> list[SnapshotSet]:
     """Return the instance's live sets (snapshot sets created for clones) that have no clones.
 
-    If `only` is not None, only the set with this id is checked. A set with zsnapdb's bookmarks is a backup: another
-    program changed its state.
+    If `only` is not None, only the set with this id is checked. A set with zsnapdb's bookmarks is left out, because it
+    is a backup whose recorded state another program changed.
     """
     unused = [
         live.set

@@ -83,7 +83,10 @@ def _detach_plan(settings: Settings, info: CloneInfo) -> DetachPlan:
 
 
 def _refuse_clear(info: CloneInfo) -> None:
-    """Refuse an unencrypted copy: a received dataset inherits encryption from its parent, not its origin."""
+    """Raise PreflightError if the copy of an encrypted volume would not be encrypted.
+
+    A clone inherits encryption from its origin. A received dataset inherits encryption from its parent dataset.
+    """
     seen = encryption.at_rest([info.top, *info.volumes.values()])
     if seen[info.top].cipher is not None:
         return

@@ -1,8 +1,9 @@
 """The environment variables that identify the clone a command expects, and the account for which root runs the command.
 
-Between the check of a clone's owner and the command's lock, the clone can be destroyed and another clone can take its
-name. So these variables tell the command which owner and clone were checked, and the command repeats the check. Only
-root can set a variable for a command that runs as root, because `zsnapdb-clone` and the sudo rule pass on no variables.
+After a clone's owner is checked, and before the command locks the clone, the clone can be destroyed and another clone
+can take its name. So these variables tell the command which owner and clone were checked, and the command repeats the
+check. Only root can set a variable for a command that runs as root, because `zsnapdb-clone` and the sudo rule pass on
+no variables.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _ask(settings: AddressSettings, commands: Sequence[str]) -> str:
 
 
 def _refuse_foreign(settings: AddressSettings) -> None:
-    """Raise PreflightError if another account can replace the socket, OSError if there is no socket."""
+    """Raise PreflightError if an account other than root can replace the socket, and OSError if there is no socket."""
     place = settings.socket
     trusted = (0, os.geteuid())
     above, own = os.stat(place.parent), os.lstat(place)

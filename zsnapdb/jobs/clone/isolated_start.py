@@ -101,8 +101,8 @@ def first_start(
 def start_again(clone: CloneServer) -> None:
     """Start and check the server of a clone that was started before.
 
-    If the file with a password is lost, that account gets a new password. If the internal account is created again, the
-    users' account is created again too.
+    If the file with an account's password is lost, the account gets a new password. If the internal account is created
+    again, the users' account is created again too.
     """
     give_files(clone.copy)
     clone.copy.make_private()

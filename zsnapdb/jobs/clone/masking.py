@@ -100,7 +100,10 @@ _LOOKS = 20
 
 @dataclass(frozen=True)
 class _RuleFile:
-    """A file of the masking rules. No program can set `changed_ns`, which every write updates."""
+    """A file of the masking rules, and the metadata of its inode.
+
+    Every write updates `changed_ns`, which no program can set.
+    """
 
     device: int
     inode: int
@@ -301,7 +304,7 @@ def mask(
 
 
 def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState], int]:
-    """Prepare the server. Return the states of the table files before masking, and their time."""
+    """Prepare the server. Return the states of the table files before masking, and the time of these states."""
     row_remnants.leave_no_binlog(session)
     row_remnants.settle(session)
     # Wait, so that the files that masking writes get later times than existing files.
@@ -312,9 +315,10 @@ def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState]
 
 @contextlib.contextmanager
 def _running(copy: Copy, timeout: float, password: SecretStr) -> Iterator[Session]:
-    """Run the copy's server without a network, then purge its binlogs and shut it down; after an error, kill it.
+    """Run the copy's server without a network during the block.
 
-    The account of the session, with `password`, exists only while the server runs.
+    After the block, purge the server's binlogs and shut it down cleanly. If an error occurs, the server is killed. The
+    account of the session, with `password`, exists only while the server runs.
     """
     init_file = copy.folder / "init.sql"
     socket = copy.process().socket
@@ -359,7 +363,10 @@ def _step(
 def _scrub(
     session: Session, facts: ServerFacts, masking: MaskingSettings, changes: Changes
 ) -> tuple[list[CatalogueTable], bool]:
-    """Remove old rows from files, undo logs and Aria's log. Return rebuilt tables, and whether undo is new."""
+    """Remove old rows from the files of tables, from undo logs and from Aria's log.
+
+    Return the rebuilt tables, and whether the undo tablespaces were created again.
+    """
     chosen = needs_rebuild(stored_tables(session), masking.rebuild, masking.keep_history, changes)
     row_remnants.rebuild(session, chosen)
     row_remnants.purge(session)
@@ -370,14 +377,21 @@ def _scrub(
 
 
 def _empty_doublewrite(facts: ServerFacts) -> bool:
-    """Empty the doublewrite buffer after a slow shutdown (innodb_fast_shutdown = 0). Its files are removed."""
+    """Empty the doublewrite buffer of the copy after a slow shutdown (innodb_fast_shutdown = 0).
+
+    Return True if the buffer now contains no old page. Doublewrite files outside the system tablespace were removed
+    with the logs.
+    """
     if family(facts.flavour).redo_is_replaceable:
         return True
     return tablespace_overwrite.empty_doublewrite(_system_files(facts)[0], _page_size(facts))
 
 
 def _empty_free_pages(copy: Copy, facts: ServerFacts, shared: tuple[SharedTablespace, ...]) -> tuple[str, ...]:
-    """Empty free pages of shared tablespaces after a slow shutdown. Return the names that failed."""
+    """Empty the free pages of shared tablespaces in the copy after a slow shutdown.
+
+    Return the names of the tablespaces that could not be emptied.
+    """
     datadir, system = Path(facts.variables["datadir"]), _system_files(facts)
     files = {"the system tablespace": system[0], **{one.name: datadir / one.path for one in shared}}
     if (datadir / "mysql.ibd").is_file():
@@ -405,7 +419,7 @@ def _page_size(facts: ServerFacts) -> int:
 
 
 def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
-    """Remove the copy's logs after a slow shutdown. `facts` is the copy's, so all paths are in it."""
+    """Remove the logs of the copy after a slow shutdown. All paths in `facts` lead into the copy."""
     names = facts.variables
     logs = [binlog_paths(names, kind) for kind in ("log_bin", "relay_log")]
     binlog, relay = (None if paths is None else Path(paths[0]) for paths in logs)

@@ -167,6 +167,7 @@ def without_binlogs(origin: SourceServer, position: Position) -> SourceServer:
 
 
 def _origins(volumes: Collection[str]) -> list[str]:
+    """Return the snapshots from which these datasets were cloned; empty if one of the datasets has no origin."""
     origins = [values["origin"].value for values in datasets.properties_of(list(volumes), ["origin"]).values()]
     return [] if any(origin in ("", datasets.UNSET) for origin in origins) else origins
 

@@ -350,7 +350,7 @@ def _run(clone: RunningClone, hook: Hook) -> MigrationRun:
 
 
 def _after(run: MigrationRun, read: Callable[[], Read]) -> tuple[Read | None, MigrationRun]:
-    """Return the result of `read` after a run. If the server does not answer, the run failed."""
+    """Return the result of `read`, and the run. If the clone's server does not answer, the run has failed."""
     try:
         return read(), run
     except ServerError as error:
@@ -445,7 +445,7 @@ def _again(clone: RunningClone, hook: Hook, before: Mapping[str, str]) -> Second
 
 
 def _own_bytes(settings: Settings, instance: Instance, clone: RunningClone) -> int:
-    """Return the bytes that only the clone occupies, without data that the server has not written yet."""
+    """Return the bytes that only the clone occupies. Data that the server has not written yet is not included."""
     datasets.sync(pool_of(clone.info.top))
     return catalogue.of_dataset(settings, instance.host, clone.info.name).own_bytes
 

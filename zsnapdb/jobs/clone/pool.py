@@ -218,6 +218,7 @@ def _may_be_of_pool(request: CloneRequest) -> bool:
 
 
 def _fits(settings: Settings, instance: Instance, request: CloneRequest, info: CloneInfo) -> str | None:
+    """Return the reason why the slot does not suit the request; None if it is suitable."""
     if request.quota is not None and 0 < settings.clones.quota < request.quota:
         return "it may have less of its own than is wanted"
     time = removal_time(instance.host)

@@ -75,6 +75,11 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
 
 
 def _of_repository(instance: Instance, known: Sequence[CloneInfo], slots: Sequence[PoolSlot]) -> list[PoolSlot]:
+    """Return the slots.
+
+    Mark a slot as not current if later backups in the repository do not continue the history of its backup. The
+    repository is read only if production is not on this host.
+    """
     received = {info.name: info.original for info in known if production_here(instance, info.origin) is None}
     if not received:
         return list(slots)

@@ -196,6 +196,7 @@ def _candidates(instance: Instance) -> list[Candidate]:
 def _without_replay(
     error: ZsnapdbError, nearest: Moment | None, candidates: Sequence[Candidate], requested: str
 ) -> Moment:
+    """Return the set to use, because a replay to the moment is impossible. Raise `error` if no set may be used."""
     if isinstance(error, AmbiguousPointError):
         raise error
     if nearest is not None and nearest.is_exact:
@@ -244,7 +245,7 @@ def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
 
 
 def _before(candidates: Sequence[Candidate], target: BeforeGtid, requested: str) -> Moment:
-    """Return the newest set without the transaction. Only a replay can end directly before it."""
+    """Return the newest set without the transaction. Only a replay can end directly before the transaction."""
     gtids = next((parsed for flavour in Flavour if (parsed := _as_written(flavour, target.text)) is not None), None)
     assert gtids is not None, "a target before a transaction has its GTID"
     early = [
@@ -285,7 +286,7 @@ def _too_old(requested: str, candidates: Sequence[Candidate]) -> Candidate:
 
 
 def _gtids(text: str) -> Gtids | None:
-    """Return the GTIDs in the text. A MySQL GTID includes all lower numbers: a state has no gaps."""
+    """Return the GTIDs in the text. A state has no gaps, so a MySQL GTID includes all lower numbers."""
     for flavour in Flavour:
         try:
             gtids = parse_gtids(

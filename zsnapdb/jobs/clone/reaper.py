@@ -1,8 +1,7 @@
 """The reaper removes expired clones and leftovers of killed runs.
 
 If the server of a clone runs but does not report its connected clients, the reaper keeps the clone. It also removes
-expired clones from which commits were made. The commits are destroyed, or handed over to the clones that were created
-from them.
+expired clones that have commits. The commits are destroyed, or handed over to the clones that were created from them.
 """
 
 from __future__ import annotations
@@ -173,7 +172,7 @@ def _reusable_sets(settings: Settings, kind: str, time: RemovalTime, *, act: boo
 def _judge_clone(
     settings: Settings, info: CloneInfo, time: RemovalTime, *, act: bool, also: Collection[ExtraRemoval]
 ) -> JudgedLease:
-    """Decide about one clone under its lock. With `act`, first repair it, and record how it is used."""
+    """Decide about one clone under its lock. With `act`, repair it if needed, and record its use for the next sweep."""
     if info.phase in HALF_MADE:
         return JudgedLease.leak(f"half made (phase {info.phase})")
     if _is_abandoned(info):
@@ -210,7 +209,10 @@ def _remove_clone(settings: Settings, host: Host, info: CloneInfo, also: Collect
 
 
 def _is_abandoned(info: CloneInfo) -> bool:
-    """Return whether the command of this ephemeral clone lost its lock: it was killed, or the host crashed."""
+    """Return whether the clone is ephemeral and the command that created it no longer holds its lock.
+
+    In that case the command was killed, or the host crashed.
+    """
     if not info.is_ephemeral:
         return False
     with if_free(locks.name_of_maker(info.name)) as is_free:
@@ -222,7 +224,11 @@ def _let_foreign_go(top: str, name: str, also: Collection[ExtraRemoval]) -> None
 
 
 def _mend(info: CloneInfo, also: Collection[ExtraRemoval]) -> ZsnapdbError | None:
-    """Undo an interrupted reset or detach. Return an error if snapshots of other programs keep the new revision."""
+    """Repair a clone after an interrupted reset or detach: keep its old data and remove the new revision.
+
+    If other programs created snapshots of the new revision, the revision stays, and the returned error names these
+    snapshots.
+    """
     refused: ZsnapdbError | None = None
     try:
         for top in _droppable(info):

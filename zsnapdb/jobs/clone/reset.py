@@ -142,6 +142,7 @@ def _cheapest(
     replaces: bool,
     is_unchanged: Callable[[], bool] = lambda: True,
 ) -> W:
+    """Return the result of the fastest possible way, and the reasons why faster ways are impossible."""
     reasons: list[str] = []
     cheaper = [] if replaces else [(undo, "")]
     if cheaper and is_offered(settings):
@@ -373,6 +374,6 @@ def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
 
 
 def _of_nobody(slot: CloneInfo) -> dict[str, str]:
-    """Return the properties that take the user from the former clone, and give it the label of the pool clone."""
+    """Return the properties that remove the user from the former clone, and give this clone the pool clone's label."""
     now = replace(slot, pool=PoolMark.REPLACED, kept_port=None, lease=replace(slot.lease, heartbeat=None))
     return property_fields.changed_by("swap", now, PropertyTransition.EXCHANGED)

@@ -153,6 +153,7 @@ def _refuse(reason: str | None) -> None:
 
 
 def _unsuitable(settings: Settings, info: CloneInfo) -> str | None:
+    """Return why row changes in the clone cannot be undone; None if an undo is possible."""
     if info.instance not in settings.instance:
         return f"instance {info.instance} is no longer configured"
     if info.phase is not CopyPhase.READY or info.pid is None:
@@ -228,7 +229,7 @@ def _transactions(
 
 
 def _other_file(file: BinaryIO, name: str, state: ResetBaseline) -> str | None:
-    """Return why a file with the recorded binlog's name is another file, else None."""
+    """Return why the file is not the recorded binlog although it has the same name; None otherwise."""
     if name != state.file:
         return None
     is_same = os.fstat(file.fileno()).st_ino == state.inode and file.seek(0, os.SEEK_END) >= state.offset
@@ -236,7 +237,7 @@ def _other_file(file: BinaryIO, name: str, state: ResetBaseline) -> str | None:
 
 
 class _Tables:
-    """The definitions of the changed tables. Raise for a table whose changes cannot be undone."""
+    """The definitions of the changed tables. `change` raises an error for a row change that cannot be undone."""
 
     def __init__(self, own: Session) -> None:
         self._reader = TableShapes(own)

@@ -101,10 +101,10 @@ def prepare_source(
 ) -> PreparedSet:
     """Return the prepared set of a set on this host.
 
-    `own` is the digest of the rules that mask it, or "" for no masking. Create the prepared set if it does not exist
-    and no other process is creating it. If the user did not request the prepared set (`unasked`), it may occupy at most
-    as much space as one clone. During the creation, the space limit for all clones is lower by that amount. The volumes
-    of `instance` are known. Raises the errors of `prepare`.
+    `own` is the digest of the rules that mask the prepared set, or "" for no masking. Create the prepared set if it
+    does not exist and no other process is creating it. If the user did not request the prepared set (`unasked`), it may
+    occupy at most as much space as one clone. During the creation, the space limit for all clones is lower by that
+    amount. The volumes of `instance` are known. Raises the errors of `prepare`.
 
     Raises:
         BusyError: another process takes too long to create the prepared set.
@@ -210,7 +210,11 @@ def _prepare(
 def _recover_once(
     instance: Instance, copy: Copy, source: CloneSource, volumes: list[str], rules: str
 ) -> tuple[SourceServer, MaskingReport | None]:
-    """Recover and check the files, and mask them with `rules`. Return their source server and the masking."""
+    """Start a server without connections on the files, check its position, shut it down, and remove its identity.
+
+    If `rules` is not empty, the files are masked first. Return the facts about the source server of the files, and the
+    report about the masking.
+    """
     mount(volumes)
     safe_open.remove_tree(copy.folder)
     give_files(copy)

@@ -97,6 +97,7 @@ def bring_here(settings: Settings, instance: Instance, source: CloneSource | Rem
 def _newest_stored(
     instance: Instance, repository: Repository, local: CloneSource | None, *, accepts_older: bool
 ) -> str | None:
+    """Return the id of production's newest stored backup; None if the newest local set is at least as new."""
     try:
         newest = newest_backup(instance, repository, accepts_older=accepts_older)
     except AbandonedHistoryError as error:
@@ -118,12 +119,16 @@ def _newest_stored(
 
 
 def _group_here(instance: Instance, stored: Manifest) -> int | None:
+    """Return the transaction group of the backup in the pool of production; None if the backup is from another pool."""
     pools = {pool_of(name) for name in instance.volumes.values() if datasets.exists(name)}
     return stored.createtxg if any(version.pool_guid(pool) == stored.pool_guid for pool in pools) else None
 
 
 def _group_received(instance: Instance, stored: Manifest) -> int | None:
-    """Return the latest group in which production received the backup (`zfs send -R`); None if it did not."""
+    """Return the latest transaction group of the backup's snapshots on production; None if there are none.
+
+    If `zfs send -R` moved production, it received the backup in other groups, and the sets after the backup too.
+    """
     guids = set(stored.guids().values())
     places = [name for name in instance.volumes.values() if datasets.exists(name)]
     points = snapshots.send_points_there(places).values()
@@ -133,7 +138,11 @@ def _group_received(instance: Instance, stored: Manifest) -> int | None:
 
 
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
-    """Return whether ZFS made the backup before or with the set. Another pool's needs a received snapshot."""
+    """Return whether ZFS created the stored backup before or together with the local set.
+
+    If the backup was made from another pool, its order is known only if the datasets of the set have received its
+    snapshot.
+    """
     if version.pool_guid(local.pool) == stored.pool_guid:
         return not creation_order.made_before((local.set,), stored.createtxg)
     guids = set(stored.guids().values())
@@ -163,7 +172,7 @@ def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
 
 
 def take_back_hint(places: Collection[str]) -> str:
-    """Return a hint how to get the snapshots of these datasets back from a promoted clone.
+    """Return a hint on how to get the snapshots of these datasets back from a promoted clone.
 
     `zfs promote` moves snapshots and bookmarks from a dataset to its clone (zfs-promote(8)). If the datasets do not
     depend on a clone, return "".
@@ -178,6 +187,7 @@ def take_back_hint(places: Collection[str]) -> str:
 
 
 def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> CloneSource | None:
+    """Return the set on this host that equals a consolidated backup; None if there is no such set."""
     original = target.volumes[0].snapshot.removeprefix(SNAPSHOT_PREFIX)
     if original == target.backup_id or not is_backup_id(original):
         return None

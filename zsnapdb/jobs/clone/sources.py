@@ -174,7 +174,10 @@ def _replaced(instance: Instance, restore_id: str) -> CloneSource | None:
 
 
 def _origin(instance: Instance, chosen: SnapshotSet, known: str | None = None) -> SourceServer:
-    """Return the server's facts from the snapshots (`known` if just read), else from the manifest."""
+    """Return the facts about the set's server from the snapshots, or else from the manifest of the backup.
+
+    `known` is the origin property of the set's first snapshot, if the caller has just read it.
+    """
     snapshot = next(iter(chosen.snapshots.values())).full_name
     recorded = _recorded_origin(snapshot) if known is None else _decoded(known, snapshot)
     return recorded or origin_in(instance.open_repository().manifest(instance.name, chosen.backup_id))
@@ -236,6 +239,7 @@ def production_history(instance: Instance, origin: SourceServer) -> str:
 
 
 def _guids(names: Sequence[str]) -> list[int | None]:
+    """Return the GUIDs of the datasets. If one of the datasets does not exist, return None for each."""
     try:
         known = datasets.guids(names)
     except NotFound:

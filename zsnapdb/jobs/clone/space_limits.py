@@ -46,7 +46,7 @@ LEAST_QUOTA = LEAST
 
 @dataclass(frozen=True)
 class RoomObjection:
-    """A reason why clones might occupy space that production needs, with a hint how to prevent that."""
+    """A reason why clones might occupy space that production needs, with a hint on how to prevent this."""
 
     text: str
     hint: str
@@ -105,7 +105,7 @@ def shortage(settings: Settings, pool: str) -> str:
 
 
 def available(info: CloneInfo) -> int:
-    """Return the free bytes for the clone, by `available_below`."""
+    """Return the free bytes for the clone. For their limit, see `available_below`."""
     return available_below(info.top.rpartition("/")[0])
 
 
@@ -218,7 +218,7 @@ def guard(settings: Settings, reserved: int = 0, known: PoolSpace | None = None)
 def extension(
     settings: Settings, host: Host, info: CloneInfo, quota: int
 ) -> tuple[tuple[str, ...], Callable[[], CloneInfo]]:
-    """Return the steps that set the clone's quota in bytes, as text, and a function that executes them.
+    """Return the steps that set the clone's quota, as text, and a function that executes them. `quota` is in bytes.
 
     Raises:
         UsageError: the clone's own data is already larger than the quota.

@@ -135,7 +135,7 @@ def create_set(
 
 
 def _as_planned(request: CloneRequest, planned: ClonePlan) -> CloneRequest:
-    """Return the request with the plan's source: the backup chosen for `latest`, or its point."""
+    """Return the request with the source from the plan: the backup that the plan chose for `latest`, or its point."""
     if isinstance(planned.made_from.source, RestorePlan):
         return replace(request, point=planned.made_from.source)
     return replace(request, source=planned.made_from.set_id) if request.source == LATEST else request
@@ -153,7 +153,7 @@ def _destroy_all(settings: Settings, host: Host, made: list[RunningClone]) -> No
 
 
 def _start_replication(made: list[RunningClone]) -> float:
-    """Make the others replicas of the first clone. Return the seconds until a row reached the last one."""
+    """Make the other clones replicas of the first one. Return the seconds until a row reached the last replica."""
     password = fresh_password()
     source = made[0]
     with source.session() as session:
@@ -167,6 +167,7 @@ def _start_replication(made: list[RunningClone]) -> float:
 
 
 def _prove_replication(source: RunningClone, replicas: list[RunningClone]) -> float:
+    """Write a row, check that every replica gets it, and remove it. Return the seconds that the last replica needed."""
     token = secrets.token_hex(8)
     with source.session() as session, contextlib.ExitStack() as opened:
         sessions = [

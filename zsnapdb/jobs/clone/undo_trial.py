@@ -90,7 +90,7 @@ def _before(settings: Settings, instance: Instance, gtid: str, logged: Sequence[
 
 
 class _Tables:
-    """The table definitions directly before the transaction, which must equal the present ones."""
+    """The definitions of tables directly before the transaction. Each must equal the present definition."""
 
     def __init__(self, gtid: str, then: TableShapes, now: TableShapes) -> None:
         self.then: dict[str, TableShape] = {}
@@ -113,7 +113,7 @@ class _Tables:
 
 
 def _ask(session: Session, tables: _Tables, question: RowQuestion, asked: dict[str, RowQuestion]) -> None:
-    """Add the query for a row to `asked`, after the rows that foreign keys change together with it."""
+    """Add a query for a row to `asked`. First add queries for the rows that foreign keys change with that row."""
     waiting, found = [question], list[RowQuestion]()
     while waiting:
         one = waiting.pop()

@@ -163,7 +163,10 @@ def rehearse(
 
 
 def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tuple[str, ...]]:
-    """Return the server without SQL modes unknown to this version, at which it would exit, and those modes."""
+    """Return the server without the SQL modes that this version does not know, and the removed modes.
+
+    A server exits at the first unknown mode, even if a later line overrides the setting.
+    """
     recorded = described.copy.variables
     modes = recorded.get("sql_mode", "")
     gone = unknown_modes(described.copy.flavour, version, modes)
@@ -174,7 +177,7 @@ def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tup
 
 
 def _start_new(clone: RunningClone, binary: Path, described: CloneServer) -> Session:
-    """Start the new server on the clone's option file. On MySQL the start upgrades (upgrade=AUTO)."""
+    """Start the new server with the clone's option file. On MySQL the start includes the upgrade (upgrade=AUTO)."""
     own = described.copy.settings
     limits = Limits(own.memory, own.processors, own.nice)
     try:
@@ -224,7 +227,7 @@ def _fitting(origin: SourceServer, binary: Path) -> Path | None:
 
 
 def _upgrade_program(binary: Path) -> Path:
-    """Return the path of mariadb-upgrade: next to the server, or in the bin folder next to sbin."""
+    """Return the path of mariadb-upgrade: in the server program's folder, or in the bin folder next to sbin."""
     for folder in (binary.parent, binary.parent.parent / "bin"):
         for name in ("mariadb-upgrade", "mysql_upgrade"):
             if os.access(folder / name, os.X_OK):
@@ -236,7 +239,7 @@ def _upgrade_program(binary: Path) -> Path:
 
 
 def _tables(session: Session) -> list[CatalogueTable]:
-    """Return the users' tables, but none with rows on other hosts, which a rehearsal must not access."""
+    """Return the users' tables. Leave out tables with rows on other hosts, which a rehearsal must not access."""
     return [
         table
         for table in stored_tables(session)

@@ -253,7 +253,11 @@ def _listed(
 
 
 def _unmarked(above: str, listed: Mapping[str, Properties], mark: str) -> Mapping[str, str]:
-    """Return anchors that another program renamed or remarked, with the name in the mark ("" if invalid)."""
+    """Return the anchors whose mark differs from their name.
+
+    Map each anchor to the name in its mark, or to "" if the mark contains no valid name. Another program renamed these
+    datasets, or changed their marks.
+    """
     found = {}
     for dataset, properties in listed.items():
         parent, _, name = dataset.rpartition("/")

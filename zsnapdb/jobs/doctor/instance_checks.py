@@ -177,7 +177,10 @@ def describe_stored(instance: Instance) -> list[FitnessFinding]:
 
 
 def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFinding]:
-    """Check the server program, which restores need, and innochecksum next to it, which drills need."""
+    """Check the server program, and innochecksum in the same folder.
+
+    Restores and clones need the server program. Drills need innochecksum. Backups need neither.
+    """
     try:
         server.account(instance.settings.server.user)
         program = programs.fitting_program(instance.settings.server, facts.flavour, facts.version)
@@ -230,7 +233,7 @@ def _program_for(instance: Instance, need: SeriesNeed) -> FitnessFinding:
 
 
 def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None]:
-    """Check the repository and read its state, once for all checks; None if it cannot be read."""
+    """Check the repository, and read its state once for all checks. An unreadable state is returned as None."""
     url = instance.repository.url
     try:
         repository = instance.open_repository()
@@ -377,6 +380,10 @@ def _exchanges(instance: Instance) -> list[FitnessFinding]:
 
 
 def _expired(settings: Settings, server: ReplacedServer, text: str) -> FitnessFinding:
+    """Return the finding about a replaced server that has expired.
+
+    The finding says whether `reap` would remove the server.
+    """
     try:
         dataset_use_checks.refuse_replaced_removal(server, restore_journal.claimed(Journals(settings.restore.journal)))
     except ZsnapdbError as error:

@@ -36,7 +36,7 @@ _SCRATCH = re.compile(
 
 @dataclass(frozen=True)
 class _Work:
-    """A restore or scratch copy with its command's lock. A killed command may leave its server running."""
+    """A restore or scratch copy, and the lock of its command. If the command is killed, the server may keep running."""
 
     what: str
     lock: str
@@ -108,6 +108,7 @@ def _remove_machines(settings: Settings) -> Iterator[ReapOutcome]:
 
 
 def _drilled(settings: Settings) -> Iterator[DrilledMachine]:
+    """Yield the scratch copies of drilled machines whose drill no longer runs."""
     for copy in machine_drill.copies(settings):
         with if_free(machine_drill.lock_name(copy)) as is_free:
             is_left = is_free and datasets.exists(copy.container)

@@ -67,7 +67,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class _Reader:
-    """Reads facts, and records those that cannot be read, so that rules on other facts still apply."""
+    """A reader of facts. It records unreadable facts, so that rules about the other facts can be evaluated."""
 
     unread: list[str] = field(default_factory=list)
 

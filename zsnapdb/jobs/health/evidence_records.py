@@ -235,7 +235,7 @@ def _draft(instance: Instance, job: str, command: Sequence[str], started: dateti
 
 
 def _append(instance: Instance, draft: EvidenceRecord) -> None:
-    """Write a record of the policy's changes, if any, and then the draft unless it is about the policy."""
+    """If the policy changed, write a record of the changes. Then write the draft, unless it is about the policy."""
     with _warning(instance, "the action"):
         repository = instance.open_repository()
         with _warning(instance, "the policy"), compare_policy(instance, repository.id) as changes:
@@ -269,6 +269,7 @@ def _end(instance: Instance, repository: Repository) -> EvidenceEnd | None:
 
 
 def _remembered(instance: Instance, repository: Repository) -> RememberedLink | None:
+    """Return the newest record that this host remembers. Raises DamagedError if the host's note of it is unreadable."""
     known = _end(instance, repository)
     return RememberedLink(known.number, known.sha256) if known is not None else None
 

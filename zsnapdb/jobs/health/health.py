@@ -101,7 +101,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
 
 
 def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
-    """Return the unfinished exchanges of the server. The modules are imported only if there is one."""
+    """Return the unfinished restores that replace the server. The import is late: such a restore is rare."""
     if not journal.tops(instance.restores):
         return ()
     from zsnapdb.jobs.steps import restore_journal
@@ -110,7 +110,7 @@ def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
 
 
 def _stopped_server(instance: Instance) -> StoppedServer | None:
-    """Return the stopped server on this host. The modules are imported only if a backup recorded it."""
+    """Return the instance's server on this host if it is stopped; None if it runs or no backup recorded it."""
     if not (instance.host.services / f"{instance.name}.json").exists():
         return None
     from zsnapdb.jobs.record.server_unit_record import stopped_server
@@ -159,7 +159,11 @@ def _copy(instance: Instance, name: str) -> CopyFact:
 
 
 def _lock(repository: Repository, backups: Sequence[Summary], restorable: Sequence[Summary]) -> LockFact | None:
-    """Return the earliest end of the locks of the newest restorable chain: manifests and first chunks."""
+    """Return until when object locks protect the newest restorable backup.
+
+    For each backup in its chain, the locks of the manifest and of each volume's first chunk are read. The earliest end
+    of a lock is returned, because a restore needs the whole chain.
+    """
     if not restorable:
         return None
     newest = restorable[-1]

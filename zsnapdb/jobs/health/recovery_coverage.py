@@ -171,7 +171,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
 
 
 def _judge(instance: Instance) -> Callable[[ServerPart], str]:
-    """Return `Stored.no_copy` for this host, which checks equal servers once."""
+    """Return the function `Stored.no_copy` for this host. It checks equal servers only once."""
     known: dict[tuple[object, ...], str] = {}
 
     def no_copy(server: ServerPart) -> str:

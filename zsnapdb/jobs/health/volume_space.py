@@ -62,7 +62,7 @@ def _free(path: str) -> int | None:
 
 
 def _with_uses(dataset: str, free: int) -> FullVolume:
-    """Return the full volume with its pool's uses. A reservation uses space without data."""
+    """Return the full volume with what uses its pool. A reservation uses its space even if its dataset is empty."""
     pool = pool_of(dataset)
     seen = datasets.children(pool, (*_USED, "available"))
     used = {

@@ -164,6 +164,8 @@ def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
 
 @dataclass(frozen=True)
 class _Server:
+    """The running server of another instance, and the GTIDs that this server has but the restored server lacks."""
+
     instance: str
     identity: ReplicaIdentity
     lacking: str

@@ -121,7 +121,10 @@ class SpanBuilder:
         self._gtids = [self._gtids[0], gtid] if self._gtids else [gtid, gtid]
 
     def _times_of(self, transaction: BinlogTransaction) -> tuple[int, int]:
-        """Return the earliest and latest commit time. With `is_exact`, no session can have forged it."""
+        """Return the earliest and latest possible commit time of a transaction.
+
+        If the transaction's `is_exact` is set, no session can have forged the time in its events.
+        """
         stamp, start, end = transaction.committed, transaction.start, transaction.end
         seen = None if transaction.is_exact else self._witness.contradiction(start, end, stamp)
         if seen is None:

@@ -138,7 +138,11 @@ def refuse_covering(points: Collection[str], own: Collection[str]) -> None:
 
 
 def _working_folder(pid: int) -> Path:
-    """Return the server's working directory, its data directory; "/" if it ended or is in a container."""
+    """Return the working directory of a server, which is its data directory.
+
+    Return "/" if the process has ended, or if the directory has another path on this host, as for a server in a
+    container.
+    """
     link = f"/proc/{pid}/cwd"
     try:
         folder = Path(os.readlink(link))
@@ -347,7 +351,10 @@ def listing(instance: Instance) -> list[ReplacedServer]:
 
 
 def _tops(instance: Instance) -> dict[str, str]:
-    """Return replaced datasets next to the outermost volumes, with restore ids; a used one has another name."""
+    """Return the replaced datasets next to the outermost volumes of the instance, with the restore ids.
+
+    A replaced dataset that was put back into use may still have the properties. So the name must match too.
+    """
     volumes = instance.volumes.values()
     outermost = [name for name in volumes if not any(name.startswith(other + "/") for other in volumes)]
     parents = sorted({name.rpartition("/")[0] for name in outermost} - {""})
@@ -441,7 +448,10 @@ def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path
 
 
 def _cover(proc: Path, pid: int, datadir: str) -> Cover | None:
-    """Return the mount that hides the data directory from this host: the process entered it before the mount."""
+    """Return the mount that hides the process's data directory from this host; None if no mount does.
+
+    A process keeps the directory that it entered before the mount.
+    """
     folder = proc / str(pid) / "cwd"
     try:
         if os.readlink(proc / str(pid) / "ns/mnt") != os.readlink(proc / "self/ns/mnt"):
@@ -458,7 +468,7 @@ def _cover(proc: Path, pid: int, datadir: str) -> Cover | None:
 
 
 def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield each folder setting, its value, and its path under /proc. A server works in its data directory."""
+    """Yield each folder setting, its value, and the path under /proc at which the process sees the folder."""
     yield "datadir", variables["datadir"], process / "cwd"
     named = [(name, variables.get(name, "")) for name in DIRECTORIES if name != "datadir"]
     named += [(name, os.path.dirname(variables.get(name, ""))) for name in BASENAMES]

@@ -199,7 +199,7 @@ class Copy:
                     safe_open.rewrite_text(file, rewrite_index(safe_open.read_text(file), folder))
 
     def _refuse_links(self) -> None:
-        """Refuse links out of the copy's data directory: a server would write to their targets."""
+        """Refuse links from the copy's data directory out of the copy. A server would follow them and write there."""
         top = os.path.realpath(self.root)
         for link in links_in(str(self.datadir)):
             if not link.path.startswith(top + "/"):
@@ -340,6 +340,7 @@ class Copy:
         return None if self.zone is None else given_zone(self.zone, time_zone.host_zones(self.zone))
 
     def _check_zone(self, session: Session) -> None:
+        """Raise ConsistencyError unless the started server uses the local times that the plan expects."""
         if self.zone is None:
             return
         seen = time_zone.offsets_of(session)
@@ -431,6 +432,7 @@ def give_files(copy: Copy, recorded: Owner | None = None) -> int:
 
 
 def _owner_of(datadir: Path, owner: Owner) -> Owner | None:
+    """Return the owner of the data directory; None if that is root or already the account `owner`."""
     with safe_open.folder(datadir) as at:
         status = os.fstat(at)
     assert stat.S_ISDIR(status.st_mode), "it was opened as a folder"

@@ -362,7 +362,10 @@ def is_consolidated(backup: Summary | Manifest) -> bool:
 
 
 def _backup_record(instance: Instance, repository: Repository) -> BackupRecord:
-    """Return the host's record, empty if unreadable. A copy has the original's id, so its record applies too."""
+    """Return the record of the backups that this host stored, copied or adopted in the repository; empty if unreadable.
+
+    A copy of a repository has the same id and manifests as the original, so the record for the original applies too.
+    """
     own = HostRecord.of(replace(instance, is_own_repository=True), repository)
     known = BackupRecord(instance=instance.name, repository_id=repository.id, url=instance.repository.url)
     if not instance.is_own_repository:
@@ -482,6 +485,7 @@ def recorded_groups(instance: Instance, pool_guid: int) -> Mapping[str, int]:
 
 
 def _records(instance: Instance) -> Iterator[BackupRecord]:
+    """Yield the readable records about all repositories that are or were at the configured address."""
     for file in sorted((instance.host.records / instance.name).glob(f"*/{BACKUPS}")):
         with contextlib.suppress(DamagedError):
             record = read(file, BackupRecord)
@@ -550,6 +554,7 @@ def _local_backups(
 
 
 def _volumes(instance: Instance, backups: Sequence[PlacedBackup]) -> Mapping[str, str]:
+    """Return the configured datasets of the instance by role, or else the datasets of the newest backup."""
     if instance.settings.volumes is not None:
         return instance.settings.volumes
     return {volume.role: volume.dataset for volume in backups[-1].volumes} if backups else {}

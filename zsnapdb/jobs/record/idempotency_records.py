@@ -39,7 +39,7 @@ _TEXT_BYTES = 64 << 20
 class OnceRecord(RecordPart):
     """A run: its action, its state, and its result as text and as the printed document.
 
-    `boot` and `steady` are the boot id and the seconds of the steady clock at the time `began` ("" if unknown).
+    `boot` is the boot id ("" if unknown), and `steady` the steady clock in seconds, both at the time `began`.
     """
 
     format: Literal[1] = 1

@@ -224,7 +224,10 @@ def _guids(backup: Summary) -> frozenset[tuple[str, int]]:
 def _binlogs(
     instance: Instance, repository: Repository, everything: Repository, archive: Archive, strange: set[str]
 ) -> tuple[tuple[ArchivedFile, ...], tuple[str, ...]]:
-    """Return the whole foreign binlogs, and other foreign names. `strange`: keys of untrusted descriptions."""
+    """Return the foreign binlogs whose objects are all in the store, and the names of the other foreign binlogs.
+
+    `strange` contains the keys of untrusted descriptions.
+    """
     known = own_archived_binlogs.known_binlogs(instance, repository, archive.files)
     stored = BinlogArchive(everything, instance.name)
     files = [

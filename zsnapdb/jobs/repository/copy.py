@@ -116,7 +116,10 @@ def copy_binlogs(
 
 
 def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
-    """Copy how far each archive is complete, unless the second repository has fewer binlog bytes."""
+    """Copy the records that say up to which position each incarnation's archive is complete.
+
+    A record is copied only if the second repository contains the binlog bytes up to that position.
+    """
     for listed in there.repository.list(layout.incarnations(there.instance)):
         key = layout.complete(there.instance, listed.key.incarnation)
         with contextlib.suppress(NotFound):
@@ -124,7 +127,7 @@ def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
 
 
 def _body(here: BinlogArchive, there: BinlogArchive, key: BinlogKey, chunk: Chunk) -> int:
-    """Copy one chunk or segment that is missing in the second repository. Return the written bytes."""
+    """Copy one chunk or segment, unless the second repository contains it. Return the number of written bytes."""
     source, target = here.repository, there.repository
     with contextlib.suppress(NotFound):
         if hashlib.sha256(target.get(key)).hexdigest() == chunk.stored_sha256:

@@ -439,6 +439,7 @@ class RepositoryReader:
         return _Result(name, seen, None if seen.future else store.trace, is_new=True)
 
     def _seen(self, repository: Repository, name: str, written: _Written) -> ReadInstance | None:
+        """Return the instance's state in the repository; None if the repository has no object of this instance."""
         unjudged = self._instance(name, ObjectiveSettings())
         known = unjudged.summaries(repository).backups
         future = from_future((backup.backup_id for backup in known), self.host.latest(), ())
@@ -474,7 +475,7 @@ class RepositoryReader:
         )
 
     def _instance(self, name: str, objectives: ObjectiveSettings) -> Instance:
-        """Return the instance without any records of this host."""
+        """Return the instance without any records of this host, so that only the repository is used."""
         settings = InstanceSettings(repository=self.name, objectives=objectives)
         nothing = Path("/nonexistent")
         host = replace(self.host, cache=self.files.manifests, records=nothing, journals=nothing)
@@ -483,7 +484,7 @@ class RepositoryReader:
 
 @dataclass(frozen=True)
 class _Written:
-    """The newest evidence record's number (0: none) and, if it is trusted, its end time and host."""
+    """The newest evidence record: its number (0 if there is no record) and, if trusted, its end time and host."""
 
     number: int
     finished: datetime | None
@@ -491,6 +492,8 @@ class _Written:
 
 
 class _Remembering:
+    """A repository that fetches each object once, and the store that remembers the objects."""
+
     def __init__(self, repository: Repository) -> None:
         layers: list[RememberingStore] = []
 
@@ -504,7 +507,7 @@ class _Remembering:
 
 @dataclass(frozen=True)
 class _Result:
-    """The state of an instance. `is_new` says that it had changed and was read again."""
+    """The state of an instance. If `is_new` is set, the instance had changed and was read again."""
 
     name: str
     seen: ReadInstance | None
@@ -514,7 +517,10 @@ class _Result:
 
 
 def _vanished_instances(past: SeenRepository | None, now: Collection[str]) -> dict[str, ReadInstance]:
-    """Return instances with backups before and no objects now, else destroyed backups would turn the view green."""
+    """Return the instances that had backups before and have no objects now.
+
+    If these instances were left out, the view would turn from red to green after all backups were destroyed.
+    """
     before = past.instances if past is not None else {}
     return {name: one for name, one in before.items() if one.backups and name not in now}
 

@@ -116,7 +116,10 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: S
 
 
 def _signs(states: Sequence[RepositoryState]) -> list[overview.InstanceFacts]:
-    """Return the facts. Signs of life of a host are untrusted, and left out if a trusted document names it."""
+    """Return the facts. If a trusted document names a host, leave out that host's untrusted signs of life.
+
+    Anybody who can write to the repository can write an untrusted sign of life.
+    """
     facts = [
         (state.is_believed_by_key, one.facts())
         for state in states

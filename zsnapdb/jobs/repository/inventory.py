@@ -49,7 +49,10 @@ class Detail:
 
 
 def _own_snapshots(instance: Instance) -> list[OwnedSnapshot] | None:
-    """Return the snapshots of stored sets here with their repository ids; None if a volume is lacking."""
+    """Return the snapshots of the instance's stored sets on this host, with the ids of their repositories.
+
+    Return None if no volumes are configured, or if this host lacks a volume.
+    """
     volumes = instance.settings.volumes
     if volumes is None or not all(datasets.exists(dataset) for dataset in volumes.values()):
         return None
@@ -59,7 +62,10 @@ def _own_snapshots(instance: Instance) -> list[OwnedSnapshot] | None:
 def _local_guids(
     instance: Instance, manifests: Sequence[Summary], seen: Sequence[OwnedSnapshot] | None
 ) -> set[frozenset[int]]:
-    """Return the GUIDs of backups with snapshots here, on the configured or the newest backup's volumes."""
+    """Return the snapshot GUIDs of each backup whose set has snapshots on this host.
+
+    If no volumes are configured, the volumes of the newest backup are used. `seen` is the result of `_own_snapshots`.
+    """
     if seen is None:
         if instance.settings.volumes is not None or not manifests:
             # If the instance has never run on this host, there are no snapshots.

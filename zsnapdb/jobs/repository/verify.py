@@ -89,7 +89,7 @@ def check_documents(repository: Repository, instance: str) -> DocumentCheck:
 
 
 def _read_document(repository: Repository, key: Key) -> bool | DamagedError | None:
-    """Return the document's damage, or whether it has a signature or digest; None if it no longer exists."""
+    """Return the document's damage or, if intact, whether it has a signature or digest; None if it no longer exists."""
     place = repository.place(key)
     try:
         body = repository.get(key)
@@ -342,7 +342,7 @@ def verify(
 
 
 class _Notebook:
-    """The findings of this and earlier runs. They are saved regularly, in a new object."""
+    """The findings of this run and of earlier runs. The run regularly saves its findings in a new object."""
 
     def __init__(self, repository: Repository, instance: Instance, planned: VerifyPlan) -> None:
         self.unrecorded = ""
@@ -394,6 +394,7 @@ class _Notebook:
 def _look(
     instance: Instance, repository: Repository, planned: VerifyPlan
 ) -> Iterator[tuple[str, tuple[str, ...] | None, int]]:
+    """Yield each chosen backup, its damage (None if the backup was removed meanwhile), and the number of bytes read."""
     if planned.depth is Depth.LISTED:
         with ThreadPoolExecutor(_LISTERS, thread_name_prefix="verify") as pool:
             damages = pool.map(lambda name: damage_of(repository, instance.name, name), planned.chosen)
@@ -498,7 +499,7 @@ class Reader:
     def _plain(
         self, manifest: Manifest, volume: VolumePart, ciphers: Mapping[str, ChunkCipher], unread: set[int]
     ) -> Iterator[tuple[int, Body | DamagedError]]:
-        """Yield the decrypted chunks in order (a damaged one's error), while the next ones are fetched."""
+        """Yield the decrypted chunks in order, and an error for a damaged chunk. Meanwhile fetch the next chunks."""
         chunks, store = volume.chunks, self._repository.chunks_of(manifest, volume.role)
 
         def fetch(index: int) -> Body | DamagedError:

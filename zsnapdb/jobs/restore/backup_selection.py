@@ -164,6 +164,7 @@ def _is_past(
     files: Sequence[RouteFile],
     manifests: Sequence[Manifest | Summary],
 ) -> bool:
+    """Return whether the chosen backup may contain transactions after the target time."""
     first = choice.files[0]
     backup = next(manifest for manifest in manifests if manifest.backup_id == choice.point.backup_id)
     snapshot_by = commit_time(point_of(backup).before)

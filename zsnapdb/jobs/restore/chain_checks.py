@@ -25,7 +25,7 @@ DAMAGE = "damage"
 def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
     """Check that all chunks of a backup have the right sizes and that its data keys can be decrypted.
 
-    Return a finding that says so. One listing of the store shows the chunks and their sizes.
+    Return a finding that confirms this. The chunks are listed in the store, but not downloaded.
 
     Raises:
         DamagedError: a chunk is missing or has another size.
@@ -102,10 +102,7 @@ def key_location(instance: Instance) -> str:
 
 
 def judge_key_file(instance: Instance, raw: tuple[str, ...]) -> list[FitnessFinding]:
-    """Return findings about the key file that the datasets `raw`, which are stored as raw streams, need.
-
-    Change nothing.
-    """
+    """Return findings about the key file for the datasets `raw`, which are stored as raw streams; change nothing."""
     file = instance.settings.encryption.key_file
     trouble = None
     if file is not None and raw:
@@ -146,7 +143,7 @@ def _text(file: Path) -> bytes:
 
 
 def _is_opened(repository: Repository, manifest: Manifest, volume: VolumePart, text: bytes) -> bool:
-    """Return whether this is the volume's key, or has an unknown format, which only ZFS can check."""
+    """Return whether the text is the volume's key. Return True for an unknown key format, which only ZFS can check."""
     stored = repository.chunks_of(manifest, volume.role)
     first = first_bytes(
         stored,

@@ -127,6 +127,7 @@ def swap(plan: RestorePlan, step: Promote) -> None:
 
 
 def _release_olds(step: Promote) -> None:
+    """Unmount the server's own datasets that still have their names, and keep them unmounted at boot."""
     for part in reversed([part for part in step.parts if part.old is not None]):
         seen = datasets.properties(part.place, ["guid", "mounted"]) if datasets.exists(part.place) else None
         if seen is None or part.old_guid not in (None, int(seen["guid"].value)):
@@ -343,7 +344,10 @@ def _try(what: str, change: Callable[[], None], warn: Warn) -> bool:
 
 
 def _give_room(part: PromotePart, name: str, value: str, warn: Warn) -> None:
-    """Set a quota or reservation. The old dataset keeps its reservation meanwhile if the pool has space for two."""
+    """Set a quota or a reservation.
+
+    If the pool has space for two reservations, the old dataset keeps its reservation until the new dataset has one.
+    """
     assert part.old is not None, "the caller has read it"
     if name not in GUARANTEES or value in _NOTHING:
         _set(part.place, name, value, warn)

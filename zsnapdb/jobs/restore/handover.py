@@ -89,7 +89,7 @@ class CompletedHandover:
 
 
 def _look_around(work: ServerWork, step: ReadOnlyStart) -> CompletedHandover:
-    """Start the server read-only. Its datasets and snapshots still belong to the restore."""
+    """Start the server read-only. It is not handed over: its datasets and snapshots still belong to the restore."""
     be_mounted(work)
     copy = work.copy
     copy.process().kill_all()
@@ -209,6 +209,7 @@ def _running(work: ServerWork, copy: Copy, server_id: int, port: int, last: tupl
 
 
 def _check_other(work: ServerWork, session: Session, server_id: int, port: int) -> None:
+    """Raise ConsistencyError unless the started server is exactly at the point and has its own identity."""
     facts = _check_point(work, session)
     wrong = []
     if facts.server_uuid is not None and facts.server_uuid == work.plan.server_uuid:
@@ -308,7 +309,7 @@ def _catch_up(work: ServerWork, session: Session) -> None:
 
 
 def _promote(work: ServerWork, step: Promote) -> CompletedHandover:
-    """Replace the old datasets, which are kept. Actions that an interrupted run finished are not repeated."""
+    """Replace the old datasets, which are kept, with the restored ones. Finished actions are not repeated."""
     place = min(part.place for part in step.parts)
     with exclusive(f"promote-{place}", doing=f"putting a restore in place of {place}", folder=work.instance.host.run):
         if datasets.exists(work.plan.layout.top):
@@ -378,7 +379,7 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
 
 
 def _note_history(work: ServerWork, step: Promote) -> None:
-    """Record that production lost the states after the restored backup, if the plan restores a backup."""
+    """If the plan restores a backup, record for later commands that production lost the states after this backup."""
     if work.plan.base is None:
         return
     sealed = [f"{part.old}@{snapshot_name(work.plan.restore_id)}" for part in step.parts if part.old is not None]
@@ -448,7 +449,7 @@ def _mount_in_order(step: Promote) -> None:
 
 
 def _replaced_origin(plan: RestorePlan) -> SourceServer:
-    """Return the old server's facts from the plan alone: reading the store would prolong the downtime."""
+    """Return the old server's facts from the plan alone. Reading the store would prolong the server's downtime."""
     recovered = next(step for step in plan.steps if isinstance(step, Recover))
     return SourceServer(
         flavour=plan.flavour,

@@ -139,6 +139,7 @@ def make(
 def _newest_wanted(
     instance: Instance, repository: Repository, request: MachineRestoreRequest
 ) -> tuple[RestoreFacts, Manifest]:
+    """Return the facts for the restore, and its backup: the requested backup, else the newest that may be chosen."""
     target = parse_target(request.to)
     if not isinstance(target, Latest | AtBackup):
         raise UsageError(
@@ -180,7 +181,10 @@ def refuse_taken(hypervisor: Hypervisor, domain: str) -> None:
 def _defining(
     text: str | None, identity: RestoredIdentity, settings: Settings, connect: Connect
 ) -> tuple[tuple[DefineDomain, ...], tuple[str, ...]]:
-    """Return the step that defines the domain, if possible, and notes on lacking parts or on the reason."""
+    """Return the step that defines the domain, and notes on the parts that the domain lacks.
+
+    If the domain cannot be defined, there is no step, and a note gives the reason.
+    """
     targets = {disk.target for disk in parse(text).volumes} if text is not None else set()
     if text is None or targets != set(identity.disks):
         listed = f"disks {', '.join(sorted(targets)) or 'unknown'}, volumes {', '.join(sorted(identity.disks))}"

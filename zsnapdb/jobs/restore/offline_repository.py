@@ -136,7 +136,7 @@ def _stand_in(instance: Instance) -> Repository:
 
 @dataclass(frozen=True)
 class _HostArchive(BinlogArchive):
-    """The server's binlogs on this host as an archive. `sets` has the sets on this host, oldest first."""
+    """The server's binlogs on this host, described like an archive. `sets` contains this host's sets, oldest first."""
 
     sets: tuple[Manifest, ...]
     target: Target | None = None
@@ -173,6 +173,7 @@ class _HostArchive(BinlogArchive):
         return Archive((history,), tuple(files))
 
     def _first_number(self) -> int:
+        """Return the number of the oldest binlog that a local set needs; 0 if it is unknown."""
         known = []
         for manifest in self.sets:
             position = server_source(manifest).position

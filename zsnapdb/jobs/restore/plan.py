@@ -156,7 +156,7 @@ def origin_of(word: str) -> RestoreOrigin:
 
 @dataclass(frozen=True)
 class _Decided:
-    """Backup and binlogs that reach the point. `newer` notes newer states that are not used."""
+    """The backup and binlogs that a restore to its point uses. `newer` contains notes about newer, unused states."""
 
     chosen: SelectedPoint
     manifest: Manifest
@@ -168,7 +168,7 @@ class _Decided:
 
 
 def _decide(instance: Instance, repository: Repository, request: RestoreRequest) -> _Decided:
-    """Read the facts, and choose backup and binlogs. Raises the errors of `make`."""
+    """Read the facts, and choose the backup and the binlogs. Raises the errors of `make` for an unreachable point."""
     target = parse_target(request.to)
     if isinstance(target, Latest):
         target = Latest(request.accepts_older)
@@ -263,7 +263,10 @@ def _notes(instance: Instance, request: RestoreRequest, decided: _Decided, origi
 
 
 def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
-    """Return the commands for the administrators' settings, unless the restore copies or sets these."""
+    """Return the commands that set the administrators' settings of the source's datasets, unless the restore sets them.
+
+    A restore that replaces existing datasets copies their settings itself.
+    """
     places: dict[str, str] = {}
     if planned.promotion is not None:
         places = {part.role: part.place for part in planned.promotion.parts if part.old is None}
@@ -286,6 +289,7 @@ def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) 
 
 
 def _from(candidates: Sequence[Backup], manifest: Manifest) -> Sequence[Backup]:
+    """Return this backup and the candidates after it."""
     return candidates[[one.backup_id for one in candidates].index(manifest.backup_id) :]
 
 
@@ -364,7 +368,10 @@ def copy_of(instance: Instance, planned: RestorePlan) -> Copy:
 
 
 def _default_top(manifest: Manifest, request: RestoreRequest) -> str:
-    """Return zsnapdb's dataset in the backup's or the only pool; a replaced encrypted server may need a sibling."""
+    """Return the default target: a dataset of zsnapdb in the backup's own pool, or in the only pool of this host.
+
+    If the restore replaces an encrypted server, the target may have to be next to that server's datasets.
+    """
     name = request.name or manifest.instance
     if request.handover.kind == "promote":
         outermost = min((volume.dataset for volume in manifest.volumes), key=len)

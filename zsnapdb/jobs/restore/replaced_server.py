@@ -206,6 +206,7 @@ class OldServerControl:
         return "the old server was started again and answers, and nothing was replaced"
 
     def _is_the_old_one(self, process: ServingProcess) -> bool:
+        """Return whether the process uses the server's own datasets, according to the filesystem's device number."""
         own = {part.place for part in self.step.parts if part.old is not None}
         return dataset_of(Path(f"/proc/{process.pid}/cwd")) in own
 

@@ -95,7 +95,11 @@ def replay(work: ServerWork, step: Replay) -> None:
 
 
 def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int, CreatedTable], ...]:
-    """Return the tables created without ENGINE by relay log. Add to `events`. The replay removes the logs."""
+    """Return the tables that were created without ENGINE, each with the number of its relay log.
+
+    Also add to `events` the states that scheduled events have after these binlogs. Call this before the replay, because
+    the applier removes the relay logs.
+    """
     made = CreatedTables(partial(follow, events))
     for number, part in enumerate(step.logs, 1):
         # Only the server can read an encrypted relay log.
@@ -154,7 +158,10 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
 
 
 def _give_events_back(work: ServerWork, session: Session, before: EventStates, after: EventStates) -> None:
-    """Give events their states on the source: the applier disables them. Warn about unknown states."""
+    """Set the replayed scheduled events to the states that they had on the source.
+
+    The applier disables the events that it creates or alters. Warn about events whose state no statement contains.
+    """
     unknown = scheduled_events.give_back(session, work.plan.flavour, work.plan.server_id, before, after)
     if unknown:
         work.events.warn(

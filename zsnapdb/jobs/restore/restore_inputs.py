@@ -113,6 +113,7 @@ class RestoreFacts:
         return tuple(unusable)
 
     def _newer_future(self) -> list[str]:
+        """Return the backups with a future time that come after the newest backup that may be chosen."""
         ids, unchosen = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.unchosen
         newest_present = max((number for number, name in enumerate(ids) if name not in unchosen), default=-1)
         return [name for name in ids[newest_present + 1 :] if name in self.checked.doubtful_future]

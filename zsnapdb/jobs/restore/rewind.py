@@ -260,7 +260,7 @@ def _finished(journals: Journals, instance: Instance) -> RewindResult:
 
 
 class _Rewinding:
-    """The steps of a prepared rewind that run while the server is down."""
+    """A rewind whose restore is prepared. Its methods are the steps that run while the server is down."""
 
     def __init__(self, settings: Settings, instance: Instance, planned: RewindPlan, prepared: float) -> None:
         self.settings = settings
@@ -351,6 +351,7 @@ class _Rewinding:
             )
 
     def _start(self) -> None:
+        """Start the server in its place, unless it is running, and check it."""
         if serving_process(self.plan) is not None and not self._has_its_server_id():
             # After a power failure, the host may have started the server without the option file.
             self.old.stop()
@@ -369,7 +370,7 @@ class _Rewinding:
             return _server_id(session) == wanted
 
     def _result(self, *, backs_up: bool) -> RewindResult:
-        """Return the result. A failed backup of the new history leaves the server in use."""
+        """Return the result. With `backs_up`, back up the new history. If this fails, the server stays in use."""
         own, finished = self.plan.restore_id, self.journals.history(self.instance.name)
         done = next(one for one in finished if one.plan.restore_id == own)
         outage = done.old_server.down if done.old_server is not None else 0.0

@@ -158,7 +158,7 @@ def _with_replay(
     target: Target,
     number: int,
 ) -> RestorePlan:
-    """Add a replay to the later point, which becomes the plan's point."""
+    """Add a replay from the plan's point to the later point, which becomes the plan's point."""
     manifest = first_manifest(instance, repository, planned)
     archive = known_archive_of(instance, repository)
     local = local_binlogs([manifest], request.origin)

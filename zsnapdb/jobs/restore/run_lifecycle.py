@@ -207,7 +207,7 @@ class RestoreRun(Generic[J]):
             error.add_note(f"`zsnapdb restore {journal.plan.instance} --abandon --target {journal.top}` removes it")
 
     def _has_part(self) -> bool:
-        """Return whether ZFS kept the part of a volume received before the error; False if ZFS fails."""
+        """Return whether ZFS kept the part of a volume that was received before the error; False if ZFS fails."""
         step = self.journal.next_step
         try:
             return isinstance(step, Receive) and streams.token(step.dataset) is not None
@@ -222,7 +222,7 @@ class RestoreRun(Generic[J]):
             return True
 
     def _removes(self, error: BaseException) -> bool:
-        """Remove everything that the restore created. If that fails, add a note to the error."""
+        """Remove everything that the restore created. If that fails, return False and add a note to the error."""
         try:
             self.work.remove()
         except Exception as second:

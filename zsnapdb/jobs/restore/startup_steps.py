@@ -184,7 +184,10 @@ def recover(work: ServerWork, step: Recover) -> None:
 
 
 def _check_binlog(copy: Copy, recorded: Position) -> None:
-    """Raise ConsistencyError for another end than the manifest's, which only this proves without GTIDs."""
+    """Raise ConsistencyError unless the received binlogs end at the position in the manifest.
+
+    For servers without GTIDs, nothing else proves the position.
+    """
     if recorded.coordinates is None:
         return
     received = copy.recorded_position(has_gtids=False)

@@ -248,7 +248,7 @@ def _bring(
     volume: VolumePart,
     interrupted: _InterruptedReceive | None,
 ) -> None:
-    """Let ZFS receive the stream, or the part that remains after an interrupted receive."""
+    """Download the volume's stream for ZFS to receive. After an interruption, download only the rest."""
     properties = {} if interrupted is not None else _properties_of(work, step, volume)
     # The receive of a raw stream cannot be resumed, so ZFS need not keep the received part.
     with ReceiveStream(step.dataset, properties, keeps_part=not volume.is_raw) as stream:
@@ -278,12 +278,13 @@ def _bring(
 
 
 def _workers(settings: StreamSettings, volume: VolumePart) -> int:
-    """Return how many chunks to fetch in parallel: fewer if they are larger than this host writes."""
+    """Return how many chunks to fetch in parallel: fewer if the chunks are larger than those this host writes."""
     largest = max((chunk.plain_size for chunk in volume.chunks), default=0)
     return decide_workers(settings.concurrency, largest, settings.chunk_size)
 
 
 def _properties_of(work: ReceivingWork[P], step: Receive, volume: VolumePart) -> dict[str, str]:
+    """Return the properties of the dataset that a full stream creates; empty for an increment."""
     if step.from_guid is not None:
         return {}
     is_filesystem = isinstance(volume.type, FilesystemType)
@@ -383,7 +384,10 @@ def _begin_again(work: ReceivingWork[P], step: Receive, why: str) -> None:
 
 @contextlib.contextmanager
 def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]:
-    """Run the receive. If it fills the pool, in which no server can then write, remove the received part."""
+    """Run the block, which receives the volume. If the pool is full, remove the received part, and warn.
+
+    While the pool is full, no server in this pool can write. The removed part can be received again later.
+    """
     try:
         yield
     except PoolFullError as error:
@@ -399,7 +403,10 @@ def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]
 
 
 def _is_refused(error: CommandError | NotResumableError, step: Receive, interrupted: _InterruptedReceive) -> bool:
-    """Return whether the stream lacks the rest, or ZFS refused it. After other errors, a receive is resumed."""
+    """Return whether the receive cannot be resumed, because the stream lacks the rest or ZFS refused every record.
+
+    After other errors, such as a full pool, the receive can be resumed.
+    """
     is_of_zfs = isinstance(error, StreamRefusedError) and _resume_token(step) in (interrupted.token, None)
     return is_of_zfs or isinstance(error, NotResumableError)
 

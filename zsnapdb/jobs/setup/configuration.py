@@ -44,7 +44,11 @@ class _Entry(BaseModel):
 
 
 class _Record(BaseModel):
-    """Tables that setup wrote, by instance. During a replacement there are two entries: the text decides."""
+    """The configuration tables that setup wrote, by instance.
+
+    While the configuration file is being replaced, an instance has two entries in this record. The content of the
+    configuration file shows which entry is valid.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -121,7 +125,7 @@ def _record_file(file: Path) -> Path:
 
 
 def _record(file: Path) -> _Record:
-    """Return setup's record of its tables. Without a valid record, no table is treated as setup's own."""
+    """Return the record of setup's tables. An invalid record counts as empty, so no table is treated as setup's own."""
     record = _record_file(file)
     if not record.is_file():
         return _Record()

@@ -92,7 +92,7 @@ def before_keys(planned: SetupPlan) -> Settings:
 
 
 def _interrupted_move() -> StartedMove | None:
-    """Return the interrupted move and its next step. A server that it just started may still be starting."""
+    """Return the interrupted move and its next step. If it has just started the server, wait until the server runs."""
     record = move_state.recorded()
     if record is None:
         return None

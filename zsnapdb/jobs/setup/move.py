@@ -173,6 +173,7 @@ def snapshot_of_copies(record: MoveRecord) -> tuple[int, ...]:
 
 
 def _finish(move: ServerMove, source: Path, logs: Path, data: Path) -> None:
+    """Change the owner of the folders to the server's account, and write the binlog index with the new paths."""
     status = os.lstat(source)
     owner = Owner(status.st_uid, status.st_gid)
     if move.index:
@@ -263,7 +264,10 @@ class _Moving:
         self.record = move_state.write(replace(self.record, phase=phase))
 
     def _prepare(self, facts: MoveFacts) -> None:
-        """Create the datasets while the server runs, and keep copies of an earlier run in a snapshot."""
+        """While the server is still running, create the datasets, and check whether the files can be copied.
+
+        Copies from an earlier run are kept in a snapshot.
+        """
         move = self.move
         process = serving(Path(move.server.datadir))
         if process is not None:
@@ -290,6 +294,7 @@ class _Moving:
         self.record = move_state.with_created(self.record)
 
     def _check_room(self) -> None:
+        """Raise PreflightError if the pool has no space for another copy, in addition to the copy in a snapshot."""
         needed, free = size_of_files(Path(self.move.server.datadir)), datasets.available(self.move.datasets[0].name)
         if free < needed:
             name = self.move.datasets[0].name
@@ -309,7 +314,7 @@ class _Moving:
             )
 
     def _copy(self) -> None:
-        """Copy and compare the files. Record the GUIDs of the snapshots that preserve the copies."""
+        """Copy and compare the files, preserve the copies by snapshots, and record the GUIDs of these snapshots."""
         source = Path(self.move.server.datadir)
         before = tree_copy.fingerprint(source)
         copy_and_compare(self.move, self.tell)
@@ -361,7 +366,7 @@ class _Moving:
             error.add_note(f"the server is stopped, and did not start on its old files: {why}")
 
     def _start(self) -> None:
-        """Start the server on the copies. If it fails and they are unchanged, start it on its old files."""
+        """Start the server on the copies. If that fails and the copies are unchanged, start it on its old files."""
         move = self.move
         self.tell("Start the server, and ask the kernel where its files are")
         try:
@@ -379,7 +384,10 @@ class _Moving:
             self._go_back(error)
 
     def _check_options(self) -> None:
-        """Refuse a start that ignores the option file, which would corrupt files, if the program prints options."""
+        """Raise ServerError if the server would ignore the option file. A start without it would corrupt files.
+
+        The server program prints the options that it would use. If that fails, the server is started anyway.
+        """
         process = ServingProcess(0, self.record.words)
         try:
             words = [self.move.server.program, *process.option_words, "--print-defaults"]
@@ -396,7 +404,10 @@ class _Moving:
             )
 
     def _go_back(self, error: ZsnapdbError | OSError) -> NoReturn:
-        """Restart the server on its old files if the copies never changed. Always raise the resulting state."""
+        """If the copies never changed, start the server on its old files again.
+
+        Always raise an error that describes the resulting state.
+        """
         move, why = self.move, error.message if isinstance(error, ZsnapdbError) else str(error)
         hint = error.hint if isinstance(error, ServerError) else ""
         hint = hint or f"see `journalctl -u {move.files.service}` and the server's log; the same setup tries again"
@@ -465,7 +476,7 @@ class _Moving:
         move_state.remove()
 
     def _ask_the_server(self) -> None:
-        """Check the data directory with the server itself, if root can log in. Earlier steps ask the kernel."""
+        """Ask the server itself for its data directory, if root can log in. Earlier steps only ask the kernel."""
         try:
             with Session.open(Address("root", Path(self.move.server.sockets[0])), SecretStr("")) as session:
                 datadir = variables.global_variables(session, ["datadir"])["datadir"].rstrip("/")

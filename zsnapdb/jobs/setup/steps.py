@@ -147,7 +147,7 @@ def _turn_binlogs_on(socket: Path, step: SetupStep) -> None:
 
 
 def _answer(socket: Path, question: str) -> str:
-    """Query a value from a server that was just started. Raises ServerError after a minute."""
+    """Query a value from a just started server. Raises ServerError if it accepts no connection within a minute."""
     deadline = time.monotonic() + _ANSWER_SECONDS
     while True:
         try:
@@ -189,7 +189,7 @@ def _write(file: Path, text: str, mode: int) -> None:
 
 
 def _make_account(socket: Path, account: AccountPlan) -> None:
-    """Create the account and log in, with the password file of an interrupted setup if there is one."""
+    """Create the account and log in. If an interrupted setup left a password file, use its password."""
     password = SecretStr("")
     if account.password_file is not None:
         file = Path(account.password_file)

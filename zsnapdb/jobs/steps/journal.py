@@ -153,6 +153,7 @@ class JournalFolder(Generic[J]):
         return [journal for journal in self._readable_and_torn()[0] if journal.plan.instance == instance]
 
     def _readable_and_torn(self) -> tuple[list[J], list[str]]:
+        """Return the readable journals of all unfinished restores, and the paths of unreadable journals."""
         journals, torn = [], []
         for top in self.tops():
             try:

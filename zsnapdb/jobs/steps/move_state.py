@@ -183,7 +183,10 @@ def observe(record: MoveRecord) -> MoveFacts:
 
 
 def _is_switched(move: ServerMove, *, has_dataset: bool) -> bool:
-    """Return whether the server would start on the copies. A rename or option file ends the switch."""
+    """Return whether the server would start on the copies.
+
+    The last action of the switch is to rename the folder or to write the option file.
+    """
     if not move.is_renaming:
         return os.path.lexists(move.fragment)
     name = move.datasets[0].name
@@ -207,7 +210,10 @@ def is_mounted(path: str, dataset: str) -> bool:
 
 
 def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
-    """Return the state of the copies. A killed move may have created only one dataset (`is_there`)."""
+    """Return whether the datasets contain copies, and whether these have changed.
+
+    `is_there` says which datasets exist, because a move may be killed after it has created only one dataset.
+    """
     move, (has_logs, has_data) = record.move, is_there
     if not has_logs:
         return CopiesState.EMPTY

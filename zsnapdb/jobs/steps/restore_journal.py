@@ -143,7 +143,7 @@ def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
 
 
 def _is_served(datadir: Path) -> bool:
-    """Return whether a server runs on the data directory: a user or a killed run may have started it."""
+    """Return whether a server runs on the data directory. A user or a killed run may have started the server."""
     try:
         return serving(datadir) is not None
     except PreflightError:

@@ -166,7 +166,7 @@ def execute(
 
 
 def _receive(work: _Work) -> None:
-    """Receive the chain. Afterwards each scratch dataset has its volume's last snapshot, with its GUID."""
+    """Receive the chain. Each scratch dataset then has the last snapshot of its volume, with the original's GUID."""
     planned = work.plan
     try:
         for step in planned.receives:
@@ -189,7 +189,7 @@ def _receive(work: _Work) -> None:
 
 
 def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, alone: WriterLease) -> Manifest:
-    """Store full streams of the received snapshots. Return the manifest, which is not written here."""
+    """Store full streams of the received snapshots. Return the new backup's manifest without writing it."""
     key = repository.keyring.new_key("1") if repository.keyring.is_encrypting else None
     volumes = tuple(
         _send_volume(instance, repository, planned, volume, alone, key) for volume in planned.original.volumes
@@ -216,7 +216,7 @@ def _send_volume(
     alone: WriterLease,
     key: DataKey | None,
 ) -> VolumePart:
-    """Store one volume's full stream with the flags and codec of the chain, and return its part."""
+    """Store one volume's full stream with the chain's flags and codec. Return the volume's part of the manifest."""
     chunks = repository.chunks(planned.instance, planned.backup_id, original.role)
     # Estimate the size: the new full streams are about as large as the full streams at the start of the chain.
     sizes = [planned.chain[0].plain_size]
@@ -267,7 +267,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
 
 
 def _forget(repository: Repository, planned: ConsolidatePlan) -> None:
-    """Remove the chunks of a failed consolidation without manifest. `prune` removes the rest later."""
+    """Remove the chunks of a failed consolidation without a manifest. `prune` removes chunks that remain."""
     with contextlib.suppress(RepositoryError):
         if not repository.exists(layout.manifest(planned.instance, planned.backup_id)):
             sizes = repository.sizes(layout.chunks_of_backup(planned.instance, planned.backup_id))

@@ -328,7 +328,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
 
 
 def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
-    """Clone every volume's snapshot, parents first. One command each creates and marks the clone."""
+    """Clone the snapshot of every volume, parents first. Each clone is created and marked with one command."""
     mark = {scratch_datasets.SCRATCH_PROPERTY: planned.place.scratch_id}
     layout = planned.restore.layout
     if layout.top not in layout.datasets.values():

@@ -150,6 +150,7 @@ def remove(container: str, mount_root: Path, end_users: EndUsers = end_no_proces
 
 
 def _remove_empty(folder: Path, mount_root: Path) -> None:
+    """Remove the mount point of a dataset, and the folders that were created above it, if they are empty."""
     while folder != mount_root and folder.is_relative_to(mount_root) and not os.path.ismount(folder):
         try:
             folder.rmdir()

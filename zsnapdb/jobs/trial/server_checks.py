@@ -226,7 +226,7 @@ def check_tables(isolated: IsolatedServer, budget: int | None, seed: int) -> Ite
 
 
 def _objected(name: str, wrong: str) -> CheckOutcome:
-    """Return CHECK TABLE's problem. A table that the server merely cannot open is not treated as damaged."""
+    """Return FAILED if the server lacks a plugin or resources to open the table; DAMAGED for any other problem."""
     hint = plugin_hint(wrong) or ("give the server more files, memory or room" if lacks_resources(wrong) else "")
     if hint:
         return CheckOutcome(name, Outcome.FAILED, f"{wrong} ({hint})")

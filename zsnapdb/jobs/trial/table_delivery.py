@@ -373,7 +373,10 @@ def _sequence_to_server(
 def _import(
     session: Session, moved: TableName, isolated: IsolatedServer, target: Target, name: TableName, file: Path
 ) -> None:
-    """Export the tablespace, copy it and import it (refman 8.4, "Importing InnoDB Tables")."""
+    """Move the tablespace: export it from the ephemeral server, copy it, import it into the live server.
+
+    See refman 8.4, "Importing InnoDB Tables".
+    """
     table_transfer.discard_tablespace(target.session, name)
     source = isolated.copy.datadir / moved.schema / f"{moved.table}.ibd"
     description = file.with_suffix(".cfg")
@@ -401,7 +404,7 @@ def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
 
 
 def _drop(target: Target, name: TableName, *, unlogged: bool) -> None:
-    """Drop what this run created on the live server, in a new session: the creating one may be lost."""
+    """Drop all that this run created on the live server. A new session is used: the earlier one may be lost."""
     with Session.open(target.address, target.password, read_timeout=target.timeout) as session:
         table_transfer.drop(session, name, unlogged=unlogged)
 
@@ -474,7 +477,7 @@ def schema_to_server(
 
 
 def _code(schema: SchemaContent) -> Iterator[str]:
-    """Yield views, routines, events and triggers, which contain the old schema's name."""
+    """Yield the views, routines, events and triggers. They are not delivered: they contain the old schema's name."""
     yield from (f"view {view}" for view in schema.views)
     yield from schema.routines
     yield from (f"event {event}" for event in (*schema.events, *schema.hidden_events))

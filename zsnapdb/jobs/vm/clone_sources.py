@@ -160,7 +160,7 @@ def _choose_set(named: MachineOriginName, there: Sequence[SnapshotSet]) -> Snaps
 
 
 def _grade(names: Sequence[str]) -> Grade:
-    """Return the lowest consistency level; a snapshot without readable level counts as CRASH."""
+    """Return the lowest consistency level of the snapshots. A snapshot without a readable level counts as CRASH."""
     grades_of_disks = [datasets.properties(name, [GRADE_PROPERTY])[GRADE_PROPERTY].value for name in names]
     grades = [Grade(value) if value in set(Grade) else Grade.CRASH for value in grades_of_disks]
     return min(grades, key=lambda item: item.rank)

@@ -270,6 +270,7 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
 
 
 def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
+    """Raise UsageError if the request contradicts itself or the configuration. No program is queried."""
     names = request.names(wanted.template, wanted.count)
     if wanted.identity is GuestIdentity.CLOUD_INIT:
         cloud_init.refuse_no_host_name(names)
@@ -278,7 +279,11 @@ def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
 
 
 def _chosen_network(settings: Settings, name: str | None) -> CloneNetwork:
-    """Return libvirt's network NAME, or the host's bridge for `bridge:NAME`; the default is isolated."""
+    """Return the network of the clones.
+
+    This is the libvirt network NAME, or the bridge NAME of the host for `bridge:NAME`. The default is the isolated
+    network.
+    """
     chosen = name or settings.vms.network or ISOLATED_NETWORK
     kind, separator, bridge = chosen.partition(":")
     if separator and (kind != "bridge" or not bridge):
@@ -398,7 +403,10 @@ def _execute(
 
 
 def _clone_all(planned: MachinesPlan) -> None:
-    """Clone all volumes in parallel (each waits for a transaction group); an error starts no more and waits."""
+    """Clone the volumes of all machines in parallel, because each request waits for a transaction group.
+
+    If an error occurs, no further machine is cloned. When this returns, no request is still running.
+    """
     pool = ThreadPoolExecutor(_CLONED_AT_ONCE, thread_name_prefix="clone")
     try:
         for cloned in [pool.submit(_clone_volumes, planned, machine) for machine in planned.machines]:
@@ -455,7 +463,7 @@ def prepare_log(settings: Settings, name: str) -> Path:
 
 
 def _remove_all(settings: Settings, hypervisor: Hypervisor, planned: MachinesPlan) -> None:
-    """Remove all created parts of each machine, even if another machine cannot be removed."""
+    """Remove all created parts of each machine. If one machine cannot be removed, the others are still removed."""
     failures: list[str] = []
     made = {machine.name: machine for machine in catalogue.machines(settings)}
     for item in planned.machines:

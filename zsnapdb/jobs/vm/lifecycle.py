@@ -48,7 +48,7 @@ def listing(settings: Settings) -> KnownCopies[SeenMachine]:
 
 
 def _verb(settings: Settings, name: str, decide: Callable[[_Opened], tuple[P, Callable[[], R]]]) -> MachineVerb[P, R]:
-    """Return the command on the complete machine with its domain; raise PreflightError without domain."""
+    """Return the command on the complete machine and its domain. Raises PreflightError if there is no domain."""
 
     @contextlib.contextmanager
     def held() -> Iterator[_Opened]:

@@ -111,7 +111,7 @@ def _leaks_of_machine(machine: Machine) -> list[Leak]:
 
 
 def _orphaned_domains(settings: Settings) -> list[Leak]:
-    """Return zsnapdb's domains without datasets; empty if libvirt cannot be used."""
+    """Return zsnapdb's domains whose datasets no longer exist; empty if libvirt cannot be used."""
     if not catalogue.homes(settings):
         return []
     try:
@@ -152,7 +152,7 @@ def _machines(
 
 
 def _bases(settings: Settings, also: Collection[ExtraRemoval] = ()) -> CopyKind[MachineBase]:
-    """Return the swept kind: incomplete bases. A complete base stays until a user destroys it."""
+    """Return the kind of copies that a sweep of bases handles. A complete base stays until a user destroys it."""
     may_go = ExtraRemoval.FOREIGN_SNAPSHOTS in also
     return CopyKind[MachineBase](
         what="vm base",
