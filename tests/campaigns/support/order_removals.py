@@ -135,7 +135,7 @@ def settle(state: State) -> None:
             time.sleep(RECORDED_EVERY + 1)
             _keep_house(state, "reap")
             _confirm(state)
-    _leftovers(state)
+    _leftovers(state, is_timed=not state.has_jumped and not was_doubtful)
 
 
 def _confirm(state: State) -> None:
@@ -174,10 +174,11 @@ def _expired(state: State) -> dict[str, list[str]]:
     }
 
 
-def _leftovers(state: State) -> None:
+def _leftovers(state: State, *, is_timed: bool) -> None:
     """Record the objects that still exist although no rule keeps them.
 
-    If the clock was wrong, rules by time may keep objects of that period: their age is unknown.
+    If the clock was wrong or in doubt (`is_timed` is not set), rules by time may keep objects of that period, because
+    their age is unknown.
     """
     site, seen = state.site, state.site.look()
     for kind, names in _expired(state).items():
@@ -190,12 +191,12 @@ def _leftovers(state: State) -> None:
         return
     here, stored = state.here(seen), state.stored(seen)
     local = [one for one in here if not one.is_stored]
-    if not state.has_jumped or state.rules.local.is_by_number:
+    if is_timed or state.rules.local.is_by_number:
         late = {one.number for one in local} - kept(local, state.rules.local, site.clock.now)
         if late:
             state.problems.append(f"stays on the host: sets {sorted(late)}; {state.rules.local}")
     is_one_server = all(one.epoch == state.truth.epoch for one in stored)
-    if is_one_server and (not state.has_jumped or state.rules.keep.is_by_number):
+    if is_one_server and (is_timed or state.rules.keep.is_by_number):
         # Backups of an unknown time count as created with the next backup of a known time. So make one.
         state.said.append(f"backup ({backup(state, seen, random.Random(0))})")
         _keep_house(state, "prune main")
