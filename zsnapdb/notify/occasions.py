@@ -140,7 +140,7 @@ def _pools(settings: Settings) -> Sequence[PoolRoom]:
 
 
 def _of_pool(room: PoolRoom, at: datetime) -> Occasion:
-    """Return the occasion, of no instance, that says if the pool has enough free space for production."""
+    """Return the occasion (of no instance) that reports whether the pool has enough free space for production."""
     wrong = room.objection
     event = NotificationEvent.MET if wrong is None else NotificationEvent.BROKEN
     text = f"the pool {room.pool} has clones.free_floor free" if wrong is None else wrong.text
