@@ -146,7 +146,10 @@ def _is_ahead(time: int, read_at: int | None) -> bool:
 
 
 def _end_of(files: Sequence[RouteFile], record: CompleteUntil) -> int:
-    """Return where the record's binlog, often one of the newest, ends in a route (bytes); -1 if it is not there."""
+    """Return where the record's binlog ends in a route, in bytes; -1 if the route does not contain that binlog.
+
+    The route is searched from its end, because most records are about the newest binlogs.
+    """
     for file in reversed(files):
         if file.incarnation != record.incarnation:
             break

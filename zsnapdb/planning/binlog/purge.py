@@ -1,4 +1,4 @@
-"""Decides which binlogs may be removed: archived, verified, old enough, and fetched by all replicas. Pure."""
+"""Decides which binlogs may be removed: they are archived, verified, old enough and fetched by all replicas. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds a table's changes between two states by merging rows by primary key. Pure, and in constant memory."""
+"""Finds a table's changes between two states by merging its rows in key order. Pure, and in constant memory."""
 
 from __future__ import annotations
 
@@ -274,6 +274,7 @@ def merge(shape_: Shape, before: Iterable[Sequence[Any]], after: Iterable[Sequen
 
 
 def _readable_row(columns: Sequence[Column], row: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the values of the row for display, without the remainders."""
     return tuple(readable_value(column, value) for column, value in zip(columns, row, strict=False))
 
 

@@ -228,7 +228,10 @@ def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLea
 
 
 def _settled_end(end: datetime, before: datetime | None, moved: timedelta, late: timedelta) -> datetime:
-    """Return the corrected end. The clock was ahead by `moved` at the creation and by `late` at the change."""
+    """Return the corrected end of a changed lease. `before` is the end before the change.
+
+    `moved` and `late` are the amounts by which the clock was ahead at the creation and at the change.
+    """
     if end == before:
         return _moved_back(end, moved)
     own = _moved_back(end, late)

@@ -1,4 +1,4 @@
-"""Decides when locks of stored objects must be extended, and where they conflict with bucket or policy. Pure."""
+"""Decides when object locks must be extended, and where they conflict with the bucket or the policy. Pure."""
 
 from __future__ import annotations
 

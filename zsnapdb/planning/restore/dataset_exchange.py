@@ -154,7 +154,7 @@ def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wa
 
 
 def _under_old_id(executed: GtidPosition, restored: GtidPosition, replaced: int) -> list[str]:
-    """Return GTIDs after the point with the replaced server's server_id. Each may stand for two transactions."""
+    """Return GTIDs after the point that the replaced server may already have given to other transactions."""
     return [
         f"it has {domain}-{server}-{number} after the point, which the replaced server may have given to another one"
         for domain, (server, number) in executed.heads.items()

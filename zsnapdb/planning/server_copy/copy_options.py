@@ -194,7 +194,10 @@ def _data_lines(flavour: Flavour, variables: Mapping[str, str], paths: PathMap) 
 
 
 def _log_lines(variables: Mapping[str, str], paths: PathMap) -> list[str]:
-    """Return the options that put binlogs (if the source has any) and relay logs into the copy."""
+    """Return the options that put binlogs and relay logs into the copy.
+
+    The copy has a binlog only if the source has one.
+    """
     lines = ["skip_log_bin"]
     binlog = binlog_paths(variables, "log_bin")
     if variables.get("log_bin") == "ON" and binlog is not None:

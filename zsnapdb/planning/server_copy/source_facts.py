@@ -283,7 +283,7 @@ def decode(text: str, where: str) -> SourceServer:
 
 
 def _unpacked(text: str) -> bytes:
-    """Return the unpacked text. Raises ValueError if it is not packed, or longer than any origin can be."""
+    """Return the unpacked text of a property. Raises ValueError if it is truncated or longer than any origin."""
     unpacker = zlib.decompressobj()
     whole = unpacker.decompress(base64.b85decode(text.removeprefix(_PACKED)), _LONGEST)
     if not unpacker.eof:
