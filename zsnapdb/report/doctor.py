@@ -87,6 +87,7 @@ def _rows(findings: Sequence[FitnessFinding]) -> list[tuple[str, ...]]:
 
 
 def _with_rule(finding: FitnessFinding) -> DoctorFindingFields:
+    """Return the fields of the finding, with the id, reason and source of its rule, if it has one."""
     rule = find_rule(finding.rule)
     more = {} if rule is None else {"rule": rule.id, "reason": rule.reason, "source": rule.source}
     return DoctorFindingFields.model_validate({**read(FindingFields, finding), **more})
