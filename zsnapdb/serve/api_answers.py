@@ -184,7 +184,7 @@ class BodyLimit:
         self._app, self._seconds = app, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on the request with its whole body; answer 408 or 413 if it is too slow or too large."""
+        """Pass the request with its whole body to the application. Answer 408 or 413 to a slow or large body."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

@@ -186,7 +186,7 @@ def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings)
 
 
 def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
-    """Return the refusal. It names the subject's own clones, but none of other subjects in the project."""
+    """Return the refusal. It names the subject's own clones, but no clones of other subjects in the project."""
     own = [one for one in used if is_same(one.owner, owner_text(limit.subject))]
     count, is_bytes = limit.count(own), limit.thing is LimitKind.BYTES
     has = f"clones that may write {size(count)}" if is_bytes else f"{count} clones"

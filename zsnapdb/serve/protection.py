@@ -103,7 +103,7 @@ class RecentAnswers:
         return self.now() - known.began
 
     def _may_try(self, known: _Recent, seconds: float) -> bool:
-        """Return whether the newest reading, even a failed one, began that many seconds ago."""
+        """Return whether the newest reading began more than `seconds` ago, even if that reading failed."""
         return self.now() - known.tried > seconds
 
     def _refresh(self, known: _Recent, than: float) -> None:

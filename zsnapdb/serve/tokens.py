@@ -194,6 +194,7 @@ class TokenBook:
 
 
 def _new_token(subject: str, role: Role, now: datetime, expires: datetime, known: Sequence[StoredToken]) -> NewToken:
+    """Return a new token, which is not stored yet."""
     text = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     taken = {token.id for token in known}
     stored = StoredToken(
