@@ -29,13 +29,16 @@ T = TypeVar("T")
 
 
 class Layer:
-    """A store that forwards every call to `inner`. Subclasses override some calls, or `_call` for most of them."""
+    """A store that forwards every call to `inner`.
+
+    A subclass overrides single calls, or `_call`, which makes all calls except listings and calls about locks.
+    """
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
 
     def _call(self, attempt: Callable[[], T], size: int = 0) -> T:  # noqa: ARG002 - for those that limit the time
-        """Make a call that transfers up to `size` bytes. Listings and calls about locks are not made here."""
+        """Make a call that transfers up to `size` bytes. Listings and calls about locks do not use this method."""
         return attempt()
 
     def check(self) -> None:
