@@ -101,7 +101,10 @@ def recovery_commands(step: Promote) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Inside:
-    """A dataset or mount below a replaced dataset, or a mount that `covers` it. `what` describes it in words."""
+    """A dataset or mount below a replaced dataset, or a mount over the replaced dataset itself (`covers`).
+
+    `what` describes the dataset or mount in words.
+    """
 
     name: str
     what: str

@@ -484,7 +484,7 @@ def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
 
 
 _SPARE = 2
-"""The sets before the point whose binlogs count. The newest may contain transactions after the point."""
+"""How many of the newest sets before the point count. The newest may contain transactions after the point."""
 
 
 @dataclass(frozen=True)
