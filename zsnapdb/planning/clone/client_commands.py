@@ -87,7 +87,7 @@ def client_arguments(program: str, options: str, host: str, port: int, words: Se
 
 
 def _options_in(words: Sequence[str]) -> list[str]:
-    """Return the arguments that a client reads as options, and not as values of the option before."""
+    """Return the arguments that a client reads as options, and not as values of the preceding option."""
     found, is_value = list[str](), False
     for word in words:
         if word == "--":

@@ -146,7 +146,7 @@ class DifferenceKind(StrEnum):
 class Change:
     """A row that differs between two states: its key, and its values before and after, in the order of common columns.
 
-    A side is None if the row did not exist there.
+    `before` or `after` is None if the row does not exist in that state.
     """
 
     kind: DifferenceKind
@@ -191,7 +191,7 @@ class Shape:
 
     @property
     def remainders(self) -> tuple[str | None, ...]:
-        """The `remainder_expression` of each common column. It is None if the printed value identifies the value."""
+        """The `remainder_expression` of each common column; None for a column whose printed value is unambiguous."""
         return tuple(remainder_expression(*pair) for pair in zip(self.earlier, self.common, strict=True))
 
     def key_of(self, values: Sequence[Any]) -> tuple[Any, ...]:

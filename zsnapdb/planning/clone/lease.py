@@ -244,7 +244,7 @@ def _moved_back(end: datetime, ahead: timedelta) -> datetime:
 
 
 def require_within_age(lease: CloneLease, before: CloneLease | None, begun: datetime, most: float) -> CloneLease:
-    """Return the lease. Raises PreflightError if the data of a subject would be older than `most` seconds at its end.
+    """Return the lease. Raises PreflightError if it would end when the data of a subject is older than `most` seconds.
 
     `begun` is the time at which the data was first cloned from an instance. If it is FOREVER, the time is unreadable,
     and the age is not checked. `before` is the former lease, whose ends are always accepted.
