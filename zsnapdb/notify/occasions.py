@@ -29,7 +29,7 @@ from zsnapdb.planning.health.notification_events import (
 _AT_AN_INTERRUPT = 5.0
 """Maximum time in seconds that an interrupted command waits for its notifications."""
 _TOLD = ("SERVICE_RESULT", "EXIT_STATUS")
-"""Set by systemd for ExecStopPost=, and for OnFailure= with the prefix MONITOR_ (systemd.exec(5))."""
+"""Variables that systemd sets for ExecStopPost=. For OnFailure=, they have the prefix MONITOR_ (systemd.exec(5))."""
 
 
 @contextmanager
