@@ -8,7 +8,7 @@ from enum import Enum
 
 DAY = 86400.0
 _SLACK = 0.5
-"""The fraction of the period by which an extended lock is longer, so that the next backups need not extend it."""
+"""The fraction of the period that is added to an extended lock, so that the next backups need not extend it."""
 
 
 @dataclass(frozen=True)

@@ -217,7 +217,7 @@ def is_past(target: Target, newest: datetime | None, snapshot_by: datetime) -> b
 
 _TOLERANCE = timedelta(microseconds=TOLERANCE)
 _STEP = timedelta(seconds=1)
-"""The minimum distance of two candidates. Closer times are treated as equal, to keep few candidates."""
+"""The minimum distance in time of two candidates. Closer times are treated as equal, to keep few candidates."""
 
 Scan = Callable[[RouteFile], Iterable[Scanned]]
 Stop = tuple[int, int]

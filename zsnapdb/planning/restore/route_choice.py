@@ -484,7 +484,7 @@ def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
 
 
 _SPARE = 2
-"""How many of the newest sets before the point count. The newest may contain transactions after the point."""
+"""How many sets before the point count, newest first. The newest may contain transactions after the point."""
 
 
 @dataclass(frozen=True)
