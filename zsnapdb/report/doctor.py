@@ -77,6 +77,7 @@ def nagios_line(state: str, text: str) -> str:
 
 
 def _rows(findings: Sequence[FitnessFinding]) -> list[tuple[str, ...]]:
+    """Return the findings in columns: severity, check, text. If a finding is not OK, its rule's reason is added."""
     rows: list[tuple[str, ...]] = []
     for finding in findings:
         rule = find_rule(finding.rule) if finding.severity is not Severity.OK else None
