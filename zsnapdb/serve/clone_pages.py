@@ -42,7 +42,7 @@ class ClonePages:
         return page
 
     def begin(self, verb: type[verbs.CloneAction], doing: str, sends: str = "") -> Callable[[PageRequest], Redirect]:
-        """Return the handler that starts an action on the clone that the form names.
+        """Return the handler that starts an action on exactly the clone that the person confirmed.
 
         `sends` is the field of the verb that gets the other fields of the form.
         """

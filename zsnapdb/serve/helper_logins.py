@@ -53,7 +53,7 @@ _LOGINS_WAITING = 8
 _FOR_STRANGERS = frozenset(
     error.code for error in (BusyError, CommandTimeout, NotAllowedError, UnknownNameError, UnreachableError)
 )
-"""The errors that a person without a session may read: those of the issuer, or that too many log-ins run."""
+"""The errors that a person without a session may read: errors of the issuer, and the error of too many logins."""
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,10 @@ class RecentAnswers:
 _SHARED_AUDIENCE = "all subjects"
 """The owner whose clones a shared answer may mention. No clone has this owner, because no subject contains a space."""
 _SECONDS = 25.0
-"""Timeout of such a command. The web process waits longer than two of them take, with their waiting times."""
+"""Timeout in seconds of a command that reads facts for an answer.
+
+The web process waits longer than two such commands take, including their waiting times.
+"""
 
 
 class _Sets(Document):

@@ -75,7 +75,7 @@ class TimedProtocol(H11Protocol):
 
 
 _MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-"""The OpenSSL errors for a key that is not the certificate's. The last one is for a key of another type."""
+"""The OpenSSL errors for a private key that does not match the certificate. The last is for a key of another type."""
 _CHAIN = "it must hold the certificate and then the others of its chain (PEM)"
 
 
