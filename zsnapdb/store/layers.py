@@ -161,9 +161,9 @@ class Pauses:
 class RetryingStore(Layer):
     """A store that repeats calls with growing pauses for up to `patience` seconds while `inner` is unreachable or busy.
 
-    All other errors are raised immediately. `tell` gets a line before each long pause. After a call that failed for the
-    whole `patience`, each further call makes one attempt until the store answers. So a run does not wait `patience`
-    seconds for each call.
+    All other errors are raised immediately. A repeated `delete_many` requests the removal of all its objects again.
+    `tell` gets a line before each long pause. After a call that failed for the whole `patience`, each further call
+    makes one attempt until the store answers. So a run does not wait `patience` seconds for each call.
     """
 
     def __init__(
