@@ -157,7 +157,7 @@ def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wa
 
 
 def _under_old_id(executed: GtidPosition, restored: GtidPosition, replaced: int) -> list[str]:
-    """Return GTIDs after the point that the replaced server may already have given to other transactions."""
+    """Return a text for each GTID after the point that the replaced server may have given to another transaction."""
     return [
         f"it has {domain}-{server}-{number} after the point, which the replaced server may have given to another one"
         for domain, (server, number) in executed.heads.items()
