@@ -42,7 +42,7 @@ _PASSES = (BusyError.code, UnreachableError.code)
 """Codes of errors that do not describe the operation, because the helper is busy or restarting."""
 
 IsGone = Callable[[float], Awaitable[bool]]
-"""Waits that many seconds for the client to disconnect, and returns whether the client did."""
+"""Waits at most the given seconds for the client to disconnect, and returns whether the client disconnected."""
 
 
 @dataclass(frozen=True)

@@ -190,7 +190,7 @@ def _stdin_of(given: bytes) -> Iterator[int]:
 
 
 def _until_end(process: Process, seconds: float) -> None:
-    """Wait at most that many seconds until the child ends (pidfd_open(2)). The child is not reaped."""
+    """Wait at most `seconds` until the child ends (pidfd_open(2)). The child is not reaped."""
     watched, poll = os.pidfd_open(process.pid), select.poll()
     try:
         poll.register(watched, select.POLLIN)

@@ -160,7 +160,7 @@ def admitted(
 def may_run(
     limits: Sequence[CloneLimit], clones: Sequence[CountedClone], name: str, owner: str, servers: int
 ) -> LimitRefusal | None:
-    """Return the limit of running servers that would be exceeded if that many run for this clone.
+    """Return the limit that would be exceeded if the clone had this number of running servers.
 
     The result is None if no limit would be exceeded.
     """
@@ -201,7 +201,7 @@ def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
 
 
 def objection_to_lease(asked: str, seconds: float, longest: LongestLease) -> LimitRefusal | None:
-    """Return why a clone may not have a lease, or protection, of that many seconds; None if the clone may."""
+    """Return why a clone may not have a lease, or protection, of this length in seconds; None if the clone may."""
     # Command arguments are rounded to milliseconds. A protection of 0 s would end the current protection.
     if 0.001 <= seconds <= longest.seconds:
         return None

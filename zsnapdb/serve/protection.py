@@ -107,7 +107,7 @@ class RecentAnswers:
         return self.now() - known.tried > seconds
 
     def _refresh(self, known: _Recent, than: float) -> None:
-        """Read the answer again if it is older than that many seconds, unless another thread is already reading it."""
+        """Read the answer again if it is older than `than` seconds, unless another thread is already reading it."""
         if known.lock.acquire(blocking=False):
             try:
                 # The error is reported to the next request for which the answer is too old.
