@@ -1,4 +1,4 @@
-"""Summarises runs by day: successful runs, longest pauses between backups, longest pauses between drills. Pure."""
+"""Summarises runs by day: successful runs, and the longest pauses between backups and between drills. Pure."""
 
 from __future__ import annotations
 
