@@ -126,7 +126,7 @@ class ChildRunner:
             self._turns.release()
 
     def _takes_turn(self, subject: str) -> bool:
-        """Return whether the subject has got a place; if it has not, wait briefly first.
+        """Return whether the subject got a place to run a command. If it got none, wait briefly before the return.
 
         The subject "" is zsnapdb itself, which may use all places.
         """

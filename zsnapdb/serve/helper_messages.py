@@ -250,7 +250,7 @@ def unauthenticated() -> RefusedRequest:
 
 
 def not_now(what: str) -> RefusedRequest:
-    """Return the refusal for a request that failed because of an error on this host, without facts about the host."""
+    """Return the refusal for a request that an error on this host prevents. It contains no facts about the host."""
     return RefusedRequest.because(errors.ZsnapdbError(what, hint="the log of the helper says why"))
 
 
