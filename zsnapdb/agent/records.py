@@ -146,7 +146,7 @@ _LONGEST = 31 * 86400.0
 
 
 def pause(settings: Settings, instance: str, seconds: float, reason: str, host: Host) -> datetime | None:
-    """Prevent starts of the instance's jobs for that many seconds; 0 ends the pause.
+    """Prevent starts of the instance's jobs for the next `seconds`; 0 ends the pause.
 
     Return the end of the pause, if any.
 

@@ -58,7 +58,7 @@ def is_dataset_or_snapshot(text: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is the loopback interface, whose packets no other host can see or answer."""
+    """Return whether the host is the loopback interface. Other hosts can neither see nor answer its packets."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

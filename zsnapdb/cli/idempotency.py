@@ -58,8 +58,8 @@ class Repeatable:
     - `gone`: returns the answer if the object no longer exists (None: the command is refused).
     - `revealed`: adds the secrets that the recorded document lacks.
     - `patience`: seconds to wait for the same run in another process.
-    - `is_scheduled`: whether a schedule makes the ids of runs from its times. A clock that was ahead can then have used
-      up the id of a later run, so its result is no answer. Such a command may run twice.
+    - `is_scheduled`: whether a schedule derives run ids from its times. While the clock was ahead, an earlier run may
+      have used the id of this run. Such a record is ignored, so the command may run twice.
     """
 
     verb: str

@@ -234,7 +234,7 @@ def guid_option() -> Any:
 
 
 def refuse_for_machines(hint: str, **given: bool) -> None:
-    """Raise UsageError if an option was given that a virtual machine does not support. The names contain `_`."""
+    """Raise UsageError if an option was given that virtual machines do not support. Names have `_` instead of `-`."""
     wrong = [f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given]
     if wrong:
         raise UsageError(f"{', '.join(wrong)} cannot be used with a virtual machine", hint=hint)

@@ -70,9 +70,9 @@ def renamed(old: str, new: str) -> None:
 
 
 def require_yes(command: str, shown: str, question: str, *, json: bool = False) -> None:
-    """Print the text and ask the question.
+    """Print `shown`, and ask the user for a confirmation before any change.
 
-    Raises UsageError, before any change, if stdin or stderr is not a terminal, with --json, or if the answer is no.
+    Raises UsageError if the answer is no, and if the command cannot ask: with --json, or without a terminal.
     """
     import typer
 

@@ -218,7 +218,7 @@ def _show_plan(
 
 
 def _end_plan(view: View, findings: Sequence[FitnessFinding], json: bool) -> None:
-    """Show the plan with its findings. If the command would be refused, exit with its exit code."""
+    """Show the plan and its findings. If the command would be refused, exit with the exit code of the refusal."""
     from zsnapdb.jobs.restore.preflight import expected_error
 
     show(view, json)

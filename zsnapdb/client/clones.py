@@ -29,6 +29,7 @@ _UNKNOWN = "unknown-name"
 
 
 def _words_of(clone: ReachableClone) -> Sequence[str]:
+    """Return the arguments that identify exactly this clone, even if a later clone has its name."""
     return [clone.name, "--guid", clone.guid] if clone.guid else [clone.name]
 
 

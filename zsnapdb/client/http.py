@@ -143,7 +143,7 @@ def _request_arguments(to: ApiConnection, request: api_protocol.ApiRequest) -> M
 
 
 def _add(body: bytearray, part: bytes) -> None:
-    """Append a part of an answer. Raises CloneCommandError if it is so long that it could fill the memory."""
+    """Append a part of an answer. Raises CloneCommandError if the answer is too long, before it fills the memory."""
     body += part
     if len(body) > _MOST_BYTES:
         raise CloneCommandError(

@@ -1,1 +1,1 @@
-"""The JSON documents that commands print. Each has one model, which can also read another version's output."""
+"""The JSON documents that commands print. Each has one model, which also reads documents of other versions."""

@@ -27,11 +27,13 @@ StoredPart = dict[str, Any]
 
 
 def _server(path: str, convert: Callable[[Any], object] | None = None, otherwise: object = None) -> At:
+    """Return the source of a field that only backups of servers have."""
     at = At(path, convert)
     return At("source", lambda source: at.read(source) if source.kind == "server" else otherwise)
 
 
 def _machine(path: str, convert: Callable[[Any], object] | None = None) -> At:
+    """Return the source of a field that only backups of machines have."""
     at = At(path, convert)
     return At("source", lambda source: at.read(source) if source.kind == "vm" else LEFT_OUT)
 

@@ -1,4 +1,7 @@
-"""The base class of documents, read from results or from JSON of other versions; models of errors and findings."""
+"""The base class of all documents, and models of errors and findings.
+
+Documents are read from a result or from JSON of another zsnapdb version.
+"""
 
 from __future__ import annotations
 
@@ -122,6 +125,7 @@ class Document(BaseModel):
 
 @cache
 def _places(document: type[Document]) -> tuple[tuple[str, At], ...]:
+    """Return the source of each field of the document, by its name in JSON."""
     return tuple(
         (field.alias or name, next((one for one in field.metadata if isinstance(one, At)), At(name)))
         for name, field in document.model_fields.items()

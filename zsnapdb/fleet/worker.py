@@ -193,7 +193,7 @@ async def until_stopped(running: list[Worker], stop: asyncio.Event) -> None:
 
 
 async def pause(stop: asyncio.Event, seconds: float) -> None:
-    """Wait that many seconds, or until the stop is set."""
+    """Wait for `seconds`, or until the stop is set."""
     try:
         await asyncio.wait_for(stop.wait(), seconds)
     except TimeoutError:

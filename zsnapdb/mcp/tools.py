@@ -135,7 +135,10 @@ class Toolbox:
         return left
 
     def _meant(self, name: str) -> ReachableClone | str:
-        """Return the id of this session's clone of that name; else the name, which a later clone may have."""
+        """Return the id of the clone that this session created under the name. Without such a clone, return the name.
+
+        Another session may have destroyed that clone, and a later clone may have its name.
+        """
         with self._lock:
             return self._made.get(_name(name)) or name
 

@@ -29,7 +29,7 @@ from zsnapdb.planning.health.notification_events import (
 _AT_AN_INTERRUPT = 5.0
 """Maximum time in seconds that an interrupted command waits for its notifications."""
 _TOLD = ("SERVICE_RESULT", "EXIT_STATUS")
-"""Set by systemd for ExecStopPost=, and for OnFailure= with the prefix MONITOR_ (systemd.exec(5))."""
+"""Variables that systemd sets for ExecStopPost=. For OnFailure=, they have the prefix MONITOR_ (systemd.exec(5))."""
 
 
 @contextmanager
@@ -140,7 +140,7 @@ def _pools(settings: Settings) -> Sequence[PoolRoom]:
 
 
 def _of_pool(room: PoolRoom, at: datetime) -> Occasion:
-    """Return the occasion, of no instance, that says if the pool has enough free space for production."""
+    """Return the occasion (of no instance) that reports whether the pool has enough free space for production."""
     wrong = room.objection
     event = NotificationEvent.MET if wrong is None else NotificationEvent.BROKEN
     text = f"the pool {room.pool} has clones.free_floor free" if wrong is None else wrong.text

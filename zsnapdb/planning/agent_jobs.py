@@ -1,4 +1,4 @@
-"""The jobs that a configuration gives to the agent, the records of their runs, and the choice of the next. Pure."""
+"""The agent's jobs according to a configuration, the records of their runs, and the choice of the next jobs. Pure."""
 
 from __future__ import annotations
 

@@ -287,9 +287,9 @@ def is_step(record: ClockRecord, reading: ClockReading) -> bool:
 
 
 def was_set_back(before: ClockReading, now: ClockReading) -> bool:
-    """Return whether the wall clock was certainly set back between two readings, because it was ahead at the first.
+    """Return whether the wall clock was certainly set back between two readings, so it was ahead at the first reading.
 
-    After a reboot, only the time since the reboot is certain to have passed.
+    If the host rebooted between the readings, only the time since the reboot is certain to have passed.
     """
     is_same_boot = before.boot == now.boot and now.steady >= before.steady
     passed = now.steady - before.steady if is_same_boot else now.steady

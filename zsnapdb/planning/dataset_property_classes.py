@@ -1,7 +1,7 @@
-"""The class of every ZFS property, which decides whether copies and replacements of production get it. Pure.
+"""The class of every ZFS property. The class decides whether copies and replacements of production get the property.
 
-A property is in exactly one class. An unknown property, for example from a newer OpenZFS release, is treated as PLACE.
-So copies never get an unknown property. A replacement of production gets it only if it was set on production.
+Pure. A property is in exactly one class. An unknown property, for example from a newer OpenZFS release, is treated as
+PLACE. So copies never get an unknown property. A replacement of production gets it only if it was set on production.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Describes snapshots of instance datasets that others created: their creators, holds and clones. Pure."""
+"""Describes snapshots of instance datasets that zsnapdb did not create: their creators, holds and clones. Pure."""
 
 from __future__ import annotations
 

@@ -37,10 +37,10 @@ _PLACES = {
     "s3": RowPlace.ELSEWHERE,
     "sphinx": RowPlace.ELSEWHERE,
 }
-"""The row places by engine. `sequence` is MariaDB's virtual tables `seq_1_to_9`, not those of CREATE SEQUENCE."""
+"""The row places by engine. Engine `sequence` means virtual tables such as `seq_1_to_9`, not CREATE SEQUENCE."""
 _RECOVERS = ("innodb", "rocksdb")
 _NO_FILES = ("memory", "blackhole", "performance_schema", "sequence", "federated")
-"""The engines without files. CONNECT is not one: most of its tables are files, by default in the data directory."""
+"""The engines without files. CONNECT is not listed: its tables are mostly files, by default in the data directory."""
 
 
 def row_place(engine: str) -> RowPlace:

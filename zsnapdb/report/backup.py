@@ -69,7 +69,7 @@ def detail_lines(source: SourcePart) -> list[str]:
 
 
 def _lock(lock: LockPart) -> str:
-    """Return the lock's duration and waiting statements. A lock that allows writes is not called a pause."""
+    """Return the lock's duration and the statements that waited. A lock that allows writes is not called a pause."""
     if lock.waited is None:
         return f"{lock.strategy}, held {lock.held_ms:.1f} ms"
     return f"{lock.strategy}, held {lock.held_ms:.1f} ms; {lock.waited} waited"

@@ -77,6 +77,7 @@ def nagios_line(state: str, text: str) -> str:
 
 
 def _rows(findings: Sequence[FitnessFinding]) -> list[tuple[str, ...]]:
+    """Return the findings in columns: severity, check, text. If a finding is not OK, its rule's reason is added."""
     rows: list[tuple[str, ...]] = []
     for finding in findings:
         rule = find_rule(finding.rule) if finding.severity is not Severity.OK else None
@@ -87,6 +88,7 @@ def _rows(findings: Sequence[FitnessFinding]) -> list[tuple[str, ...]]:
 
 
 def _with_rule(finding: FitnessFinding) -> DoctorFindingFields:
+    """Return the fields of the finding, with the id, reason and source of its rule, if it has one."""
     rule = find_rule(finding.rule)
     more = {} if rule is None else {"rule": rule.id, "reason": rule.reason, "source": rule.source}
     return DoctorFindingFields.model_validate({**read(FindingFields, finding), **more})

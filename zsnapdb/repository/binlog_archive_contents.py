@@ -110,10 +110,10 @@ def load(repository: Repository, instance: str, cache: DescriptionCache | None =
 
 @dataclass
 class _Reading:
-    """A repository during a read, and the SHA-256 of each line so far, by key.
+    """One reading of an archive, with the SHA-256 of each description's line that was read so far, by key.
 
-    `known` are descriptions from earlier readings that this reading has not used, `found` the descriptions of this
-    reading. Both are empty without a cache.
+    `known` contains descriptions from earlier readings that this reading has not used yet. `found` contains the
+    descriptions of this reading. Without a cache, both are empty.
     """
 
     repository: Repository
@@ -125,7 +125,10 @@ class _Reading:
     is_changed: bool = False
 
     def is_own(self, key: Key, read: ArchivedFile | Segment) -> bool:
-        """Return whether this host trusts the description more than others, or cannot distinguish its own ones."""
+        """Return whether this host prefers the description to foreign descriptions.
+
+        A host that cannot distinguish its own descriptions treats every description as its own.
+        """
         digests = (self.lines[key], *((read.digest,) if isinstance(read, ArchivedFile) else ()))
         return self.repository.keyring.is_own(*digests)
 
@@ -305,7 +308,7 @@ def _active(
 
 
 def _at(kind: type[D], key_of: Callable[[D], str]) -> Callable[[bytes, str], D]:
-    """Return a decoder of that kind of description.
+    """Return a decoder for this kind of description.
 
     The decoder raises DamagedError for a description that is stored under another object's key.
     """

@@ -89,8 +89,8 @@ def _line(known: Known) -> bytes:
 class DescriptionCache:
     """The descriptions of one instance's archived binlogs, in a file on this host.
 
-    The first line contains the version and the trust. Each further line is one description; a year can have 100,000
-    descriptions. The last line is the SHA-256 of all lines before it.
+    The first line contains the version and the rules of trust. Each further line is one description; a year can have
+    100,000 descriptions. The last line is the SHA-256 of all lines before it.
     """
 
     file: Path
@@ -151,7 +151,7 @@ class DescriptionCache:
 def _is_proved(lines: BinaryIO, length: int) -> bool:
     """Return whether the last line is the SHA-256 of the `length` bytes before it.
 
-    Then set the file offset to the first line.
+    In both cases, set the file offset to the first line.
     """
     proof = hashlib.sha256()
     for at in range(0, length, _READ_BYTES):

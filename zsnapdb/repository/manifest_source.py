@@ -71,7 +71,7 @@ class PositionPart(Part):
 class LockPart(Part):
     """The lock of the server: its strategy, the reason for it, and its duration in milliseconds.
 
-    `waited` are the sessions that waited for the lock (None if not recorded).
+    `waited` describes the sessions that waited for the lock (None if not recorded).
     """
 
     strategy: ShortLine
@@ -111,7 +111,7 @@ class ChannelPart(Part):
 
 
 class FileOwnerPart(Part):
-    """The account that owned a server's files at the time of the backup: its user number and first group's number."""
+    """The account that owned a server's files at the time of the backup: its uid and the gid of its primary group."""
 
     uid: int = Field(gt=0, lt=2**32)
     gid: int = Field(ge=0, lt=2**32)

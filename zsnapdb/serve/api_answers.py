@@ -42,7 +42,7 @@ _PASSES = (BusyError.code, UnreachableError.code)
 """Codes of errors that do not describe the operation, because the helper is busy or restarting."""
 
 IsGone = Callable[[float], Awaitable[bool]]
-"""Waits that many seconds for the client to disconnect, and returns whether the client did."""
+"""Waits at most the given seconds for the client to disconnect, and returns whether the client disconnected."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class BodyLimit:
         self._app, self._seconds = app, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass on the request with its whole body; answer 408 or 413 if it is too slow or too large."""
+        """Pass the request with its whole body to the application. Answer 408 or 413 to a slow or large body."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

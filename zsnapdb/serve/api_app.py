@@ -1,4 +1,4 @@
-"""The API under /api/v1: it turns HTTP into requests to the helper, and answers into HTTP, without decisions."""
+"""The API under /api/v1: it turns HTTP into requests to the helper, and answers into HTTP. It makes no decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages for browsers, except those of clones and fleets, from the helper that also answers the API."""
+"""The browser pages, except those of clones and fleets. The helper that answers the API also answers the pages."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def timeline(spans: Sequence[TimeSpan], moments: Sequence[datetime], now: dateti
 
 
 def _joined(bars: Sequence[ChartBar], *, is_gap: bool) -> list[ChartBar]:
-    """Return the bars of this kind, joined if they touch: at most as many as the picture has columns."""
+    """Return the bars of this kind from left to right. Touching bars are joined, to limit the size of the picture."""
     joined: list[ChartBar] = []
     for bar in sorted((one for one in bars if one.is_gap is is_gap), key=lambda one: one.x):
         last = joined[-1] if joined else None

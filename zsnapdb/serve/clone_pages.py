@@ -42,7 +42,10 @@ class ClonePages:
         return page
 
     def begin(self, verb: type[verbs.CloneAction], doing: str, sends: str = "") -> Callable[[PageRequest], Redirect]:
-        """Return the handler that starts an action on the clone that the form shows, with its fields as `sends`."""
+        """Return the handler that starts an action on exactly the clone that the person confirmed.
+
+        `sends` is the field of the verb that gets the other fields of the form.
+        """
 
         def page(request: PageRequest) -> Redirect:
             visit = self.visits.changing_visit(request)
@@ -99,7 +102,7 @@ def named(clone: CloneRow) -> Mapping[str, object]:
 
 
 def in_path(request: PageRequest, part: str, verb: type[Model], what: str) -> Model:
-    """Return the verb for the name or id in the path. If it is invalid, raises RefusedPage as for an unknown one."""
+    """Return the verb for the name or id in the path. If it is invalid, raise RefusedPage as for an unknown object."""
     given = request.path.get(part, "")
     try:
         return parsed(verb, {part: given})

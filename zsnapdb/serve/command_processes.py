@@ -86,7 +86,8 @@ class StartCommand(Protocol):
 class ChildRunner:
     """Runs at most `most` commands simultaneously, each in its own process.
 
-    Further commands wait at most `patience` seconds. If `most` is more than 1, one place is left to other subjects.
+    Further commands wait at most `patience` seconds. A subject gets at most `most - 1` places (at least one), so that
+    other subjects can also run commands.
 
     The environment of a child contains only CLEAN, `environment`, its run id, and the subject for its evidence. A
     stopped child has `grace` seconds to undo its work before it is killed.
@@ -125,7 +126,10 @@ class ChildRunner:
             self._turns.release()
 
     def _takes_turn(self, subject: str) -> bool:
-        """Wait briefly for a turn of the subject. Return whether the subject has it now. zsnapdb itself is ""."""
+        """Return whether the subject got a place to run a command. If it got none, wait briefly before the return.
+
+        The subject "" is zsnapdb itself, which may use all places.
+        """
         with self._taking:
             may = not subject or self._taken[subject] < max(1, self.most - 1)
             if may and self._turns.acquire(blocking=False):
@@ -157,7 +161,7 @@ class ChildRunner:
             return why if why is not None and code != 0 else _read(call, code, out, errors)
 
     def _wait(self, process: Process, call: CommandCall) -> tuple[FailureAnswer | None, int]:
-        """Return why the process was stopped (None if it ended by itself), and its exit code, at its end."""
+        """Wait until the process ends. Return why it was stopped (None if it ended by itself), and its exit code."""
         deadline = time.monotonic() + call.seconds
         while (code := process.poll()) is None:
             why = self._end_of(call, deadline)
@@ -169,7 +173,10 @@ class ChildRunner:
 
 @contextlib.contextmanager
 def _stdin_of(given: bytes) -> Iterator[int]:
-    """Yield a child's stdin: /dev/null, or a pipe, written after the block, which can buffer all of `given`."""
+    """Yield a descriptor for a child's stdin: /dev/null, or a pipe to which `given` is written after the block.
+
+    A pipe can buffer all these bytes, so the write never blocks, even if the process has ended.
+    """
     if not given:
         with open(os.devnull, "rb") as nothing:
             yield nothing.fileno()
@@ -183,7 +190,7 @@ def _stdin_of(given: bytes) -> Iterator[int]:
 
 
 def _until_end(process: Process, seconds: float) -> None:
-    """Wait at most that many seconds until the child ends (pidfd_open(2)). The child is not reaped."""
+    """Wait at most `seconds` until the child ends (pidfd_open(2)). The child is not reaped."""
     watched, poll = os.pidfd_open(process.pid), select.poll()
     try:
         poll.register(watched, select.POLLIN)
@@ -243,7 +250,7 @@ def _read(call: CommandCall, code: int, out: IO[bytes], errors: IO[bytes]) -> Re
 
 
 def _failure(call: CommandCall, code: int, said: _ErrorFields) -> FailureAnswer:
-    """Return the failure with the texts that its audience may read. Texts for others go only to the log."""
+    """Return the failure with the texts that the audience may read. Texts for other audiences go only to the log."""
     if not call.audience or said.audience == owner_text(call.audience):
         return FailureAnswer(code=said.code, message=said.message, hint=said.hint, exit_code=code)
     print(printed(f"run {call.run_id} of {call.subject}: {said.message}; {said.hint}"), file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The page of all instances of all hosts, and its exports, as the helper last read the fleet."""
+"""The page of all instances of all hosts, and its exports. They show the helper's last reading of the fleet."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class HelperServer:
             )
 
     def _line(self, client: socket.socket) -> bytes:
-        """Return the client's only line. Raises UsageError if it is too long, or if more data follows it."""
+        """Return the client's only line. Raises UsageError if it is incomplete or too long, or if more data follows."""
         deadline, received = time.monotonic() + self.seconds, bytearray()
         while b"\n" not in received:
             left = deadline - time.monotonic()

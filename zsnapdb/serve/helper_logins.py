@@ -53,7 +53,7 @@ _LOGINS_WAITING = 8
 _FOR_STRANGERS = frozenset(
     error.code for error in (BusyError, CommandTimeout, NotAllowedError, UnknownNameError, UnreachableError)
 )
-"""The errors that a person without a session may read: those of the issuer, or that too many log-ins run."""
+"""The errors that a person without a session may read: errors of the issuer, and the error of too many logins."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,7 @@ class LoginHandler:
     def _holder(
         self, verb: OpenSessionVerb, limits: ServeSettings, client_id: str, places: LoginPlaces
     ) -> IdTokenHolder:
-        """Return the authenticated person. Raises NotAllowedError if there is none; the log contains why."""
+        """Return the person whom the issuer authenticated, else raise NotAllowedError. The log contains the reason."""
         grant = CodeGrant(
             issuer=verb.issuer,
             client_id=client_id,
@@ -179,7 +179,10 @@ class LoginHandler:
         return holder
 
     def _wait_for_turn(self) -> None:
-        """Count a code exchange during the block. Raises RefusedRequest if too many run after the longest wait."""
+        """Wait for a place to exchange a code, and take it. The caller must release the place.
+
+        Raises RefusedRequest if too many logins are waiting, or if no place is free after the maximum wait.
+        """
         if self._places.acquire(blocking=False):
             return
         if not self._waiting.acquire(blocking=False):

@@ -24,9 +24,9 @@ LOGIN_NAME = r"[a-z0-9][a-z0-9_-]{0,31}"
 LoginName = Annotated[str, StringConstraints(pattern=rf"^{LOGIN_NAME}$", strict=True)]
 IssuerName = Annotated[str, StringConstraints(pattern=r"^https://[!-~]{1,1000}$", strict=True)]
 Code = Annotated[str, StringConstraints(pattern=r"^[ -~]{1,4096}$", strict=True)]
-"""RFC 6749, appendix A.11."""
+"""The code that an issuer sends after a login (RFC 6749, appendix A.11)."""
 Verifier = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._~-]{43,128}$", strict=True)]
-"""RFC 7636, section 4.1."""
+"""The secret with which a login proves that it requested the code (RFC 7636, section 4.1)."""
 Nonce = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{20,128}$", strict=True)]
 
 
@@ -240,7 +240,7 @@ def over_commits(owner: str, used: int, most: int) -> RefusedRequest:
 def unauthenticated() -> RefusedRequest:
     """Return the refusal of a missing or useless token.
 
-    The text is the same for a missing, unknown, expired or revoked token, and for one without access.
+    The text is the same for a missing, unknown, expired or revoked token, and for a token that gives no access.
     """
     hint = (
         "send `Authorization: Bearer TOKEN`; an administrator makes one with `zsnapdb token create`,"
@@ -250,7 +250,7 @@ def unauthenticated() -> RefusedRequest:
 
 
 def not_now(what: str) -> RefusedRequest:
-    """Return the refusal if an error on this host prevents the answer. It contains no facts about the host."""
+    """Return the refusal for a request that an error on this host prevents. It contains no facts about the host."""
     return RefusedRequest.because(errors.ZsnapdbError(what, hint="the log of the helper says why"))
 
 

@@ -286,7 +286,7 @@ class RequestHandler:
         return ResultAnswer(document={"logins": []} if isinstance(verb, ListLoginsVerb) else {"closed": False})
 
     def _holder(self, token: str) -> CredentialHolder:
-        """Return the token's holder. Raises RefusedRequest, without facts of this host, if no token is valid."""
+        """Return the holder of a valid token. Otherwise raise RefusedRequest, which has no facts about this host."""
         try:
             asks = self.tokens.holder(token, self.now())
         except ZsnapdbError as error:
@@ -349,7 +349,10 @@ class RequestHandler:
         )
 
     def _require_visible(self, asks: CredentialHolder, clone: PublicClone) -> None:
-        """Raise RefusedRequest for unmasked texts that the role may not see. A subject may have several roles."""
+        """Raise RefusedRequest for texts from the data of an unmasked clone that the token's role may not see.
+
+        A subject can have tokens of several roles.
+        """
         if not (clone.masked or may_see_unmasked(asks.role) or is_for_all(self.settings(), clone.instance)):
             raise helper_messages.unmasked_words(clone.name)
 
@@ -381,7 +384,7 @@ class RequestHandler:
         return found
 
     def _cancel(self, begun: OperationRecord) -> Ending:
-        """Cancel the operation and answer at its end. Raises RefusedRequest if it ended before."""
+        """Cancel the operation, and answer when it has ended. Raises RefusedRequest if it had already ended."""
         self.operations.cancel(begun.id)
         ended = self.operations.wait(begun.id, self.patience)
         if ended is None:

@@ -121,7 +121,7 @@ def _of_time(claims: Mapping[str, object], longest_age: float, now: float) -> Id
 
 
 def _seconds(given: object) -> float | None:
-    """Return a claim's time in seconds since 1970, huge ones as infinite; None if it is not a number."""
+    """Return a claim's time in seconds since 1970 (None: it is not a number). A huge number is treated as infinite."""
     if isinstance(given, bool) or not isinstance(given, int | float):
         return None
     try:
@@ -177,7 +177,7 @@ def judged_login(
 
 
 def _is_for_client_alone(claims: Mapping[str, object], client_id: str) -> bool:
-    """Return whether the client was issued the token. One for several audiences must name it in `azp`."""
+    """Return whether the token was issued to this client. If it has several audiences, `azp` must name the client."""
     audience = claims.get("aud")
     is_for_several = isinstance(audience, list) and len(audience) > 1
     return claims.get("azp") == client_id if is_for_several or "azp" in claims else True
@@ -253,7 +253,7 @@ class IdTokens:
         return claims if isinstance(claims, IdTokenRefusal) else judge_claims(claims, issuer, now.timestamp())
 
     def _claims(self, text: str, name: str, issuer: IssuerSettings) -> Mapping[str, object] | IdTokenRefusal:
-        """Return the claims that the issuer signed, or the refusal. Audience and times are not checked."""
+        """Return the claims that the issuer signed, or the reason for a refusal. Audience and times are unchecked."""
         try:
             header = _TokenHeader.model_validate(exact_fields_of(_decoded(text.split(".")[0])))
         except (ValueError, ValidationError):

@@ -107,7 +107,10 @@ class UnprivilegedHttps:
     seconds: float = 2 * _SECONDS
 
     def __call__(self, request: HttpsRequest) -> HttpsAnswer:
-        """Raise UnreachableError if there is no answer, and ConfigError if the account is unknown or root."""
+        """Return the answer.
+
+        Raises UnreachableError if there is no answer, and ConfigError if the account is unknown or root.
+        """
         account = self._account()
         # The HTTP library loads a module that encodes host names. The module is loaded here, because the child may be
         # unable to read the file.
@@ -169,7 +172,7 @@ def _end_with(work: Callable[[], bytes], writing: int) -> None:
 
 
 def _read(reading: int, seconds: float) -> bytes:
-    """Return all bytes from the pipe, at most the longest answer; none if there is no end in `seconds`."""
+    """Return the bytes from the pipe up to a limit, or no bytes if the end is not reached within `seconds`."""
     deadline, said = time.monotonic() + seconds, bytearray()
     while len(said) <= _MOST_BYTES + 3:
         ready, _, _ = select.select([reading], [], [], max(0.0, deadline - time.monotonic()))

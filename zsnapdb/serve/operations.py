@@ -139,13 +139,13 @@ class Operations:
                 asked.set()
 
     def wait(self, operation: str, seconds: float) -> OperationRecord | None:
-        """Wait at most that many seconds for the operation to end, and return it; None if it has been forgotten."""
+        """Wait at most `seconds` for the operation to end, and return it; None if it has been forgotten."""
         with self._changed:
             self._changed.wait_for(lambda: not self._is_under_way(operation), seconds)
             return self._known.get(operation)
 
     def settle(self, seconds: float) -> None:
-        """Wait at most that many seconds until every operation has ended."""
+        """Wait at most `seconds` until every operation has ended."""
         with self._changed:
             self._changed.wait_for(lambda: not any(self._is_under_way(one) for one in self._known), seconds)
 

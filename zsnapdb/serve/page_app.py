@@ -70,7 +70,7 @@ def _finalized(value: object) -> object:
 
 
 def _with_code(text: str) -> Markup:
-    """Return a message as HTML, escaped first, with text between backticks as code."""
+    """Return a message as HTML, with text between backticks as code. Markup in the message is escaped."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(printed(text)))))  # noqa: S704
 
 

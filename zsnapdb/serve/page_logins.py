@@ -108,7 +108,7 @@ class PreLogins:
 _HINT = "start again at /login"
 _MOST_OF_REASON = 300
 _MOST_OF_ADDRESS = 3
-"""Maximum of running and waiting code exchanges for one client address. The helper runs at most four at a time."""
+"""Maximum number of running and waiting code exchanges per client address. The helper runs at most four at once."""
 _OF_THIS_SITE = (None, "same-origin", "none")
 """The values of Sec-Fetch-Site for a request from this site or for a typed address (Fetch Metadata, W3C)."""
 

@@ -122,7 +122,7 @@ class BrowserSessions:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def open(self, token: str, subject: str, seconds: float) -> OpenedSession | None:
-        """Open a session with a new id for at most that many seconds. Return None if there are too many sessions.
+        """Open a session with a new id for at most `seconds`. Return None if there are too many sessions.
 
         If a subject has too many sessions, its oldest session ends. Otherwise one subject could use up all places,
         because a person can get any number of tokens from an issuer.

@@ -160,7 +160,7 @@ def admitted(
 def may_run(
     limits: Sequence[CloneLimit], clones: Sequence[CountedClone], name: str, owner: str, servers: int
 ) -> LimitRefusal | None:
-    """Return the limit of running servers that would be exceeded if that many run for this clone.
+    """Return the limit that would be exceeded if the clone had this number of running servers.
 
     The result is None if no limit would be exceeded.
     """
@@ -186,7 +186,7 @@ def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings)
 
 
 def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
-    """Return the refusal. It names the subject's own clones, but none of other subjects in the project."""
+    """Return the refusal. It names the subject's own clones, but no clones of other subjects in the project."""
     own = [one for one in used if is_same(one.owner, owner_text(limit.subject))]
     count, is_bytes = limit.count(own), limit.thing is LimitKind.BYTES
     has = f"clones that may write {size(count)}" if is_bytes else f"{count} clones"
@@ -201,7 +201,7 @@ def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
 
 
 def objection_to_lease(asked: str, seconds: float, longest: LongestLease) -> LimitRefusal | None:
-    """Return why a clone may not have a lease, or protection, of that many seconds; None if the clone may."""
+    """Return why a clone may not have a lease, or protection, of this length in seconds; None if the clone may."""
     # Command arguments are rounded to milliseconds. A protection of 0 s would end the current protection.
     if 0.001 <= seconds <= longest.seconds:
         return None

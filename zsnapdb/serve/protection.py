@@ -103,11 +103,11 @@ class RecentAnswers:
         return self.now() - known.began
 
     def _may_try(self, known: _Recent, seconds: float) -> bool:
-        """Return whether the newest reading, even a failed one, began that many seconds ago."""
+        """Return whether the newest reading began more than `seconds` ago, even if that reading failed."""
         return self.now() - known.tried > seconds
 
     def _refresh(self, known: _Recent, than: float) -> None:
-        """Read the answer again if it is older than that many seconds, unless another thread is already reading it."""
+        """Read the answer again if it is older than `than` seconds, unless another thread is already reading it."""
         if known.lock.acquire(blocking=False):
             try:
                 # The error is reported to the next request for which the answer is too old.
@@ -131,7 +131,10 @@ class RecentAnswers:
 _SHARED_AUDIENCE = "all subjects"
 """The owner whose clones a shared answer may mention. No clone has this owner, because no subject contains a space."""
 _SECONDS = 25.0
-"""Timeout of such a command. The web process waits longer than two of them take, with their waiting times."""
+"""Timeout in seconds of a command that reads facts for an answer.
+
+The web process waits longer than two such commands take, including their waiting times.
+"""
 
 
 class _Sets(Document):

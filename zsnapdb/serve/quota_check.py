@@ -94,7 +94,7 @@ class Admission:
             raise helper_messages.over_limit(refused)
 
     def _comparison(self, clone: PublicClone) -> None:
-        """Raise RefusedRequest at the maximum of comparisons; each may write as much as its two clones."""
+        """Raise RefusedRequest if too many comparisons are running. Each may write as much as its two clones."""
         settings, compared = self.settings().serve, self._compared()
         owned = {one.id for one in self.seen() if is_same(one.owner, clone.owner)}
         mine = sum(times for name, times in compared.items() if name in owned)
@@ -103,6 +103,7 @@ class Admission:
             raise helper_messages.over_limit(refused)
 
     def _compared(self) -> Counter[str]:
+        """Return the number of running comparisons per clone id."""
         return Counter(one.clone for one in self.operations.under_way(VerbKind.BRANCH_DIFF))
 
     def _commit(self, clone: PublicClone) -> None:
@@ -128,7 +129,7 @@ class Admission:
         return seconds
 
     def _counted(self) -> list[project_limits.CountedClone]:
-        """Return every clone that exists or is created. Operations are read first, so that none is missed."""
+        """Return every clone that exists or is being created. Operations are read first, so that no clone is missed."""
         found = dict[tuple[str, str], project_limits.CountedClone]()
         for making in self.operations.under_way(VerbKind.CLONE_CREATE):
             # If several requests use the same name, only one of them can create the clone. The request with the most

@@ -93,7 +93,7 @@ class TokenBook:
         return self.folder / "tokens.json"
 
     def create(self, subject: str, role: Role, seconds: float, now: datetime) -> NewToken:
-        """Create and store a token for the subject. It expires after that many seconds.
+        """Create and store a token for the subject. It expires after `seconds`.
 
         Raises UsageError if the subject is invalid, or if the validity is not between one second and ten years.
         """
@@ -194,6 +194,7 @@ class TokenBook:
 
 
 def _new_token(subject: str, role: Role, now: datetime, expires: datetime, known: Sequence[StoredToken]) -> NewToken:
+    """Return a new token, which is not stored yet."""
     text = _PREFIX + secrets.token_urlsafe(_RANDOM_BYTES)
     taken = {token.id for token in known}
     stored = StoredToken(

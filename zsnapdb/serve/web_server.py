@@ -46,7 +46,7 @@ class TimedProtocol(H11Protocol):
         self._limit_request()
 
     def _limit_request(self) -> None:
-        """Start the time limit of the incoming request unless it runs; cancel it when the request is complete."""
+        """Start the time limit of an incoming request if none is running. Cancel it when the request is complete."""
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             self._end_request()
         elif self._request is None:
@@ -75,7 +75,7 @@ class TimedProtocol(H11Protocol):
 
 
 _MISMATCHES = ("KEY_VALUES_MISMATCH", "KEY_TYPE_MISMATCH", "NO_CERTIFICATE_ASSIGNED")
-"""The OpenSSL errors for a key that is not the certificate's. The last one is for a key of another type."""
+"""The OpenSSL errors for a private key that does not match the certificate. The last is for a key of another type."""
 _CHAIN = "it must hold the certificate and then the others of its chain (PEM)"
 
 
@@ -104,7 +104,7 @@ class TlsFiles:
         pair.load(context)
 
     def _read(self) -> _TlsPair:
-        """Return both files. Raises ConfigError if they are unreadable, or the certificate is not valid now."""
+        """Return both files' contents. Raises ConfigError if one is unreadable or the certificate is not valid now."""
         certificate = read_text(self.certificate, "the certificate", _CHAIN)
         self._refuse_wrong_time(certificate)
         key = secret_in(self.key, "the key", "the account of `zsnapdb serve` must be able to read it")
@@ -213,7 +213,7 @@ def serve_web(helper: HelperClient, address: str, port: int, files: TlsFiles | N
 
 
 def _read_again(files: TlsFiles, context: ssl.SSLContext) -> None:
-    """Use the certificate in the files for new connections; keep the current one if they are unusable."""
+    """Use the certificate in the files for new connections. If the files are unusable, keep the current certificate."""
     try:
         files.load(context)
     except ConfigError as error:

@@ -29,13 +29,16 @@ T = TypeVar("T")
 
 
 class Layer:
-    """A store that forwards every call to `inner`. Subclasses override some calls, or `_call` for most of them."""
+    """A store that forwards every call to `inner`.
+
+    A subclass overrides single calls, or `_call`, which makes all calls except listings and calls about locks.
+    """
 
     def __init__(self, inner: Store) -> None:
         self.inner = inner
 
     def _call(self, attempt: Callable[[], T], size: int = 0) -> T:  # noqa: ARG002 - for those that limit the time
-        """Make a call that transfers up to `size` bytes. Listings and calls about locks are not made here."""
+        """Make a call that transfers up to `size` bytes. Listings and calls about locks do not use this method."""
         return attempt()
 
     def check(self) -> None:
@@ -158,9 +161,9 @@ class Pauses:
 class RetryingStore(Layer):
     """A store that repeats calls with growing pauses for up to `patience` seconds while `inner` is unreachable or busy.
 
-    All other errors are raised immediately. `tell` gets a line before each long pause. After a call that failed for the
-    whole `patience`, each further call makes one attempt until the store answers. So a run does not wait `patience`
-    seconds for each call.
+    All other errors are raised immediately. A repeated `delete_many` requests the removal of all its objects again.
+    `tell` gets a line before each long pause. After a call that failed for the whole `patience`, each further call
+    makes one attempt until the store answers. So a run does not wait `patience` seconds for each call.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ def exists(dataset: str) -> bool:
 
 
 def existing(dataset: str) -> str:
-    """Return the dataset, or its nearest existing ancestor; the pool if none exists."""
+    """Return the dataset if it exists, otherwise its nearest existing ancestor. The pool is assumed to exist."""
     while "/" in dataset and not exists(dataset):
         dataset = dataset.rpartition("/")[0]
     return dataset
@@ -94,7 +94,7 @@ def properties_of(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[s
 def listed_properties(
     options: Sequence[str], keys: Sequence[str], names: Sequence[str]
 ) -> dict[str, dict[str, Property]]:
-    """Return the properties `keys` of everything that `zfs get` with these further options lists, by name."""
+    """Return the values of the properties `keys`, by object name. `options` and `names` are arguments of `zfs get`."""
     argv = [ZFS, "get", "-H", "-p", *options, "-o", "name,property,value,source", ",".join(keys), *names]
     by_name: dict[str, dict[str, Property]] = {}
     for name, key, value, source in property_rows(argv, 4):

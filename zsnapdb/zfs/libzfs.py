@@ -167,11 +167,11 @@ class Core:
             self._check("making the bookmarks", list(sources), status, failed)
 
     def set_each(self, values: Mapping[str, Mapping[str, str]], bookmarks: Mapping[str, str] | None = None) -> bool:
-        """Set user properties on datasets or snapshots (full names), and create each bookmark from its snapshot.
+        """Set user properties on datasets or snapshots (full names), and create bookmarks.
 
-        All names are in one pool, and all changes share one transaction group. Return whether all changes were made.
-        They need root and a ZFS module with zfs.sync.bookmark (zfs-program(8)). If they fail, the caller runs `zfs`
-        commands, which report the reason.
+        `bookmarks` maps each bookmark to its snapshot. All names are in one pool, and all changes share one transaction
+        group. Return whether all changes were made. This needs root and a ZFS module with zfs.sync.bookmark
+        (zfs-program(8)). After a failure, the caller runs `zfs` commands, which report the reason.
         """
         with self._lists() as make, self._failed() as answer:
             arguments, names = make(), make()

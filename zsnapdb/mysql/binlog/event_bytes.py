@@ -172,10 +172,7 @@ def payload(body: EventBytes) -> EventBytes:
 
 
 def inner_events(events: EventBytes) -> Iterator[tuple[int, int, EventBytes]]:
-    """Yield the events inside a Transaction_payload_event (MySQL), each with its time, kind and body.
-
-    These events have no checksums.
-    """
+    """Yield time, kind and body of each event in a Transaction_payload_event (MySQL). Its events have no checksums."""
     while not events.is_at_end():
         when, kind, _, length, _, _ = HEADER.unpack(events.take(HEADER.size))
         if length < HEADER.size:

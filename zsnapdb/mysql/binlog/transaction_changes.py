@@ -94,7 +94,7 @@ def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> 
 
 
 def event_bodies(file: BinaryIO, events: Iterable[Event]) -> Iterator[tuple[Event, EventBytes]]:
-    """Yield each event with its complete body, even if the event's body was cut at the window."""
+    """Yield each event with its complete body. A body that was cut at the window is read from the file."""
     has_checksum = False
     for event in events:
         if event.kind == FORMAT:

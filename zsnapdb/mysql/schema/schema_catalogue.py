@@ -111,7 +111,7 @@ def has_schema(session: Session, schema: str) -> bool:
 
 
 def has_column(session: Session, table: str, column: str) -> bool:
-    """Return whether information_schema has a table with this column. Both names are in capitals."""
+    """Return whether a table of information_schema has this column. Both names are in capitals."""
     sql = (
         "SELECT 1 FROM information_schema.columns WHERE table_schema = 'information_schema' AND table_name = %s AND"
         " column_name = %s"

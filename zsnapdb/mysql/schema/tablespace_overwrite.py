@@ -43,11 +43,10 @@ _MAGIC = 536853855
 
 
 def doublewrite_pages(file: Path, page_size: int) -> tuple[range, ...]:
-    """Return the pages of the doublewrite buffer in the first file of a system tablespace.
+    """Return the page numbers of the doublewrite buffer in the first file of a system tablespace.
 
-    The result is empty if the file has no buffer.
-
-    A block is an extent: 1 MiB for pages up to 16 KiB, else 64 pages (fsp0types.h; 32 KiB: 2 MiB, 64 KiB: 4 MiB).
+    The result is empty if the file has no doublewrite buffer. Each block of the buffer is one extent. An extent has
+    1 MiB for pages up to 16 KiB, else 64 pages: 2 MiB for pages of 32 KiB, 4 MiB for pages of 64 KiB (fsp0types.h).
     """
     with open_to_read(file) as opened:
         opened.seek((_SYSTEM_PAGE + 1) * page_size + _AT)

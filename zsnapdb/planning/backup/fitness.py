@@ -187,7 +187,7 @@ def objection(findings: Iterable[FitnessFinding]) -> PreflightError | None:
 
 
 def require_fit(findings: Iterable[FitnessFinding]) -> None:
-    """Raise the error of `objection`, if there is one."""
+    """Raise the error that `objection` returns for the findings, if any."""
     error = objection(findings)
     if error is not None:
         raise error

@@ -14,10 +14,10 @@ INTERVAL = 60.0
 """Seconds between two completeness records of one archiver, unless an objective needs a shorter interval."""
 _SECOND = 1_000_000
 _SLACK = 5.0
-"""The seconds that a round and its record may take, with the rounding of the server's time to seconds."""
+"""The time in seconds that a round and its record may take, with the rounding of the server's time to seconds."""
 
 _AHEAD = 300 * _SECOND
-"""The microseconds by which a commit time may be in the future. If it is further ahead, a clock is wrong."""
+"""The maximum number of microseconds that a commit time may be in the future. Beyond it, a clock counts as wrong."""
 
 _FAILOVERS = (EndKind.LOST_IN_FAILOVER, EndKind.UNPROVEN_FAILOVER)
 
@@ -146,7 +146,10 @@ def _is_ahead(time: int, read_at: int | None) -> bool:
 
 
 def _end_of(files: Sequence[RouteFile], record: CompleteUntil) -> int:
-    """Return where the record's binlog, often one of the newest, ends in a route (bytes); -1 if it is not there."""
+    """Return where the record's binlog ends in a route, in bytes; -1 if the route does not contain that binlog.
+
+    The route is searched from its end, because most records are about the newest binlogs.
+    """
     for file in reversed(files):
         if file.incarnation != record.incarnation:
             break

@@ -1,6 +1,6 @@
-"""Finds the defaults with which a replay exactly recreates tables created without ENGINE or ROW_FORMAT. Pure.
+"""Finds the defaults with which a replay recreates tables exactly, if they were created without ENGINE or ROW_FORMAT.
 
-No event contains the default_storage_engine of a session or innodb_default_row_format (status variables of query
+Pure. No event contains the default_storage_engine of a session or innodb_default_row_format (status variables of query
 events: statement_events.h of MySQL, log_event.h of MariaDB). Two facts show the engine: whether the transactions on the
 table are transactional, and the engine that the server reported when the archiver read the statement.
 """
@@ -142,7 +142,10 @@ def plan_engines(
 def _needed_defaults(
     table: CreatedTable, record: RecordedTable | None, current: Defaults, start: Defaults
 ) -> Defaults | None:
-    """Return the defaults that recreate the table, unchanged if they have no effect; None if they are unknown."""
+    """Return the defaults that recreate the original table; None if they are unknown.
+
+    A default that has no effect on the table is not changed.
+    """
     known = record if record is not None and fits(record.engine, table.is_transactional) else None
     engine: str | None = current.engine
     if not table.names_engine:

@@ -1,4 +1,4 @@
-"""Finds where another server continues a history in the archive, or the reason why no server does. Pure."""
+"""Finds where another server continues a history of the archive, or the reason why no server does. Pure."""
 
 from __future__ import annotations
 

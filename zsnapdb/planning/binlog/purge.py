@@ -1,4 +1,7 @@
-"""Decides which binlogs may be removed: archived, verified, old enough, and fetched by all replicas. Pure."""
+"""Decides which binlogs may be removed: those that are archived, verified, old enough, and fetched by all replicas.
+
+Pure.
+"""
 
 from __future__ import annotations
 

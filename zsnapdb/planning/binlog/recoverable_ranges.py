@@ -113,7 +113,7 @@ def newer_beyond(
 
 
 def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
-    """Return whether a commit seems later than the backup. A file's creation is known only to the second."""
+    """Return whether the file seems to have a commit after the backup. Its creation is known only to the second."""
     if file.last_commit is not None and file.last_commit > point.before:
         return True
     if point.gtids is None or file.previous is None:

@@ -214,7 +214,7 @@ class RouteMap:
         return Route(point, visited, begin.offset, begin.is_exact, to, reached, step, visited.places)
 
     def _run_end(self, first: int) -> int:
-        """Return the last file of this file's run: every route through this file reaches it, without forks."""
+        """Return the index of the last file of this file's run. A run has no forks, so every route reaches its end."""
         at = first
         while (end := self._examined_end(at)) is None:
             way = _way(self._files, self._histories, at, self._state, self._names)
@@ -234,6 +234,7 @@ class RouteMap:
         return end if end is not None and self._run_starts[end] <= at else None
 
     def _tail(self, first: int) -> _Tail:
+        """Return the transactions from this file to the end of its run."""
         end = self._run_end(first)
         number = bisect_left(self._tail_places, first)
         near = self._tail_places[number] if number < len(self._tail_places) else end + 1

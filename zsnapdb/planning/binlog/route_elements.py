@@ -1,4 +1,4 @@
-"""The parts of a route through the archive: files, histories, backups, and reasons for the route's end. Pure."""
+"""The parts of a route through the archive: archived files, histories, backups, and reasons for its end. Pure."""
 
 from __future__ import annotations
 

@@ -185,7 +185,10 @@ def _begun_before(
 
 
 def _before_rename(point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History]) -> RouteStart | None:
-    """Return the position if binlogs were renamed after the backup, and so archived again in a new history."""
+    """Return the position if the server's binlogs were renamed after the backup; None if they were not.
+
+    Renamed files are archived again in a new history, although the server has not left the old history.
+    """
     older = _begun_before(point, files, histories, _identity_without_base)
     at = next((at for at in older if _is_at_coordinates(files[at], point)), None)
     if at is None or point.coordinates is None:

@@ -284,7 +284,10 @@ def _text(column: ValueColumn, raw: bytes) -> SqlValue:
 
 
 def _decimal(column: ValueColumn, raw: bytes) -> str:
-    """Return a DECIMAL as text: nine digits in each four bytes; the first bit is set unless it is negative."""
+    """Return the value of a DECIMAL column as text, decoded from its bytes.
+
+    Each group of nine digits has four bytes. The first bit is set unless the value is negative.
+    """
     scale = column.scale or 0
     whole = (column.precision or 0) - scale
     is_negative = not raw[0] & 0x80
@@ -331,7 +334,7 @@ def _utc(seconds: int) -> str:
 
 
 def _fraction(column: ValueColumn, number: int, width: int) -> str:
-    """Return the fractional digits of a time value as text: two for each byte."""
+    """Return the fractional digits of a time value as text. Each byte holds two digits."""
     if not column.fraction:
         return ""
     digits = str(number & ((1 << width) - 1)).zfill(width // 4)

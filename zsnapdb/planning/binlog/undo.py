@@ -42,7 +42,7 @@ SESSION = ("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES'", "
 
 @dataclass(frozen=True)
 class LoggedRow:
-    """A row before and after its change in a transaction, by column position. A side is None if there was no row."""
+    """A row `before` and `after` its change in a transaction, by column position; None if the row did not exist."""
 
     schema: str
     table: str
@@ -54,7 +54,7 @@ class LoggedRow:
 
 @dataclass(frozen=True)
 class RowChange:
-    """A change of one row, by column name. A side is None if there was no row.
+    """A change of one row, by column name. `before` or `after` is None if the row did not exist then.
 
     A change from a binlog may lack the values of JSON columns, and of columns that binlog_row_image omits.
     """

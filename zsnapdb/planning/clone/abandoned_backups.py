@@ -39,7 +39,7 @@ def _guids(backup: Link) -> frozenset[tuple[str, int | None]]:
 
 
 def _may_continue(newest: BackupPoint, earlier: BackupPoint) -> bool:
-    """Return whether the position of the newest backup does not contradict that it continues an earlier one."""
+    """Return whether the newest backup may continue an earlier backup, according to their positions."""
     if newest.gtids is not None and earlier.gtids is not None:
         return contains(newest.gtids, earlier.gtids)
     here, there = newest.coordinates, earlier.coordinates

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from zsnapdb.base.errors import ConsistencyError, UsageError
 
 _VIA = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:%-]{0,253}")
-"""A host, USER@HOST, or a name in ssh_config(5), without `-` at its start, which ssh would treat as an option."""
+"""A host, USER@HOST, or a name in ssh_config(5). ssh would treat an argument that begins with `-` as an option."""
 _ADDRESS = re.compile(r"[0-9A-Za-z][0-9A-Za-z.%-]{0,253}|[0-9A-Fa-f:.]{2,45}")
 _EVERY = ("*", "::", "0.0.0.0")  # noqa: S104 - it is recognised, and not listened on
 _LAST_PORT = 65535
@@ -65,7 +65,10 @@ _SHORTEST = {"host": "ho", "port": "por", "socket": "so", "protocol": "pro", "pi
 _LETTERS = "hPSW"
 """The letters of the options that set the server's address."""
 _LETTERS_WITH_VALUE = "eDu#pT"
-"""Letters of options whose value may follow in the argument. `_LETTERS_WITH_NEXT` use the next argument."""
+"""The letters of options whose value may follow in the same argument.
+
+`_LETTERS_WITH_NEXT` contains the letters of options whose value is the next argument.
+"""
 _LETTERS_WITH_NEXT = "eDu"
 
 
@@ -87,7 +90,7 @@ def client_arguments(program: str, options: str, host: str, port: int, words: Se
 
 
 def _options_in(words: Sequence[str]) -> list[str]:
-    """Return the arguments that a client reads as options, and not as values of the option before."""
+    """Return the arguments that a client reads as options, and not as values of the preceding option."""
     found, is_value = list[str](), False
     for word in words:
         if word == "--":

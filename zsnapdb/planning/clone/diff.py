@@ -1,4 +1,4 @@
-"""Finds a table's changes between two states by merging rows by primary key. Pure, and in constant memory."""
+"""Finds a table's changes between two states by merging its rows in key order. Pure, and in constant memory."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class DifferenceKind(StrEnum):
 class Change:
     """A row that differs between two states: its key, and its values before and after, in the order of common columns.
 
-    A side is None if the row did not exist there.
+    `before` or `after` is None if the row does not exist in that state.
     """
 
     kind: DifferenceKind
@@ -191,7 +191,7 @@ class Shape:
 
     @property
     def remainders(self) -> tuple[str | None, ...]:
-        """The `remainder_expression` of each common column. It is None if the printed value identifies the value."""
+        """The `remainder_expression` of each common column; None for a column whose printed value is unambiguous."""
         return tuple(remainder_expression(*pair) for pair in zip(self.earlier, self.common, strict=True))
 
     def key_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
@@ -274,6 +274,7 @@ def merge(shape_: Shape, before: Iterable[Sequence[Any]], after: Iterable[Sequen
 
 
 def _readable_row(columns: Sequence[Column], row: Sequence[Any]) -> tuple[Any, ...]:
+    """Return the values of the row for display, without the remainders."""
     return tuple(readable_value(column, value) for column, value in zip(columns, row, strict=False))
 
 

@@ -116,7 +116,7 @@ _OURS = (
     " (user = 'zsnapdb_internal' AND host = 'localhost') OR"
     " (user = 'zsnapdb_replica' AND host IN ('localhost', '127.0.0.1'))"
 )
-"""The accounts that zsnapdb creates in a clone, but not accounts of the source with another host part."""
+"""The accounts that zsnapdb creates in a clone, but no accounts of the source with these names and another host."""
 
 # MariaDB 10.4 and later keep accounts in global_priv, which also contains roles. Roles cannot log in (MariaDB KB,
 # "mysql.global_priv Table").

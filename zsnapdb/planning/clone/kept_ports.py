@@ -12,7 +12,10 @@ _BACKEND = "zsnapdb_"
 _SERVER = "clone"
 _RUNS = "2"
 _DISABLED_AT_START = 0x04
-"""A bit of HAProxy's srv_admin_state: the configuration disables the server, even if it is ready now (3.0)."""
+"""A bit of srv_admin_state in HAProxy's answer: the configuration disables the server.
+
+The bit stays set even after the server becomes ready (HAProxy 3.0).
+"""
 _COLUMNS = ("be_name", "srv_name", "srv_addr", "srv_op_state", "srv_admin_state", "srv_port")
 
 

@@ -228,7 +228,10 @@ def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLea
 
 
 def _settled_end(end: datetime, before: datetime | None, moved: timedelta, late: timedelta) -> datetime:
-    """Return the corrected end. The clock was ahead by `moved` at the creation and by `late` at the change."""
+    """Return the corrected end of a changed lease. `before` is the end before the change.
+
+    `moved` and `late` are the amounts by which the clock was ahead at the creation and at the change.
+    """
     if end == before:
         return _moved_back(end, moved)
     own = _moved_back(end, late)
@@ -241,7 +244,7 @@ def _moved_back(end: datetime, ahead: timedelta) -> datetime:
 
 
 def require_within_age(lease: CloneLease, before: CloneLease | None, begun: datetime, most: float) -> CloneLease:
-    """Return the lease. Raises PreflightError if the data of a subject would be older than `most` seconds at its end.
+    """Return the lease. Raises PreflightError if it would end when the data of a subject is older than `most` seconds.
 
     `begun` is the time at which the data was first cloned from an instance. If it is FOREVER, the time is unreadable,
     and the age is not checked. `before` is the former lease, whose ends are always accepted.

@@ -168,7 +168,7 @@ def touched_tables(
 
 
 def _replaced(changes: Changes) -> set[tuple[str, str]]:
-    """Return the replaced row files' keys. MariaDB replaces a .frm file even if ALTER TABLE copies no row."""
+    """Return the keys of the replaced row files. MariaDB replaces a .frm file even if ALTER TABLE copies no row."""
     before = changes.before
     others = (path for path, state in changes.after.items() if path in before and before[path].inode != state.inode)
     return {key for path in others if (key := key_of_file(path)) is not None}

@@ -1,4 +1,4 @@
-"""Summarises recorded runs by day: successful runs, and the longest pauses between backups and drills. Pure."""
+"""Summarises runs by day: successful runs, and the longest pauses between backups and between drills. Pure."""
 
 from __future__ import annotations
 

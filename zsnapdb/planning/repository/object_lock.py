@@ -1,4 +1,4 @@
-"""Decides when locks of stored objects must be extended, and where they conflict with bucket or policy. Pure."""
+"""Decides when object locks must be extended, and where they conflict with the bucket or the policy. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 DAY = 86400.0
 _SLACK = 0.5
-"""The fraction of the period by which an extended lock is longer, so that the next backups need not extend it."""
+"""The fraction of the period that is added to an extended lock, so that the next backups need not extend it."""
 
 
 @dataclass(frozen=True)

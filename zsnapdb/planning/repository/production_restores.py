@@ -134,7 +134,10 @@ class ProductionRestoreRecord(RecordPart):
         )
 
     def _path(self) -> Iterator[tuple[int, int, int]]:
-        """Yield pool, transaction group before the first, and last group of each part of the path, latest first."""
+        """Yield the parts of production's path, latest first.
+
+        Each part consists of a pool, the transaction group before its first group, and its last group.
+        """
         last = self.last
         if last is None:
             return

@@ -101,7 +101,10 @@ def recovery_commands(step: Promote) -> list[tuple[str, str]]:
 
 @dataclass(frozen=True)
 class Inside:
-    """A dataset or mount below a replaced dataset, or a mount that `covers` it. `what` describes it in words."""
+    """A dataset or mount below a replaced dataset, or a mount over the replaced dataset itself (`covers`).
+
+    `what` describes the dataset or mount in words.
+    """
 
     name: str
     what: str
@@ -154,7 +157,7 @@ def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wa
 
 
 def _under_old_id(executed: GtidPosition, restored: GtidPosition, replaced: int) -> list[str]:
-    """Return GTIDs after the point with the replaced server's server_id. Each may stand for two transactions."""
+    """Return a text for each GTID after the point that the replaced server may have given to another transaction."""
     return [
         f"it has {domain}-{server}-{number} after the point, which the replaced server may have given to another one"
         for domain, (server, number) in executed.heads.items()

@@ -120,7 +120,7 @@ def last_writers(known: Sequence[Writer], ends: Mapping[str, BackupPoint]) -> tu
 
 
 def ambiguous(instance: str, known: Sequence[Writer]) -> HistoryError:
-    """Return the error that several servers wrote backups. Its text contains the newest backup of each server."""
+    """Return the error for backups that several servers wrote. Its text contains the newest backup of each server."""
     listed = "; ".join(f"{writer.name}, newest backup {writer.newest}" for writer in known)
     return HistoryError(
         f"several servers wrote backups under the name {instance}, and the command does not choose one: {listed}",
@@ -149,7 +149,7 @@ def left_history_error(instance: str, restore_id: str, last: str, backup_id: str
 
 
 def refusal(requested: str, instead: str, newer: Sequence[str]) -> DamagedError:
-    """Return the error that says which newer items prevent the restore.
+    """Return the error for a restore that newer, unusable items prevent. Its text lists these items.
 
     `instead` is a text about the older state that can be reached.
     """

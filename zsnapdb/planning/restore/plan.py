@@ -257,7 +257,7 @@ class RestoreOrigin(StrEnum):
 
 
 class SetStanding(StrEnum):
-    """The status, by this host's record, of a local snapshot set whose backup the repository does not list."""
+    """The status, in this host's record, of a local snapshot set whose backup the repository does not list."""
 
     LOCAL = "local"
     STORED = "stored"

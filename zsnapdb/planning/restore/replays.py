@@ -217,7 +217,7 @@ def is_past(target: Target, newest: datetime | None, snapshot_by: datetime) -> b
 
 _TOLERANCE = timedelta(microseconds=TOLERANCE)
 _STEP = timedelta(seconds=1)
-"""The minimum distance of two candidates. Closer times are treated as equal, to keep few candidates."""
+"""The minimum distance in time of two candidates. Closer times are treated as equal, to keep few candidates."""
 
 Scan = Callable[[RouteFile], Iterable[Scanned]]
 Stop = tuple[int, int]
@@ -270,7 +270,10 @@ class _Search:
             self.outside.append(one)
 
     def _is_later(self, one: _Bounds) -> bool:
-        """Return whether a commit is after the target. With only bounds, it may be earlier by the tolerance."""
+        """Return whether a transaction was committed after the target moment.
+
+        If only bounds of the commit time are known, the commit may be earlier by the tolerance.
+        """
         return one.earliest > self.moment - (_TOLERANCE if one.earliest < one.latest else timedelta())
 
 
@@ -309,6 +312,7 @@ def find_stop(choice: RestoreRoute, start: int, scan: Scan, now: datetime) -> St
 
 
 def _between(transaction: Scanned, taken: datetime, now: datetime) -> tuple[datetime, datetime]:
+    """Return the known bounds of the commit time of a transaction after the backup."""
     if transaction.between is not None:
         earliest, latest = transaction.between
         return (min(taken, latest) if earliest is None else earliest), latest
@@ -426,7 +430,7 @@ def _joined_parts(parts: Sequence[LogPart]) -> list[LogPart]:
 
 
 def _is_same(done: LogPart, wanted: LogPart) -> bool:
-    """Return whether both are the same range of a file. Ranges from an older version have no fingerprints."""
+    """Return whether both parts are the same range of a file. Ranges from an older version have no fingerprints."""
     seen = replace(wanted, size=done.size, is_local=done.is_local, description=done.description)
     return done == seen or done == replace(seen, fingerprint="")
 

@@ -286,7 +286,7 @@ def _choose_of_histories(
     state: ArchiveState,
     holds: Holds,
 ) -> RestoreRoute:
-    """Return the choice in any history. Raises HistoryError if different choices lead to different states."""
+    """Return the choice in the newest or an older history. Raises HistoryError if choices lead to different states."""
     error: NotFound | None = None
     choices: list[RestoreRoute] = []
     try:
@@ -484,7 +484,7 @@ def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
 
 
 _SPARE = 2
-"""The sets before the point whose binlogs count. The newest may contain transactions after the point."""
+"""How many sets before the point count, newest first. The newest may contain transactions after the point."""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ class Commands:
 
 
 def pinned(planned: RestorePlan) -> str:
-    """Return a value for `--to` that will stand for the same state later too.
+    """Return a value for `--to` that will also stand for the same state later.
 
     The value is the requested point, or the backup id if nothing is replayed after the backup.
     """

@@ -28,7 +28,10 @@ _QUIET = (
     *("loose_rpl_semi_sync_slave_enabled=OFF", "read_only=OFF", "loose_binlog_expire_logs_seconds=0"),
     *("loose_expire_logs_days=0", "loose_super_read_only=OFF"),
 )
-"""They stop all background actions and the purge of binlogs. Servers ignore unknown options with `loose_`."""
+"""Options that stop all background actions of the copy, and its purge of binlogs.
+
+With the prefix `loose_`, a server ignores an option that it does not know.
+"""
 
 
 BRIEF = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
@@ -53,7 +56,10 @@ _REFUSED = frozenset(
         "bootstrap",
     )
 )
-"""Options that later lines cannot override: they open a port, run statements, write elsewhere, or let anyone in."""
+"""Options that a configuration may not set, because later lines cannot override them.
+
+They open a port, run statements, write elsewhere or let anyone log in.
+"""
 
 
 _DATA_FILE_SIZE = re.compile(r"[0-9]+[KMGkmg]?(:[A-Za-z0-9]+)*|")
@@ -194,7 +200,10 @@ def _data_lines(flavour: Flavour, variables: Mapping[str, str], paths: PathMap) 
 
 
 def _log_lines(variables: Mapping[str, str], paths: PathMap) -> list[str]:
-    """Return the options that put binlogs (if the source has any) and relay logs into the copy."""
+    """Return the options that put binlogs and relay logs into the copy.
+
+    The copy has a binlog only if the source has one.
+    """
     lines = ["skip_log_bin"]
     binlog = binlog_paths(variables, "log_bin")
     if variables.get("log_bin") == "ON" and binlog is not None:
@@ -280,13 +289,13 @@ OPTION = "innodb_buffer_pool_size"
 DEFAULT_BUFFER_POOL = 128 << 20
 """The buffer pool size if no option sets it (manuals of MySQL 8.4 and MariaDB, "innodb_buffer_pool_size")."""
 _CHUNK = 128 << 20
-"""A server rounds the buffer pool up to a multiple of it (refman 8.4, "innodb_buffer_pool_chunk_size")."""
+"""A server rounds its buffer pool up to a multiple of this size (refman 8.4, "innodb_buffer_pool_chunk_size")."""
 _OF_FREE = 0.5
 """The fraction of free memory for the buffer pool. The rest is for the ARC during a receive, and for production."""
 _UNKNOWN = 8 << 30
-"""The upper bound of the buffer pool in bytes if the backup, as an older one, does not record the source's size."""
+"""The limit of the buffer pool in bytes if the source's size is not recorded, as in older backups."""
 _OF_LIMIT = 0.6
-"""The buffer pool's fraction of `server.memory`. A server needs more memory, and is killed beyond that limit."""
+"""The buffer pool's fraction of `server.memory`. A server needs more memory, and is killed above `server.memory`."""
 
 
 def buffer_pool(

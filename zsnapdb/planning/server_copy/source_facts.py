@@ -283,7 +283,7 @@ def decode(text: str, where: str) -> SourceServer:
 
 
 def _unpacked(text: str) -> bytes:
-    """Return the unpacked text. Raises ValueError if it is not packed, or longer than any origin can be."""
+    """Return the unpacked text of a property. Raises ValueError if it is truncated or longer than any origin."""
     unpacker = zlib.decompressobj()
     whole = unpacker.decompress(base64.b85decode(text.removeprefix(_PACKED)), _LONGEST)
     if not unpacker.eof:
@@ -315,7 +315,7 @@ OPTIONS = {
 """Options whose name differs from the name of the variable that they set."""
 
 _OWN = frozenset((VariableClass.PATH, VariableClass.IDENTITY, VariableClass.NETWORK, VariableClass.ACCESS))
-"""The classes that a plan does not list: every copy has its own paths, identity and network, and accepts writes."""
+"""The setting classes that a plan omits. Every copy has its own paths, identity and network, and accepts writes."""
 
 _LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}
 """Options that are repeated for each part of the value. Their names differ between MySQL and MariaDB."""

@@ -104,6 +104,7 @@ def option_file(flavour: Flavour, mount: str = MOUNT, kept: KeptLogs | None = No
 
 
 def _first(flavour: Flavour) -> dict[str, str]:
+    """Return the binlog options for a server that has not written binlogs before."""
     strict = family(flavour).numbers_always
     gtids = {"gtid_strict_mode": "ON"} if strict else {"gtid_mode": "ON", "enforce_gtid_consistency": "ON"}
     return {"binlog_format": "ROW", **gtids}

@@ -253,7 +253,7 @@ def leave_signing_open(plan: SetupPlan) -> SetupPlan:
 
 
 def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundings | None) -> SetupPlan:
-    """Return the plan with the parts of the existing configuration that stay, or with a refusal."""
+    """Return the plan with the parts of the existing configuration that stay, or with the reason for a refusal."""
     path, name = facts.configuration, plan.answers.instance
     if facts.agent_reads not in (None, path):
         why = f"the agent of this host reads {facts.agent_reads}, and one agent runs the jobs of all instances"
@@ -302,6 +302,7 @@ def missing_binlogs_reason(server: FoundServer) -> str:
 
 
 def _replaced(facts: SetupFacts, text: str) -> Iterator[str]:
+    """Yield notes that the tables of an earlier setup are replaced, with the changed lines."""
     yield (
         f"{facts.configuration} was written by an earlier setup with other arguments: it is replaced, and a copy"
         " is kept next to it"
@@ -329,7 +330,7 @@ _ONE_AT_A_TIME = "the files of another server were moved before: setup notes tha
 
 
 def _server(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None) -> tuple[FoundServer | None, str]:
-    """Return the selected server, or None and why. After an interrupted move, the server may be down."""
+    """Return the selected server, or None and the reason. After an interrupted move, the server may be down."""
     if started is None:
         return choose_server(facts.servers, answers.socket)
     if started.decision.step is MoveStep.FINISH:
@@ -359,6 +360,7 @@ def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, started: St
 
 
 def _move_notes(move: ServerMove, step: MoveStep) -> list[str]:
+    """Return the notes about a move that are true only before the move."""
     target = move.datasets[0].name
     if step is MoveStep.START:
         return [f"the files of the server were copied to {target}: it is started there"]
@@ -498,7 +500,10 @@ def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> Setu
 
 
 def _proof(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[SetupStep]:
-    """Yield the verification steps, for the user if the user prefers that or must create the account."""
+    """Yield the verification steps.
+
+    The user executes these steps if the user prefers that, or if the user must create the account.
+    """
     is_own = plan.answers.proof and (plan.account is None or _may_make_accounts(server))
     for action, title in zip(PROOF, ("Check everything", "Make a backup", "Prove it by a restore"), strict=True):
         command = _command(facts, action.value, plan.answers.instance)

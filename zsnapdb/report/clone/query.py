@@ -91,7 +91,7 @@ class TableAnswer:
 
 
 class CsvAnswer(TableAnswer):
-    """Writes an answer as CSV (RFC 4180). NULL is an empty field without quotes; text is always quoted."""
+    """Writes an answer as CSV (RFC 4180). NULL is an empty field without quotes; a text always has quotes."""
 
     def rows(self, columns: tuple[str, ...], rows: Iterator[Sequence[Any]]) -> None:
         for row in chain([columns], rows):

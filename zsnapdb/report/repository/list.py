@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def _chain_lines(chains: Mapping[str, Sequence[KnownDamage]]) -> list[str]:
-    """Return a line for each damage, and for each backup (the keys of `chains`) that needs a damaged one."""
+    """Return a line for each damage, and a line for each backup that needs a damaged backup.
+
+    `chains` maps backup ids to the damage of their chains.
+    """
     each = dict.fromkeys(damage for damages in chains.values() for damage in damages)
     lines = [f"damaged: {damage.describe()}" for damage in each]
     for backup_id, damages in chains.items():

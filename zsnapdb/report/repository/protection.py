@@ -42,7 +42,7 @@ def window_lines(window: Window) -> list[str]:
 
 
 def _machine_lines(backups: Sequence[str]) -> list[str]:
-    """Return lines about a machine's backups. A machine, unlike a server, has no points between backups."""
+    """Return a line about a machine's restorable backups. Unlike a server, a machine has no points between backups."""
     if not backups:
         return []
     span = backups[0] if len(backups) == 1 else f"{backups[0]} to {backups[-1]}"
