@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, Unpack
@@ -21,6 +22,7 @@ from zsnapdb.client.connection import URL
 from zsnapdb.client.models import ReachableClone
 
 _INSTANCE, _COMMAND, _AT, _URL, _TTL = (f"zsnapdb_{name}" for name in ("instance", "command", "at", "url", "ttl"))
+_CONNECT_SECONDS = 5.0
 
 
 class SessionClones(Protocol):
@@ -70,7 +72,21 @@ def zsnapdb_clone(pytestconfig: pytest.Config, zsnapdb_clones: SessionClones) ->
     name = f"pytest-{worker}-{secrets.token_hex(4)}"[:32]
     at, ttl = (str(pytestconfig.getini(one)) or None for one in (_AT, _TTL))
     with zsnapdb_clones.clone(str(pytestconfig.getini(_INSTANCE)), name, at=at, ttl=ttl) as clone:
+        if clone.local_only and not isinstance(zsnapdb_clones, LocalClones):
+            _require_connection(clone)
         yield clone
+
+
+def _require_connection(clone: ReachableClone) -> None:
+    """Fail the setup of all tests if this computer cannot reach a clone that listens only on its own host."""
+    try:
+        socket.create_connection((clone.host, clone.port), _CONNECT_SECONDS).close()
+    except OSError as error:
+        pytest.fail(
+            f"clone {clone.name} listens only on its own host, and {clone.host}:{clone.port} does not answer here: "
+            f"{error}\nhint: run the tests on that host, or ask an administrator to set `clones.bind_address`",
+            pytrace=False,
+        )
 
 
 @pytest.fixture

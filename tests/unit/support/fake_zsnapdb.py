@@ -89,6 +89,7 @@ def _done(verb: str, words: list[str], clones: list[dict[str, object]]) -> tuple
             "pid": 7,
             "masked": "--mask" in options,
             "bind_address": _text("address") or "127.0.0.1",
+            "local_only": bool(_text("local-only")),
             "expires": _text("expires"),
             "heartbeat": round(float(options["--heartbeat"].rstrip("s"))) if "--heartbeat" in options else None,
         }
