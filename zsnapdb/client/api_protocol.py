@@ -197,9 +197,9 @@ def login(clone: AnyClone, *, new: bool = False) -> Exchange[models.ReachableClo
     return _reachable(made, found.host)
 
 
-def reset(clone: AnyClone) -> Exchange[int | None]:
-    """Reset the clone to its original data. Return the number of undone row changes; None if the data was replaced."""
-    return (yield from _document(models.CloneReset, _request(verbs.ResetCloneVerb, clone))).undone
+def reset(clone: AnyClone) -> Exchange[models.CloneReset]:
+    """Reset the clone to its original data. Return how it was reset, and why not in a faster way."""
+    return (yield from _document(models.CloneReset, _request(verbs.ResetCloneVerb, clone)))
 
 
 def start(clone: AnyClone) -> Exchange[models.KnownClone]:

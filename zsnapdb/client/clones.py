@@ -62,16 +62,16 @@ class LocalClones:
         shown = self._document(ShownLogin, "login", *_words_of(clone), *(["--new"] if new else []))
         return replace(clone, port=shown.port, user=shown.user, password=shown.password)
 
-    def reset(self, clone: ReachableClone) -> int | None:
+    def reset(self, clone: ReachableClone) -> CloneReset:
         """Reset the clone to its original data. Address and password stay the same; sessions end.
 
-        Return the number of undone row changes; None if the data was replaced. If a process keeps the clone, that
-        process resets it, and no command is started.
+        Return how the clone was reset, and why not in a faster way. If a process keeps the clone, that process resets
+        it, and no command is started.
         """
         holder = self._holders.get(clone.id)
         if holder is None or not holder.is_there:
-            return self._document(CloneReset, "reset", *_words_of(clone)).undone
-        return parsed(CloneReset, holder.ask("reset", _SECONDS), f"`{self._words[-1]} keep`").undone
+            return self._document(CloneReset, "reset", *_words_of(clone))
+        return parsed(CloneReset, holder.ask("reset", _SECONDS), f"`{self._words[-1]} keep`")
 
     def beat(self, clone: ReachableClone) -> None:
         """Send a heartbeat for the clone."""

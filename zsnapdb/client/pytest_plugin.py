@@ -10,19 +10,24 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import time
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, Unpack
 
 import pytest
 
+from zsnapdb.base.untrusted_text import printed
 from zsnapdb.client.api_protocol import CloneOptions
 from zsnapdb.client.clones import LocalClones
 from zsnapdb.client.connection import URL
-from zsnapdb.client.models import ReachableClone
+from zsnapdb.client.models import CloneReset, ReachableClone
 
 _INSTANCE, _COMMAND, _AT, _URL, _TTL = (f"zsnapdb_{name}" for name in ("instance", "command", "at", "url", "ttl"))
 _CONNECT_SECONDS = 5.0
+_SLOW_SECONDS = 2.0
+_HAS_WARNED = pytest.StashKey[bool]()
 
 
 class SessionClones(Protocol):
@@ -33,7 +38,7 @@ class SessionClones(Protocol):
     ) -> AbstractContextManager[ReachableClone]:
         """Yield a new clone until the block ends."""
 
-    def reset(self, clone: ReachableClone) -> int | None:
+    def reset(self, clone: ReachableClone) -> CloneReset:
         """Reset a clone to its original data."""
 
 
@@ -90,10 +95,23 @@ def _require_connection(clone: ReachableClone) -> None:
 
 
 @pytest.fixture
-def zsnapdb_data(zsnapdb_clones: SessionClones, zsnapdb_clone: ReachableClone) -> Iterator[ReachableClone]:
+def zsnapdb_data(
+    pytestconfig: pytest.Config, zsnapdb_clones: SessionClones, zsnapdb_clone: ReachableClone
+) -> Iterator[ReachableClone]:
     """Yield the clone of this worker with its original data.
 
-    After the test, the clone's sessions are ended and the test's changes are undone.
+    After the test, the clone's sessions are ended and the test's changes are undone. The first slow reset of the
+    session gives a warning with the reason.
     """
     yield zsnapdb_clone
-    zsnapdb_clones.reset(zsnapdb_clone)
+    begun = time.monotonic()
+    done = zsnapdb_clones.reset(zsnapdb_clone)
+    seconds = time.monotonic() - begun
+    if done.reason and seconds >= _SLOW_SECONDS and _HAS_WARNED not in pytestconfig.stash:
+        pytestconfig.stash[_HAS_WARNED] = True
+        warnings.warn(
+            f"the reset after this test took {seconds:.1f} s, because its changes could not be undone: "
+            f"{printed(done.reason)}. Later slow resets give no warning.",
+            pytest.PytestWarning,
+            stacklevel=1,
+        )

@@ -111,7 +111,7 @@ def test_the_life_of_a_clone(client: Client, host: ServeHost) -> None:
     assert (points.recoverable[0].begin, points.sets[0].id) == ("a", "20260101T000000Z-0001")
     made = client.create("main", "mine", source=points.sets[0].id)
     assert client.get("mine").id == client.clones()[0].id == made.id
-    assert client.reset(made) == 2
+    assert (client.reset(made).way, client.reset(made).undone) == ("undo", 2)
     assert client.stop(made).pid is None
     assert client.start(made).pid is not None
     assert client.extend(made, "3h").name == "mine"
@@ -274,7 +274,7 @@ def test_programs_with_asyncio_have_the_same(host: ServeHost, url: str) -> None:
     async def use() -> None:
         async with AsyncClient(url, host.token(SUBJECT)) as client:
             async with client.clone("main", "mine") as clone:
-                assert await client.reset(clone) == 2
+                assert (await client.reset(clone)).undone == 2
                 assert [one.id for one in await client.clones()] == ["mine"]
             with pytest.raises(CloneCommandError) as gone:
                 await client.get("mine")
@@ -432,10 +432,10 @@ def test_unknown_certificate_is_refused_at_once(tmp_path: Path) -> None:
 
 def test_an_operation_is_asked_for_until_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = ApiAnswer(202, b'{"operation": "20260101T000000Z-0123abcd"}')
-    reset = ApiAnswer(200, b'{"undone": null, "reason": "it was changed"}')
-    sent, undone = driven(api_protocol.reset("mine"), begun, begun, LostAnswer("closed"), begun, reset)
+    reset = ApiAnswer(200, b'{"way": "replace", "undone": null, "reason": "it was changed"}')
+    sent, done = driven(api_protocol.reset("mine"), begun, begun, LostAnswer("closed"), begun, reset)
     assert [request.method for request in sent] == ["POST", "GET", "GET", "GET", "GET"]
-    assert undone is None
+    assert (done.way, done.undone, done.reason) == ("replace", None, "it was changed")
     clock = iter(range(0, 10**6, 1000))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     _, error = driven(api_protocol.reset("mine"), *[begun] * 6)

@@ -25,11 +25,12 @@ def test_fails(zsnapdb_clone):
 """
 
 
-def session(host: ServeHost, options: list[str], **variables: str) -> str:
+def session(host: ServeHost, options: list[str], conftest: str = "", **variables: str) -> str:
     """Run the tests with pytest, and return its output."""
     project = host.folder / "project"
     project.mkdir()
     (project / "test_theirs.py").write_text(TESTS)
+    (project / "conftest.py").write_text(conftest)
     (project / "pytest.ini").write_text("\n".join(["[pytest]", *options]))
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("ZSNAPDB", "PYTEST"))}
     environment |= {
@@ -74,3 +75,15 @@ def test_unreachable_clone_fails_at_setup(tmp_path: Path) -> None:
     assert "listens only on its own host" in output
     assert "`clones.bind_address`" in output
     assert [call.words[1] for call in host.calls()] == ["create", "destroy"]
+
+
+def test_first_slow_reset_gives_warning_with_reason(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path)
+    host.let("reason", "CREATE TABLE \x1b[2J was executed")
+    variables = {"ZSNAPDB_TOKEN": host.token("ci:shop/web")}
+    plugin = "import zsnapdb.client.pytest_plugin as plugin\nplugin._SLOW_SECONDS = 0.0\n"
+    with host.helper(), served(host) as url:
+        output = session(host, [], plugin, ZSNAPDB_URL=url, **variables)
+    assert output.count("could not be undone: CREATE TABLE") == 1, output
+    assert "1 warning" in output
+    assert "\x1b[2J" not in output
