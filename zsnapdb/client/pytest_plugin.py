@@ -18,7 +18,6 @@ from typing import Protocol, Unpack
 
 import pytest
 
-from zsnapdb.base.untrusted_text import printed
 from zsnapdb.client.api_protocol import CloneOptions
 from zsnapdb.client.clones import LocalClones
 from zsnapdb.client.connection import URL
@@ -109,9 +108,10 @@ def zsnapdb_data(
     seconds = time.monotonic() - begun
     if done.reason and seconds >= _SLOW_SECONDS and _HAS_WARNED not in pytestconfig.stash:
         pytestconfig.stash[_HAS_WARNED] = True
+        reason = "".join(one if one.isprintable() else "?" for one in done.reason)
         warnings.warn(
             f"the reset after this test took {seconds:.1f} s, because its changes could not be undone: "
-            f"{printed(done.reason)}. Later slow resets give no warning.",
+            f"{reason}. Later slow resets give no warning.",
             pytest.PytestWarning,
             stacklevel=1,
         )
