@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Unpack
 
 from zsnapdb.client.api_protocol import CloneOptions, given_options
-from zsnapdb.client.clone_holder import HEARTBEAT, CloneHolder, holding
+from zsnapdb.client.clone_holder import HEARTBEAT, NOT_INSTALLED, CloneHolder, holding
 from zsnapdb.client.errors import CloneCommandError as CloneCommandError
 from zsnapdb.client.models import CloneReset, D, MadeClone, ReachableClone, failure_in, parsed, reachable
 from zsnapdb.documents.api import ShownLogin
@@ -122,7 +122,7 @@ class LocalClones:
                 env=dict(os.environ),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise CloneCommandError(f"running {argv[0]}: {error}", "is zsnapdb installed on this host?") from error
+            raise CloneCommandError(f"running {argv[0]}: {error}", NOT_INSTALLED) from error
         if done.returncode == 0:
             return done.stdout
         raise failure_in(done.stdout, done.stderr, done.returncode)

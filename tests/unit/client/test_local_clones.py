@@ -137,6 +137,6 @@ def test_a_member_of_the_group_asks_by_sudo_and_names_the_clone_second(tmp_path:
 
 
 def test_a_host_without_the_program_is_said() -> None:
-    with pytest.raises(CloneCommandError, match="is zsnapdb installed on this host"):
+    with pytest.raises(CloneCommandError, match="for clones of another host, set ZSNAPDB_URL"):
         LocalClones(("/nonexistent/zsnapdb",)).create("main", "mine")
     assert os.path.exists("/nonexistent") is False
