@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError
 
 from zsnapdb.base.errors import ConsistencyError
-from zsnapdb.base.quantities import format_duration, format_setting, quantity, size
+from zsnapdb.base.quantities import format_duration, format_setting, is_full, quantity, size
 from zsnapdb.documents.api import ListedClone, ShownLogin
 from zsnapdb.jobs.clone.credentials import Login, client_host
 from zsnapdb.jobs.dataset_copies.properties import CopyPhase, owner_text
@@ -120,6 +120,16 @@ class CloneRow:
         return self.state == "running" and not self.facts.elsewhere
 
     @property
+    def stopped_because(self) -> str:
+        """The reason why the server is stopped, and the remedy; "" if the reason is unknown or the server runs."""
+        if self.state != "stopped" or not is_full(self.facts.own_bytes, self.facts.quota):
+            return ""
+        return (
+            f"its quota is full ({self.own_bytes} of {self.most_bytes}); reset the clone, or ask an administrator for a"
+            " larger quota"
+        )
+
+    @property
     def asked_for(self) -> str:
         """The requested point in time; "" if no point was requested."""
         return "" if self.facts.requested in (*_NEWEST, self.facts.backup_id) else self.facts.requested
@@ -164,12 +174,23 @@ class CloneRow:
 
     @property
     def concerns(self) -> str:
+        """The problems of the clone as sentences; "" if it has none."""
+        return " ".join(filter(None, (self._lease_concern, self._server_concern)))
+
+    @property
+    def _lease_concern(self) -> str:
         name, seconds = self.facts.name, self.seconds_left
         if seconds is not None and seconds <= 0 and not self.facts.protected_until:
             return f"The lease of {name} is over: it will be removed."
         if seconds is not None and seconds < _SOON_SECONDS and not self.facts.protected_until:
             return f"The lease of {name} ends in {format_duration(seconds)}."
-        return f"The server of {name} does not run: it is {self.state}." if self.can_start else ""
+        return ""
+
+    @property
+    def _server_concern(self) -> str:
+        name = self.facts.name
+        reason = self.stopped_because or f"it is {self.state}"
+        return f"The server of {name} does not run: {reason}." if self.can_start else ""
 
 
 def _tunnel(name: str) -> str:

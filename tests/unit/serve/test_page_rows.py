@@ -48,6 +48,9 @@ def test_the_state_is_that_of_the_list_of_clones(phase: CopyPhase, pid: int | No
     assert row(phase=phase.value, pid=pid).state == state
 
 
+FULL = "its quota is full (449.0 MiB of 460.0 MiB); reset the clone, or ask an administrator for a larger quota"
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
@@ -59,6 +62,12 @@ def test_the_state_is_that_of_the_list_of_clones(phase: CopyPhase, pid: int | No
         ({"expires": "unreadable"}, ""),
         ({"pid": None}, "The server of mine does not run: it is stopped."),
         ({"pid": None, "phase": "making"}, ""),
+        ({"pid": None, "own_bytes": 449 << 20, "quota": 460 << 20}, f"The server of mine does not run: {FULL}."),
+        ({"own_bytes": 449 << 20, "quota": 460 << 20}, ""),
+        (
+            {"pid": None, "expires": stamp(1800)},
+            "The lease of mine ends in 30 min. The server of mine does not run: it is stopped.",
+        ),
     ],
 )
 def test_what_needs_somebody(fields: dict[str, object], said: str) -> None:
