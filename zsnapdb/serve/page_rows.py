@@ -21,6 +21,8 @@ from zsnapdb.serve.page_requests import RefusedPage
 from zsnapdb.serve.roles import USERS, Role, VerbKind, may_change, may_see_unmasked, sees_all
 
 _SOON_SECONDS = 3600.0
+_TIME_OF_ID = 16
+"""Length of the time, such as 20260102T000000Z, at the start of a snapshot set's id."""
 _NEWEST = ("latest", "latest-backup")
 _UNDER_WAY = (CopyPhase.MAKING, CopyPhase.CHANGING, CopyPhase.DESTROYING)
 Document = Mapping[str, JsonValue]
@@ -133,6 +135,12 @@ class CloneRow:
     def asked_for(self) -> str:
         """The requested point in time; "" if no point was requested."""
         return "" if self.facts.requested in (*_NEWEST, self.facts.backup_id) else self.facts.requested
+
+    @property
+    def data_time(self) -> str:
+        """The time in the id of the snapshot set or commit; "" if a point was requested, which says the time itself."""
+        found = time_of_set(self.facts.backup_id)
+        return found.isoformat() if found is not None and not self.asked_for else ""
 
     @property
     def age(self) -> str:
@@ -373,6 +381,11 @@ def moment(text: str) -> datetime | None:
         return found.astimezone(UTC) if found.tzinfo is not None else None
     except (ValueError, OverflowError):
         return None
+
+
+def time_of_set(identifier: str) -> datetime | None:
+    """Return the time in the id of a snapshot set or commit; None if the id contains no time."""
+    return moment(identifier[:_TIME_OF_ID])
 
 
 def clock_time(text: str) -> str:

@@ -74,6 +74,20 @@ def test_what_needs_somebody(fields: dict[str, object], said: str) -> None:
     assert concerns_of([row(**fields)]) == ((said,) if said else ())
 
 
+@pytest.mark.parametrize(
+    ("requested", "backup_id", "expected"),
+    [
+        ("latest", "20261127T073137Z-45b2", "2026-11-27 07:31 UTC"),
+        ("20261127T073137Z-45b2", "20261127T073137Z-45b2", "2026-11-27 07:31 UTC"),
+        ("2h", "20261127T073137Z-45b2", ""),
+        ("latest", "", ""),
+        ("latest", "99999999T999999Z-45b2", ""),
+    ],
+)
+def test_data_time_is_shown_unless_point_says_it(requested: str, backup_id: str, expected: str) -> None:
+    assert clock_time(row(requested=requested, backup_id=backup_id).data_time) == expected
+
+
 def test_times_and_bytes_are_for_people_and_what_is_none_stays() -> None:
     one = row(created=stamp(-90_000), own_bytes=3 << 20, quota=1 << 30)
     assert (one.age, one.left, one.own_bytes, one.most_bytes) == ("1 d 1 h", "in 2 h", "3.0 MiB", "1.0 GiB")

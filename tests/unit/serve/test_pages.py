@@ -269,6 +269,12 @@ def test_an_operator_says_whether_a_clone_is_masked(host: ServeHost) -> None:
     assert ["--mask" in call.words for call in host.changes()] == [True, False, True]
 
 
+def test_new_clone_page_can_refuse_the_pool(host: ServeHost, browser: PageBrowser) -> None:
+    browser.to_its_end(browser.submit("/new", "/clones", instance="main", fresh="on"))
+    assert "--fresh" in host.changes()[0].words
+    assert browser.submit("/new", "/clones", instance="main", fresh="off").status_code == 303
+
+
 def test_the_overview_names_what_needs_somebody(host: ServeHost, browser: PageBrowser) -> None:
     host.clones(MINE)
     assert "No clone needs attention" in browser.page("/").text
