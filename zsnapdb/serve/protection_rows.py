@@ -90,6 +90,11 @@ class SpanRow:
     end: str
     reason: str
 
+    @property
+    def is_moment(self) -> bool:
+        """Whether only the backup's own state can be restored, because no archived binlogs follow the backup."""
+        return self.begin == self.end and not self.reason
+
 
 @dataclass(frozen=True)
 class PointsCard:
