@@ -161,6 +161,18 @@ class CloneRow:
         return f"in {format_duration(seconds)}" if seconds > 0 else "over"
 
     @property
+    def is_expired(self) -> bool:
+        """Whether `reap` destroys the clone, because its lease has ended and nothing protects the clone."""
+        protected = moment(self.facts.protected_until or "")
+        is_protected = protected is not None and protected > self.now
+        return self.seconds_left is not None and self.seconds_left <= 0 and not is_protected
+
+    @property
+    def has_login(self) -> bool:
+        """Whether the helper shows the login: the server runs, and the lease has not ended."""
+        return self.can_stop and not self.is_expired
+
+    @property
     def own_bytes(self) -> str:
         return size(self.facts.own_bytes) if self.facts.own_bytes is not None else "unknown"
 
@@ -188,7 +200,7 @@ class CloneRow:
     @property
     def _lease_concern(self) -> str:
         name, seconds = self.facts.name, self.seconds_left
-        if seconds is not None and seconds <= 0 and not self.facts.protected_until:
+        if self.is_expired:
             return f"The lease of {name} is over: it will be removed."
         if seconds is not None and seconds < _SOON_SECONDS and not self.facts.protected_until:
             return f"The lease of {name} ends in {format_duration(seconds)}."

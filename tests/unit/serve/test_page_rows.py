@@ -75,6 +75,21 @@ def test_what_needs_somebody(fields: dict[str, object], said: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("fields", "expired", "login"),
+    [
+        ({}, False, True),
+        ({"expires": stamp(-1)}, True, False),
+        ({"expires": stamp(-1), "protected_until": stamp(60)}, False, True),
+        ({"expires": stamp(-9), "protected_until": stamp(-1)}, True, False),
+        ({"expires": "unreadable"}, False, True),
+        ({"pid": None}, False, False),
+    ],
+)
+def test_login_is_offered_if_the_helper_shows_it(fields: dict[str, object], expired: bool, login: bool) -> None:
+    assert (row(**fields).is_expired, row(**fields).has_login) == (expired, login)
+
+
+@pytest.mark.parametrize(
     ("requested", "backup_id", "expected"),
     [
         ("latest", "20261127T073137Z-45b2", "2026-11-27 07:31 UTC"),
