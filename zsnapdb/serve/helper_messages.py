@@ -244,8 +244,8 @@ def unauthenticated() -> RefusedRequest:
     The text is the same for a missing, unknown, expired or revoked token, and for one without access.
     """
     hint = (
-        "send `Authorization: Bearer TOKEN`; an administrator makes one with `zsnapdb token create`,"
-        " and the log of the helper says why an id token is refused"
+        "send `Authorization: Bearer TOKEN`; if yours has expired or was revoked, an administrator makes another with"
+        " `zsnapdb token create`; for an id token, an administrator finds the reason in the helper's log"
     )
     return RefusedRequest.because(errors.NotAllowedError("a valid token is needed", hint=hint), UNAUTHENTICATED)
 

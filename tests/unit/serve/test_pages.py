@@ -269,6 +269,14 @@ def test_an_operator_says_whether_a_clone_is_masked(host: ServeHost) -> None:
     assert ["--mask" in call.words for call in host.changes()] == [True, False, True]
 
 
+def test_login_page_says_that_a_session_ended(host: ServeHost, browser: PageBrowser) -> None:
+    browser.site = create_site(host.client)
+    assert browser.get("/").headers["Location"] == "/login"
+    ended = browser.get("/login")
+    assert (ended.status_code, "your session has ended" in ended.text) == (401, True)
+    assert "your session has ended" not in before(host).get("/login").text
+
+
 def test_page_of_an_expired_clone_offers_what_is_accepted(host: ServeHost, browser: PageBrowser) -> None:
     host.clones({**MINE, "expires": "2020-01-01T00:00:00Z"})
     page = browser.page("/clones/mine")
