@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from pydantic import ValidationError
@@ -80,7 +80,8 @@ class BrowserPages:
             return Redirect("/")
         if not request.session_id:
             return self._login_page(request, None)
-        return self._login_page(request, _ended("your session has ended: it expired, or the service was restarted"))
+        ended = _ended("your session has ended: it expired, or the service was restarted")
+        return replace(self._login_page(request, ended), status=200)
 
     def login(self, request: PageRequest) -> PageAnswer | Redirect:
         """If the helper accepts the token, open a session with a new id. The browser's previous session ends."""
