@@ -168,11 +168,6 @@ class CloneRow:
         return self.seconds_left is not None and self.seconds_left <= 0 and not is_protected
 
     @property
-    def has_login(self) -> bool:
-        """Whether the helper shows the login: the server runs, and the lease has not ended."""
-        return self.can_stop and not self.is_expired
-
-    @property
     def own_bytes(self) -> str:
         return size(self.facts.own_bytes) if self.facts.own_bytes is not None else "unknown"
 
@@ -202,9 +197,17 @@ class CloneRow:
         name, seconds = self.facts.name, self.seconds_left
         if self.is_expired:
             return f"The lease of {name} is over: it will be removed."
-        if seconds is not None and seconds < _SOON_SECONDS and not self.facts.protected_until:
+        if seconds is not None and seconds < self._soon_seconds and not self.facts.protected_until:
             return f"The lease of {name} ends in {format_duration(seconds)}."
         return ""
+
+    @property
+    def _soon_seconds(self) -> float:
+        """Remaining seconds below which the lease ends soon: at most half of the lease, so that none begins so."""
+        begun, ends = moment(self.facts.created), moment(self.facts.expires)
+        if begun is None or ends is None:
+            return _SOON_SECONDS
+        return min(_SOON_SECONDS, (ends - begun).total_seconds() / 2)
 
     @property
     def _server_concern(self) -> str:

@@ -57,6 +57,8 @@ FULL = "its quota is full (449.0 MiB of 460.0 MiB); reset the clone, or ask an a
         ({}, ""),
         ({"expires": stamp(3600)}, ""),
         ({"expires": stamp(1800)}, "The lease of mine ends in 30 min."),
+        ({"created": stamp(-5), "expires": stamp(3595)}, ""),
+        ({"created": stamp(-1860), "expires": stamp(1740)}, "The lease of mine ends in 29 min."),
         ({"expires": stamp(-1)}, "The lease of mine is over: it will be removed."),
         ({"expires": stamp(-1), "protected_until": stamp(60)}, ""),
         ({"expires": "unreadable"}, ""),
@@ -75,18 +77,17 @@ def test_what_needs_somebody(fields: dict[str, object], said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "expired", "login"),
+    ("fields", "expired"),
     [
-        ({}, False, True),
-        ({"expires": stamp(-1)}, True, False),
-        ({"expires": stamp(-1), "protected_until": stamp(60)}, False, True),
-        ({"expires": stamp(-9), "protected_until": stamp(-1)}, True, False),
-        ({"expires": "unreadable"}, False, True),
-        ({"pid": None}, False, False),
+        ({}, False),
+        ({"expires": stamp(-1)}, True),
+        ({"expires": stamp(-1), "protected_until": stamp(60)}, False),
+        ({"expires": stamp(-9), "protected_until": stamp(-1)}, True),
+        ({"expires": "unreadable"}, False),
     ],
 )
-def test_login_is_offered_if_the_helper_shows_it(fields: dict[str, object], expired: bool, login: bool) -> None:
-    assert (row(**fields).is_expired, row(**fields).has_login) == (expired, login)
+def test_clone_expires_with_its_lease_and_protection(fields: dict[str, object], expired: bool) -> None:
+    assert row(**fields).is_expired == expired
 
 
 @pytest.mark.parametrize(
