@@ -91,6 +91,7 @@ class CloneOptions(TypedDict, total=False):
     profile: Annotated[str | None, Field(description="Size of its server: tiny or normal.")]
     mask: Annotated[bool | None, Field(description="Mask it even if the site does not require it.")]
     heartbeat: float | None
+    fresh: Annotated[bool | None, Field(description="Use the newest snapshot set even if a pool clone waits.")]
 
 
 def given_options(options: CloneOptions) -> Mapping[str, str | Literal[True]]:
