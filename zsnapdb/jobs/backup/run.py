@@ -385,7 +385,7 @@ def _finish_interrupted(request: _BackupRequest) -> tuple[Manifest, ...]:
 
 @contextlib.contextmanager
 def _only_writer(request: _BackupRequest, repository: Repository) -> Iterator[WriterLease]:
-    """Run the block as the only writer of the instance's backups, on all hosts."""
+    """Run the block while no other process on any host can write backups of the instance."""
     name, host = request.instance.name, request.instance.host
     with lease(
         repository,

@@ -55,7 +55,7 @@ from zsnapdb.zfs import datasets, encryption, snapshots, version, zvols
 
 @dataclass(frozen=True)
 class ObservedInside:
-    """A server inside a machine that can be locked: the facts about the server, and the weakest sufficient lock."""
+    """Facts about a server that runs inside a machine and can be locked, and the weakest sufficient lock."""
 
     facts: ServerFacts
     choice: LockChoice

@@ -197,7 +197,7 @@ def is_at_work(instance: Instance, name: str) -> bool:
 
 @contextlib.contextmanager
 def hold_writer_lease(instance: Instance, repository: Repository, doing: str) -> Iterator[Callable[[], None]]:
-    """Run the block as the only writer of the instance's part of the repository, across all hosts.
+    """Run the block while no other process on any host can write backups of the instance to the repository.
 
     Yield a function that raises LeaseError once the lease is lost.
     """

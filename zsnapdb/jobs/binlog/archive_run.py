@@ -64,9 +64,9 @@ def start_command(command: Sequence[str]) -> Running:
 
 
 class NewHistoryWatch:
-    """A watch for new binlog histories with which no backup can be rolled forward yet.
+    """Watches for a new binlog history that cannot be replayed on any backup yet.
 
-    It warns once about each history, and starts a backup if `backup_on_new_history` is configured.
+    The watch warns once about each such history. It also starts a backup if `backup_on_new_history` is configured.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class NewHistoryWatch:
         self._again_at = 0.0
 
     def after(self, result: Round) -> None:
-        """Warn or start a backup if this round began a binlog history with which no backup can be rolled forward.
+        """Warn or start a backup if this round began a binlog history that cannot be replayed on any backup.
 
         Raises:
             RepositoryError: the repository cannot be read.
@@ -237,7 +237,7 @@ def _archive_now(instance: Instance) -> Round:
 def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[[], Running]) -> Round:
     """Archive binlogs in rounds until `stop` is set, and then do one last round.
 
-    Warn if no backup can be rolled forward with the newly archived binlogs. In this case also call `start_backup` if
+    Warn if the newly archived binlogs cannot be replayed on any backup. In this case also call `start_backup` if
     `backup_on_new_history` is configured. While the repository is reachable, every transaction is stored within
     `binlog.interval` after its commit. If the server or the repository fails, the error is reported, and archiving
     continues.

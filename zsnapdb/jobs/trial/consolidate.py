@@ -5,8 +5,8 @@ based on the new full backup.
 
 Invariants:
 
-- The manifest is written last, as the only writer of the instance. A killed run leaves chunks without a manifest, which
-  `prune` sweeps. The next run removes leftovers in the pool (`scratch_datasets.py`).
+- The manifest is written last, under the writer lease of the instance. A killed run leaves chunks without a manifest,
+  which `prune` sweeps. The next run removes leftovers in the pool (`scratch_datasets.py`).
 - Receiving and sending need no writer lease, so backups of the source continue meanwhile.
 """
 
@@ -236,7 +236,7 @@ def _send_volume(
 
 
 def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan, manifest: Manifest) -> None:
-    """Write the manifest as the only writer of the instance, after every chunk is confirmed.
+    """Write the manifest under the writer lease of the instance, after every chunk is confirmed.
 
     Raises:
         NotFound: the original backup was removed meanwhile, so the new backup must not be added.

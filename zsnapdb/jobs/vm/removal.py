@@ -81,7 +81,10 @@ def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine)
 
 
 def remove_base(settings: Settings, base: MachineBase) -> None:
-    """Destroy the base's datasets and file, and the snapshots of the domain's disks from which the base was cloned."""
+    """Destroy the datasets of the base, and remove its NVRAM file.
+
+    If the base was cloned from the disks of a domain, also destroy the snapshots that were created for this purpose.
+    """
     mark = catalogue.base_mark(base.name)
     origins = [volume.origin for volume in zvols.describe(list(base.volumes.values())).values() if volume.origin]
     with destroying(base.anchor, mark) as members:
