@@ -122,9 +122,9 @@ class Host:
 
     @property
     def bases(self) -> Path:
-        """The base snapshots that running backups hold and that belong to no set.
+        """Records of the base snapshots that running backups hold and that belong to no snapshot set.
 
-        There is a file for each instance (`send.py`).
+        The folder contains one file per instance (`send.py`).
         """
         return self.records.with_name("bases")
 
@@ -191,8 +191,8 @@ class Host:
     def latest(self) -> datetime:
         """Return the wall-clock time or the proven time, whichever is later (`planning/clock_guard.py`).
 
-        This time is recorded when an object is created or used. So an object does not expire too early if the wall
-        clock is behind when the object is created.
+        zsnapdb records this time when it creates or uses an object that can expire. So even if the wall clock is behind
+        at that moment, the object does not expire too early.
         """
         from zsnapdb.jobs.base.clock_record import removal_time
 
@@ -221,7 +221,7 @@ THIS_HOST = Host()
 
 
 def fresh_server_id() -> int:
-    """Return a random server id from the upper half of the range. Administrators rarely choose such ids."""
+    """Return a random server_id from the upper half of its range, from which administrators rarely choose ids."""
     return 2**31 + secrets.randbelow(2**31 - 1)
 
 

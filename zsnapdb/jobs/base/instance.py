@@ -33,7 +33,7 @@ FIRST_LEVEL = 3
 
 
 def nothing_there(repository: str, url: str, error: NotFound) -> NotFound:
-    """Return the error that no repository was found at an address. The error contains the address."""
+    """Return the error for an address at which no repository was found. The error contains the address."""
     return NotFound(
         f"no repository was found at the address of repository {repository!r}, {url}: {error.message}",
         hint=error.hint,
@@ -139,7 +139,7 @@ class Instance:
         )
 
     def impatient(self, seconds: float) -> Instance:
-        """Return the instance with at most `seconds` of retries for each of its repositories."""
+        """Return the instance with a time limit of `seconds` for the retries of requests to each repository."""
 
         def limited(settings: RepositorySettings) -> RepositorySettings:
             return settings.model_copy(update={"patience": min(settings.patience, seconds)})
@@ -162,7 +162,10 @@ class Instance:
 
     @property
     def volumes(self) -> Mapping[str, str]:
-        """The volumes, role to dataset. Raises PreflightError if they are neither configured nor discovered yet."""
+        """The dataset of each volume, by role.
+
+        Raises PreflightError if the volumes are neither configured nor discovered yet.
+        """
         if self.settings.volumes is None:
             raise PreflightError(
                 f"the volumes of instance {self.name} are not configured, and were not discovered from its server",
@@ -171,7 +174,7 @@ class Instance:
         return self.settings.volumes
 
     def with_volumes(self, volumes: Mapping[str, str]) -> Instance:
-        """Return the instance with these volumes, which come from the server or from a backup."""
+        """Return the instance with these volumes, which were found on the server or in a backup."""
         return replace(self, settings=self.settings.model_copy(update={"volumes": dict(volumes)}))
 
     def with_events(self, events: Events) -> Instance:
