@@ -230,7 +230,10 @@ def files_of(instance: Instance) -> OwnDocumentFiles:
 
 
 def documents_of(repository: Repository, instance: str, archive: Archive) -> DocumentPlaces:
-    """Return the verified small documents in the repository, by their object key."""
+    """Return the digests of the verified small documents in the repository.
+
+    The keys of the result are the keys of this host's record.
+    """
     places: DocumentPlaces = {}
     for one in archive.incarnations:
         kinds: tuple[tuple[str, Key], ...] = (
