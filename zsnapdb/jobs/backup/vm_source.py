@@ -99,7 +99,7 @@ class LockedGuestServer:
 
 
 def bound(position: Position) -> BoundPart:
-    """Return the stored form of a published position."""
+    """Return a position that the server published in the form in which the manifest stores it."""
     at = position.coordinates
     return BoundPart(
         binlog_file=at.file if at else None,
@@ -160,7 +160,7 @@ def _prove_inside(host: str, addresses: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def locked(instance: Instance, observed: ObservedInside) -> Iterator[LockedGuestServer]:
-    """Hold the server's lock during the block, for at most `lock.deadline`. All slow work is done before the lock.
+    """Hold the server's lock during the block, for at most `lock.deadline`. All slow work is done before locking.
 
     Raises:
         LockNotGranted: the lock could not be acquired; the block did not run.
@@ -247,7 +247,10 @@ class MachineSource:
     lock: InsideLock = locked
 
     def recover(self) -> str | None:
-        """Thaw a guest that a killed run left frozen. The caller holds the instance's lock for work on the source."""
+        """If a killed run left the guest frozen, thaw it.
+
+        The caller holds the instance's lock for work on the source.
+        """
         return guest_freeze.thaw_forgotten(self.instance, self.hypervisor, is_running=self._runs)
 
     def _runs(self, uuid: str) -> bool:
@@ -443,7 +446,7 @@ def _prepared(request: SnapshotRequest) -> snapshots.PendingSnapshots:
 
 
 def _not_stored(domain: str, xml: str) -> list[FitnessFinding]:
-    """Return a warning that lists the resources of this host, except disks, that the machine uses."""
+    """Return a warning that lists the resources of this host that the machine uses, except disks."""
     reasons = obstacles(xml)
     if not reasons:
         return []
