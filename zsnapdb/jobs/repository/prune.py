@@ -346,7 +346,7 @@ class _Run:
         return (self._plan.retention.kept & self._plan.provenance.proofs.keys()) - future
 
     def _check_what_stays(self) -> None:
-        """Read the complete chain of the newest restorable backup that is kept again from the store."""
+        """Read again the complete chain of the newest restorable backup that the plan keeps."""
         lineage = Lineage(self._plan.provenance.trusted(self._plan.backups.backups))
         stays = self._stays
         self._check_chunks(stays)
