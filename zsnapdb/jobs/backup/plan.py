@@ -290,7 +290,7 @@ def plan_now(
 
 
 def refuse_clear(instance: Instance, observed: Observation) -> None:
-    """Raise PreflightError if the store would get an encrypted volume unencrypted, or an unencrypted volume raw."""
+    """Raise PreflightError if an encrypted volume would be stored unencrypted, or an unencrypted volume sent raw."""
     is_encrypting, send = bool(instance.repository.encryption.recipients), instance.repository.stream.send
     findings = judge_sent(observed.volumes.values(), observed.ciphers, send, is_encrypting=is_encrypting)
     fitness.require_fit(findings)
