@@ -1,7 +1,9 @@
-"""Consolidates a chain into a full backup: receives it into scratch datasets, and sends the last snapshots in full.
+"""Consolidates a chain into a full backup.
 
-The source is not used. The received snapshots have the GUIDs of the originals, so the source's next increment can be
-based on the new full backup.
+The chain is received into scratch datasets. Full streams of its last snapshots are then stored as a new backup.
+
+The source of the backups is not used. The received snapshots have the same GUIDs as the original snapshots. So the next
+increment can be based on the new full backup.
 
 Invariants:
 
@@ -62,7 +64,7 @@ class ConsolidatePlan:
 
     @property
     def original(self) -> Manifest:
-        """The backup whose snapshots the new full backup also contains."""
+        """The last backup of the chain. The new full backup contains the same snapshots."""
         return self.chain[-1]
 
     @property
@@ -166,7 +168,10 @@ def execute(
 
 
 def _receive(work: _Work) -> None:
-    """Receive the chain. Each scratch dataset then has the last snapshot of its volume, with the original's GUID."""
+    """Receive the chain.
+
+    Afterwards each scratch dataset has the last snapshot of its volume, with the GUID of the original snapshot.
+    """
     planned = work.plan
     try:
         for step in planned.receives:
@@ -189,7 +194,7 @@ def _receive(work: _Work) -> None:
 
 
 def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, alone: WriterLease) -> Manifest:
-    """Store full streams of the received snapshots. Return the new backup's manifest without writing it."""
+    """Store full streams of the received snapshots. Return the manifest of the new backup, which is not written yet."""
     key = repository.keyring.new_key("1") if repository.keyring.is_encrypting else None
     volumes = tuple(
         _send_volume(instance, repository, planned, volume, alone, key) for volume in planned.original.volumes
@@ -267,7 +272,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
 
 
 def _forget(repository: Repository, planned: ConsolidatePlan) -> None:
-    """Remove the chunks of a failed consolidation without a manifest. `prune` removes chunks that remain."""
+    """Remove the chunks of a failed consolidation if it has no manifest. `prune` removes chunks that remain."""
     with contextlib.suppress(RepositoryError):
         if not repository.exists(layout.manifest(planned.instance, planned.backup_id)):
             sizes = repository.sizes(layout.chunks_of_backup(planned.instance, planned.backup_id))
