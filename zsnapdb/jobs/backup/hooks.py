@@ -94,7 +94,7 @@ class DoneHooks:
         self._snapshots: tuple[str, ...] = ()
 
     def begins(self, backup_id: str, volumes: Mapping[str, str]) -> None:
-        """Record the id and the volumes (role to dataset) of the backup that the run is making."""
+        """Record the id of the backup that the run is making, and the dataset of each volume by role."""
         self._backup_id = backup_id
         self._snapshots = tuple(f"{dataset}@{snapshot_name(backup_id)}" for _, dataset in sorted(volumes.items()))
 

@@ -197,7 +197,7 @@ _POSITION_BYTES = 4096
 
 @dataclass(frozen=True)
 class ServerHold:
-    """The result of a hold of the server: the lock, and the time in milliseconds for which it was held.
+    """The result of holding the server: the lock, and the time in milliseconds for which the lock was held.
 
     `before` is the position that the server published just before the snapshot. `channels` are the replication channels
     at that time. `known` is the tail of the newest binlog that was read before the hold.

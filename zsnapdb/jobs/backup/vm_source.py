@@ -187,7 +187,7 @@ InsideLock = Callable[[Instance, ObservedInside], AbstractContextManager[LockedG
 
 @dataclass(frozen=True)
 class ObservedMachine:
-    """A machine that is fit for a backup: its domain, its volumes (disk target to dataset), and all findings."""
+    """A machine that is fit for a backup: its domain, the dataset of each disk by target, and all findings."""
 
     known: KnownDomain
     volumes: Mapping[str, str]
@@ -206,7 +206,7 @@ class ObservedMachine:
 
 @dataclass(frozen=True)
 class MachineHold:
-    """The result of a hold of the machine: the reached grade, the freeze, and the locked server, if one was locked."""
+    """The result of holding the machine: the reached grade, the freeze, and the server that was locked, if any."""
 
     reached: ReachedGrade
     freeze: Freeze | None

@@ -117,7 +117,7 @@ class Host:
 
     @property
     def local_sets(self) -> Path:
-        """Records of snapshot sets that are in no repository, a folder per instance."""
+        """Records of the snapshot sets that are in no repository, in one folder per instance."""
         return self.records.with_name("local")
 
     @property
@@ -135,17 +135,20 @@ class Host:
 
     @property
     def readers(self) -> Path:
-        """Replicas to rebuild after a restore of their source, a file per instance (`affected_replicas.py`)."""
+        """Records of replicas to rebuild after a restore of their source.
+
+        There is one file per instance (`affected_replicas.py`).
+        """
         return self.records.with_name("readers")
 
     @property
     def put_backs(self) -> Path:
-        """The restores that replaced production, in a file for each instance (`production_restores.py`)."""
+        """Records of the restores that replaced production, in one file per instance (`production_restores.py`)."""
         return self.records.with_name("put-back")
 
     @property
     def services(self) -> Path:
-        """Recorded systemd units of servers, a file per instance (`server_unit_record.py`)."""
+        """Records of the systemd units of servers, in one file per instance (`server_unit_record.py`)."""
         return self.records.with_name("services")
 
     @property
@@ -155,12 +158,12 @@ class Host:
 
     @property
     def policies(self) -> Path:
-        """Policies of instances that this host recorded in the repositories' evidence, a folder per instance."""
+        """The policies that this host recorded in the evidence of repositories, in one folder per instance."""
         return self.records.with_name("policies")
 
     @property
     def runs(self) -> Path:
-        """Results of runs whose id the caller chose, a file per run (`idempotency_records.py`)."""
+        """The results of runs whose id the caller chose, in one file per run (`idempotency_records.py`)."""
         return self.records.with_name("runs")
 
     @property

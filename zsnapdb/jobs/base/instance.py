@@ -103,7 +103,7 @@ class Instance:
         return own.in_repository(repository, settings.repository[repository])
 
     def in_repository(self, name: str, other: RepositorySettings) -> Instance:
-        """Return the instance with a repository other than its own, as `at` does."""
+        """Return the instance with another repository than its own. The settings change in the same way as for `at`."""
         objectives = (other.objectives or self.settings.objectives).model_copy(update={"copies": {}})
         changes = {"repository": name, "keep": other.keep or self.settings.keep, "objectives": objectives}
         return replace(
@@ -116,7 +116,7 @@ class Instance:
 
     @property
     def other_repository(self) -> str | None:
-        """The name of the repository if it is not the instance's own; else None."""
+        """The name of the chosen repository; None if this is the instance's own repository."""
         return None if self.is_own_repository else self.settings.repository
 
     def with_repository_of(self, settings: Settings, other: str | None) -> Instance:

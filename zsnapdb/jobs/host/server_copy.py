@@ -433,7 +433,7 @@ def give_files(copy: Copy, recorded: Owner | None = None) -> int:
 
 
 def _owner_of(datadir: Path, owner: Owner) -> Owner | None:
-    """Return the owner of the data directory; None if that is root or already the account `owner`."""
+    """Return the owner of the data directory; None if the owner is root or already the account `owner`."""
     with safe_open.folder(datadir) as at:
         status = os.fstat(at)
     assert stat.S_ISDIR(status.st_mode), "it was opened as a folder"

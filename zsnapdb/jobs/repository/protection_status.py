@@ -137,7 +137,7 @@ class InstanceStatus:
     def exit_code(self) -> int:
         """0 if all objectives are met, 1 if there is a warning, 2 if an objective is broken.
 
-        If the state could not be read, this is the exit code of the error.
+        If the state could not be read, the value is the exit code of the error.
         """
         if self.status is None:
             return self.error.exit_code if self.error is not None else ZsnapdbError.exit_code

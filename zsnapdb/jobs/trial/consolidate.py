@@ -9,7 +9,7 @@ Invariants:
 
 - The manifest is written last, under the writer lease of the instance. A killed run leaves chunks without a manifest,
   which `prune` sweeps. The next run removes leftovers in the pool (`scratch_datasets.py`).
-- Receiving and sending need no writer lease, so backups of the source continue meanwhile.
+- Receiving and sending need no writer lease, so backups of the source can run at the same time.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def execute(
     If an error occurs, no backup was added or changed.
 
     Raises:
-        PreflightError: the pool is not suitable; nothing was created.
-        NotFound: the chain was removed meanwhile.
+        PreflightError: the pool is not suitable; nothing was created. NotFound: another process removed the chain after
+        the plan was made.
     """
     require_fit(planned.findings)
     # Take the instance's lock for consolidations. This lock excludes consolidations on all hosts.
@@ -244,7 +244,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
     """Write the manifest under the writer lease of the instance, after every chunk is confirmed.
 
     Raises:
-        NotFound: the original backup was removed meanwhile, so the new backup must not be added.
+        NotFound: another process removed the original backup, so the new backup must not be added.
     """
     patient = instance.waiting(max(instance.wait, _COMMIT_PATIENCE))
     doing = "storing a consolidated backup of"

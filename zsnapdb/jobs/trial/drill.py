@@ -211,7 +211,7 @@ class DrillLog:
 
 
 def _digest(instance: Instance, repository: Repository, backup_id: str) -> str | None:
-    """Return the digest of the backup's manifest; None if it is unreadable, or if the drill used a local set."""
+    """Return the digest of the backup's manifest; None if the manifest is unreadable, or the drill used a local set."""
     try:
         return repository.digested_manifest(instance.name, backup_id)[1]
     except (DamagedError, NotFound):

@@ -182,7 +182,7 @@ def execute(
     """Execute exactly this plan. Afterwards the copy is at the plan's point, or an error says what failed.
 
     Raises:
-        NotFound: the planned backup was removed from the repository meanwhile; this is not damage.
+        NotFound: the backup was removed from the repository after the plan was made; this is not damage.
     """
     with naming_removed(instance, repository, None if planned.clones else planned.backup_id):
         return restoring.execute_without_journal(settings, instance, repository, planned)

@@ -117,8 +117,8 @@ class IsolatedServer:
         """Start the server and return its facts.
 
         The server runs without access control, so it does not load storage engines that were installed as plugins. If
-        the backup does not record the plugins, the server is started again with the plugins in its own table of
-        plugins.
+        the backup does not record the plugins, the server is started again with the plugins that its own plugin table
+        lists.
 
         Raises:
             ServerError: the server does not start.

@@ -235,7 +235,7 @@ def _read(kind: type[M], found: CopyDatasets) -> M:
 
 
 def ready_machine(settings: Settings, name: str) -> Machine:
-    """Return the machine with that name. Raises PreflightError while it is being created or destroyed.
+    """Return the machine with that name. Raises PreflightError while the machine is being created or destroyed.
 
     Raises UnknownNameError, which lists the existing machines, if no machine has that name. Raises DamagedError if the
     properties of the machine cannot be read.
