@@ -130,7 +130,10 @@ class Host:
 
     @property
     def tails(self) -> Path:
-        """The read position in the newest binlog of each instance, a file per instance (`binlog_tail_record.py`)."""
+        """Records of how far each instance's newest binlog was read.
+
+        There is one file per instance (`binlog_tail_record.py`).
+        """
         return self.records.with_name("tails")
 
     @property

@@ -157,8 +157,8 @@ class Copy:
     def make_private(self) -> None:
         """Create the private folder.
 
-        In every list of binlogs and relay logs, replace the paths of the source's files with the paths of the copy's
-        files. Afterwards no list contains a path of the source.
+        In every list of binlogs and relay logs, replace the source's paths with paths in the copy. Afterwards no list
+        contains a path of the source.
         """
         self._refuse_links()
         server.make_private_folder(self.folder, self.settings.user)
@@ -179,7 +179,7 @@ class Copy:
                 safe_open.remove(Path(file))
 
     def turn_lists(self) -> None:
-        """Replace the paths of the source's files in every list of binlogs and relay logs with paths in the copy.
+        """In every list of binlogs and relay logs, replace the source's paths with paths in the copy.
 
         Afterwards no list contains a path of the source.
         """

@@ -181,7 +181,7 @@ def startup_objections(settings: ServerSettings, copied: CopiedServer) -> Iterat
 
 
 def zone_differences(settings: ServerSettings, copied: CopiedServer) -> tuple[str, ...]:
-    """Return descriptions of the differences between the local times of a copy on this host and of its source."""
+    """Return texts that say how the local times of a copy on this host differ from those of its source."""
     zone = _judged_zone(settings, copied)
     return () if zone is None else zone_notes(zone, host_zones(zone))
 

@@ -29,7 +29,7 @@ from zsnapdb.zfs.mounts import working_dataset
 def read_production_restores(instance: Instance) -> ProductionRestoreRecord:
     """Return the restores that created the present datasets of production.
 
-    The datasets of production have the mark of the last of these restores. If the datasets have no mark, the list is
+    The mark on the datasets of production names the last of these restores. If the datasets have no mark, the list is
     empty, because a user put the replaced datasets back. If production's datasets are unknown or do not exist, all
     recorded restores are returned, because the lost data came from them.
 

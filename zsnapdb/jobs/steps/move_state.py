@@ -188,7 +188,7 @@ def observe(record: MoveRecord) -> MoveFacts:
 def _is_switched(move: ServerMove, *, has_dataset: bool) -> bool:
     """Return whether the server would start on the copies.
 
-    The rename of the folder, or the writing of the option file, is the last action of the switch.
+    The last action of the switch renames the folder or writes the option file.
     """
     if not move.is_renaming:
         return os.path.lexists(move.fragment)

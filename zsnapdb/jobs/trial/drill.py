@@ -280,7 +280,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
     """Execute exactly this plan and store the evidence. Afterwards the copy is removed, even if an error occurs.
 
     The evidence contains every result about the restored server, good or bad. An error is raised only for a problem
-    that does not come from the backup, such as a missing repository, too little space, or a missing server program.
+    that does not come from the backup, such as a missing repository or server program, or too little space.
     """
     log = DrillLog(instance.host.now(), server_version=planned.restore.server_version)
     with scratch_datasets.ephemeral(instance, planned.place, settings.restore.mount_root):

@@ -340,7 +340,7 @@ def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Sleep = time.sl
     """Execute exactly this plan and store the evidence. Afterwards the machine and its zvols are removed.
 
     The evidence contains findings about the backup. An error is raised only for a problem that does not come from the
-    backup, such as a missing repository, too little space, or a libvirt that does not start machines.
+    backup, such as a missing repository, too little space, or a failure of libvirt.
     """
     instance, settings = work.instance, work.settings
     log = DrillLog(instance.host.now())
