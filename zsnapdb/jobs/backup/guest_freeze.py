@@ -44,7 +44,7 @@ def _mark(instance: Instance) -> Path:
 
 
 def marked(instance: Instance) -> str | None:
-    """Return the UUID of the domain that a run froze and did not thaw; None if there is none."""
+    """Return the UUID of the domain that a run froze and did not thaw; None if no run left a domain frozen."""
     try:
         text = _mark(instance).read_text()[:64].strip()
     except OSError:
@@ -114,7 +114,7 @@ class GuestFreeze:
     def begin(self) -> None:
         """Freeze the file systems, unless `problem` is already set.
 
-        Afterwards `count` file systems are frozen, or `problem` says why they may not be frozen.
+        Afterwards `count` file systems are frozen, or `problem` says why it is not certain that they are frozen.
         """
         self._began = time.monotonic()
         if self.problem or self._guard is None:

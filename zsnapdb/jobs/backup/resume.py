@@ -1,4 +1,4 @@
-"""Decides about this host's interrupted backups: whether to continue, finish, abandon or leave each of them.
+"""Decides for each interrupted backup of this host whether to continue, finish, abandon or leave the backup.
 
 The function `sweep` removes the leftovers of runs that have no journal.
 """

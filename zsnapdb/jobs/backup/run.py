@@ -86,7 +86,9 @@ def backup_of_run(instance: Instance) -> Manifest | None:
 
 
 def _begun(instance: Instance, run: str, early: tuple[str, ...] | None = None) -> OnceRecord | None:
-    """Return this host's record of the run; None if it cannot be read or written, or if another command wrote it.
+    """Return this host's record of the run.
+
+    Return None if the record cannot be read or written, or if another command wrote it.
 
     A missing record is created. `early` contains the backups that got the run's id while the clock was ahead. With
     `early`, the record is replaced by a new one that names these backups.
@@ -144,7 +146,7 @@ class BackupResult:
 class _BackupRequest:
     """The request of one run. `full` requests a full backup, and `fresh` abandons interrupted backups.
 
-    With `once`, no backup is made if the run with this id already has one.
+    With `once`, no backup is made if the run with this id already has a backup.
     """
 
     instance: Instance

@@ -33,7 +33,7 @@ class OutageSnapshot:
 
     `created` is the time of the proof. `seconds` is the time that it took to create the set.
 
-    `instance` is the instance with its volumes.
+    `instance` is the instance of the set, with its volumes.
     """
 
     instance: Instance

@@ -99,7 +99,7 @@ class LockedGuestServer:
 
 
 def bound(position: Position) -> BoundPart:
-    """Return a position that the server published in the form in which the manifest stores it."""
+    """Convert a published position of the server to the form that the manifest stores."""
     at = position.coordinates
     return BoundPart(
         binlog_file=at.file if at else None,

@@ -286,8 +286,8 @@ class Instance:
     def open_repository(self) -> Repository:
         """Open the instance's repository.
 
-        If the repository's marker is lost, the instance's manifests identify the repository instead. Raises NotFound
-        with the address if no repository is found there.
+        If the repository's marker is lost, the instance's manifests identify the repository instead. Raises NotFound,
+        which contains the address, if no repository is found at the address.
         """
         # Import late, because most commands need no repository, and the import would take longer than the command
         # itself.

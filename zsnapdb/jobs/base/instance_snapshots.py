@@ -210,9 +210,7 @@ class SetsHere:
     def newest_first(self, states: Collection[str]) -> Iterator[list[OwnedSnapshot]]:
         """Yield the snapshots that `read` returns in several lists, newest sets first.
 
-        The order is that of their creation in ZFS.
-
-        Sets without a snapshot of every volume are left out.
+        The order is that of their creation in ZFS. Sets without a snapshot of every volume are left out.
         """
         if self.listed is None:
             yield self.read((), states)

@@ -112,9 +112,8 @@ class OwnDocumentFiles:
     def stored_elsewhere(self, repository_id: str) -> Mapping[str, Sequence[str]]:
         """Return the ids of the backups that this host stored at this address in other repositories, by repository id.
 
-        The ids of each repository are in order, oldest first.
-
-        The result is empty if this host stored any backup in the repository with this id.
+        The ids of each repository are in order, oldest first. The result is empty if this host stored any backup in the
+        repository `repository_id`.
         """
         records = (_parsed(file, BackupRecord) for file in sorted(self.folder.rglob("backups.json")))
         stored = {

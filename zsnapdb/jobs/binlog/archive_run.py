@@ -160,7 +160,7 @@ def archive_once(instance: Instance) -> Round:
     If another archiver is running, such as the archiver of the agent, wait until it has archived this content.
 
     Raises:
-        BusyError: the other archiver has not archived the content within some of its rounds, or within `--wait`.
+        BusyError: the other archiver has not archived the content within a few of its rounds, or within `--wait`.
         PreflightError: the newest binlog cannot be archived. The other binlogs were archived.
     """
     deadline = time.monotonic() + max(instance.wait, _ROUNDS * instance.settings.binlog.interval + _ROUND_SECONDS)

@@ -125,7 +125,7 @@ class _Reading:
     problems: list[ZsnapdbError] = field(default_factory=list)
 
     def add(self, path: Path, name: str, history: str | None, keys: BinlogKeys = NO_KEYS) -> None:
-        """Read a binlog. If it is damaged, record a problem and keep the transactions before the damage."""
+        """Read a binlog. If the binlog is damaged, record a problem and keep the transactions before the damage."""
         try:
             with open_binlog(path, keys) as file:
                 self.read.append(ReadBinlog(name, history, file.seek(0, 2)))

@@ -134,7 +134,7 @@ def _refuse_short(instance: Instance, repository: Repository, archive: Archive) 
 
 
 def _refuse_replaced(instance: Instance, repository: Repository, foreign: Sequence[str]) -> None:
-    """Raise DamagedError if this host archived one of these binlogs. Their stored descriptions are foreign."""
+    """Raise DamagedError if this host archived a binlog in `foreign`, which lists binlogs with foreign descriptions."""
     own = {name for _, name in own_archived_binlogs.archived_here(instance, repository)}
     replaced = [name for name in foreign if name in own]
     if replaced:

@@ -171,7 +171,7 @@ class LocalFiles:
         return open_binlog(self._paths[name], self.source.keys)
 
     def opening(self, name: str) -> Opening:
-        """Return the opening of a binlog in the list."""
+        """Return the head and the fingerprint of a binlog in the list, and whether the binlog is encrypted."""
         return self._openings[name][1]
 
     def _local(self, path: Path) -> ServerBinlog | None:
@@ -277,8 +277,8 @@ def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> 
     """Return the archived binlogs of the server's newest incarnation.
 
     Normally the server's newest incarnation is the newest one with the server's name. But if the server's binlogs
-    contain a whole newer incarnation with any server_id, the server certainly continues that incarnation, so its
-    binlogs are returned.
+    contain a whole newer incarnation with any server_id, the server certainly continues that incarnation. In this case
+    the binlogs of that incarnation are returned.
 
     Raises:
         PreflightError: this decision needs the server's binlogs, but they cannot be read.

@@ -244,7 +244,7 @@ class LocalBinlogs:
 
     @classmethod
     def of(cls, variables: Mapping[str, str], key_files: Sequence[str]) -> LocalBinlogs:
-        """Return the binlogs of the server with these variables; empty if the index cannot be read on this host.
+        """Return the binlogs of the server that has these global variables; empty if this host cannot read the index.
 
         `key_files` are the files of the server's keyring, if it encrypts its binlogs.
         """

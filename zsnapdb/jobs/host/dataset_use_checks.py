@@ -183,6 +183,8 @@ def refuse_running(names: Collection[str], doing: str) -> None:
 def refuse_removal(replaced: Collection[str], places: Collection[str], seal: Mapping[str, str]) -> None:
     """Raise PreflightError unless all replaced datasets may be destroyed.
 
+    All of these conditions must be met:
+
     - The datasets that replaced them exist, and a server runs on these datasets.
     - Nothing was written to a replaced dataset since the snapshot of its last state (`seal` maps each dataset to that
       snapshot).
@@ -277,7 +279,7 @@ class ReplacedServer:
     def expires(self, keep: float | None) -> datetime | None:
         """Return when the datasets expire: `keep` seconds after they were replaced.
 
-        None means that they never expire.
+        The result is None if the datasets never expire.
         """
         return None if keep is None or self.replaced == FOREVER else self.replaced + timedelta(seconds=keep)
 

@@ -135,7 +135,7 @@ class Copy:
         """Return why the copy's binlogs, which are encrypted with this key, cannot be read; None if they can be read.
 
         The copy's server needs the binlogs for its recovery, so it must see the keyring too. If the keyring is on a
-        volume, its file in the mounted copy is used, because its content is that of the moment of the snapshot.
+        volume, its file in the mounted copy is used, because this file has the content from the moment of the snapshot.
         """
         if binlog_key is None or any(self.paths.has(file) for file in self.key_files):
             return None
