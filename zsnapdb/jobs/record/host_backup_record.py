@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 def unwritten_warned(instance: Instance) -> Iterator[None]:
     """Run the block. If the block cannot write the record, warn and raise no error.
 
-    The repository has already been changed at this time.
+    An error would be wrong, because the repository has already been changed.
     """
     try:
         yield

@@ -75,8 +75,8 @@ def known_binlogs(
 ) -> frozenset[tuple[str, str]]:
     """Return the incarnations and names of the archived files that this host knows.
 
-    If this host trusts signers, it knows all files. Otherwise the host knows the rotated files whose description it
-    recorded, and the active files of the histories that it began.
+    If trusted signers are configured on this host, the host knows all files. Otherwise the host knows the rotated files
+    whose description it recorded, and the active files of the histories that it began.
     """
     if repository.keyring.trusted:
         return frozenset((file.incarnation, file.name) for file in files)

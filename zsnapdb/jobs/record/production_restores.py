@@ -118,9 +118,9 @@ def rolled_back(
     """Return the newest backups whose state production lost by a `zfs rollback`, with the reason by backup id.
 
     The backups are ordered, oldest first. `places` contains the configured datasets. If none are configured and the
-    server is down, it contains the datasets of the newest backup. `local` contains the GUIDs of production's snapshots,
-    if the caller has read them. Usually these GUIDs already show that nothing was rolled back. In this case no program
-    is started. Raises the errors of `read_production_restores`.
+    server is down, `places` contains the datasets of the newest backup. `local` contains the GUIDs of production's
+    snapshots, if the caller has read them. Usually these GUIDs already show that nothing was rolled back. In this case
+    no program is started. Raises the errors of `read_production_restores`.
     """
     if not backups or any(volume.guid in local for volume in backups[-1].volumes):
         return {}

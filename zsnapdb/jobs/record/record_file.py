@@ -67,7 +67,10 @@ class HostRecord:
 
     @classmethod
     def of_copy(cls, instance: Instance, repository: Repository) -> HostRecord:
-        """Return the record for another repository than the instance's own, to which this host copied backups."""
+        """Return the record for another repository than the instance's own.
+
+        This host copied backups to that repository, or adopted backups in it.
+        """
         address = hashlib.sha256(instance.repository.url.encode()).hexdigest()[:16]
         folder = instance.host.records / instance.name / f"copy-{address}" / folder_name(repository.id)
         return cls(folder, instance.name, repository.id, instance.repository.url)

@@ -254,8 +254,8 @@ def init(settings: Settings, name: str | None) -> InitPlan:
     """Execute the plan and return it.
 
     Raises:
-        PreflightError: the file system is not suitable for a new repository. ExistsError, ChangedError: another process
-        wrote the marker in the meantime. That marker stays.
+        PreflightError: the file system is not suitable for a new repository.
+        ExistsError, ChangedError: another process wrote the marker in the meantime. That marker stays.
     """
     planned = plan(settings, name)
     place = _place(settings, planned.name)

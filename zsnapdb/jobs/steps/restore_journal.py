@@ -21,7 +21,7 @@ from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan
 
 @dataclass(frozen=True)
 class OldServer:
-    """The changes that a rewind makes to the server that it replaces. If a user abandons the rewind, they are reverted.
+    """The changes that a rewind makes to the server that it replaces. An abandoned rewind reverts its changes.
 
     `option_file` is the file with the new server_id, and `option_text` is its former content, or None if it did not
     exist. `stopped` is the time (UTC) since which the server has been down. `stopped` is None if the server was not

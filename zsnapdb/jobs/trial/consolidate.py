@@ -142,8 +142,8 @@ def execute(
     If an error occurs, no backup was added or changed.
 
     Raises:
-        PreflightError: the pool is not suitable; nothing was created. NotFound: another process removed the chain after
-        the plan was made.
+        PreflightError: the pool is not suitable; nothing was created.
+        NotFound: another process removed the chain after the plan was made.
     """
     require_fit(planned.findings)
     # Take the instance's lock for consolidations. This lock excludes consolidations on all hosts.

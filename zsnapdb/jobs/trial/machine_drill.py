@@ -255,8 +255,8 @@ class MachineDrillPlan(DrillDraw):
     """The plan of a machine's drill: the restore, and the time limit of the boot in seconds.
 
     `client` is the command line that queries the server in the machine, or None if no server is known. `server`
-    contains the positions that the server published before and after the snapshot. `server` is None if the server was
-    not locked during the snapshot, because the positions are then unknown.
+    contains the positions that the server published before and after the snapshot. If the server was not locked during
+    the snapshot, these positions are unknown, and `server` is None.
     """
 
     restore: MachineRestorePlan
@@ -439,8 +439,8 @@ def _wait_for_agent(hypervisor: Hypervisor, planned: MachineDrillPlan, sleep: Sl
     """Wait until the guest agent answers.
 
     Raises:
-        ConsistencyError: the machine powers off before its agent answers. CommandTimeout: the agent does not answer in
-        time.
+        ConsistencyError: the machine powers off before its agent answers.
+        CommandTimeout: the agent does not answer in time.
     """
     deadline = time.monotonic() + planned.patience
     while not hypervisor.agent_answers(planned.define.uuid):
