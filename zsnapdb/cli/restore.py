@@ -94,16 +94,7 @@ def restore(
     chosen = chosen.rebuilding_replicas(replicas_will_be_rebuilt)
     way = RestoreWay(target, resume, abandon, step, stop_after, with_foreign_snapshots, plan, once)
     if chosen.settings.vm is not None:
-        options.refuse_for_machines(
-            "a machine is restored from the repository, and stays off",
-            handover=handover != "stopped",
-            history=history is not None,
-            port=port is not None,
-            server_id=server_id is not None,
-            source=source is not None,
-            origin=origin != "repository",
-            continue_to=further is not None,
-        )
+        _refuse_server_options(handover, history, port, server_id, source, origin, further)
         restore_machine(settings, chosen, to, name, accepts_older, way, json)
         return
     last = handover_of(handover, port, server_id, source, source_user, source_password_file)
@@ -193,6 +184,28 @@ def _refuse_contradictions(
             "--once excludes --resume, --abandon and --continue-to",
             hint="repeat the original command; it continues the restore",
         )
+
+
+def _refuse_server_options(
+    handover: str,
+    history: str | None,
+    port: int | None,
+    server_id: int | None,
+    source: str | None,
+    origin: str,
+    further: str | None,
+) -> None:
+    """Raise UsageError for an option that is not valid for a virtual machine."""
+    options.refuse_for_machines(
+        "a machine is restored from the repository, and stays off",
+        handover=handover != "stopped",
+        history=history is not None,
+        port=port is not None,
+        server_id=server_id is not None,
+        source=source is not None,
+        continue_to=further is not None,
+        **{"from": origin != "repository"},
+    )
 
 
 def _show_plan(

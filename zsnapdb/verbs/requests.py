@@ -192,9 +192,7 @@ _CREATE: Mapping[str, re.Pattern[str] | None] = {
     "--ttl": patterns.DURATION,
     "--heartbeat": patterns.DURATION,
     "--profile": patterns.PROFILE,
-    "--mask": _FLAG,
-    "--fresh": _FLAG,
-    "--no-start": _FLAG,
+    **dict.fromkeys(("--mask", "--fresh", "--no-start"), _FLAG),
     **_PLANNED,
 }
 COMMANDS: Mapping[str, DelegatedCommand] = {

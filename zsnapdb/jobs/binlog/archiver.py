@@ -38,14 +38,8 @@ from zsnapdb.jobs.binlog.server_binlogs import (
     returned_after,
 )
 from zsnapdb.jobs.host.binlog_spans import span_and_tables
+from zsnapdb.jobs.record import own_archived_binlogs
 from zsnapdb.jobs.record.host_backup_record import next_sequence
-from zsnapdb.jobs.record.own_archived_binlogs import (
-    archived_last,
-    inherit,
-    known_binlogs,
-    note_archived,
-    note_archived_files,
-)
 from zsnapdb.mysql.binlog.events import read_plain
 from zsnapdb.mysql.binlog.tail import commit_horizon
 from zsnapdb.mysql.probe import dialect
@@ -244,10 +238,7 @@ class _RoundResults:
 
 
 class Archiver:
-    """The archiver of one server's binlogs, which works in rounds.
-
-    No other process writes to the incarnation of this archiver.
-    """
+    """The archiver of one server's binlogs, which works in rounds, and alone writes to its incarnation."""
 
     def __init__(self, instance: Instance, archive: BinlogArchive, source: BinlogSource) -> None:
         self._instance = instance
@@ -266,10 +257,10 @@ class Archiver:
         self._numbers = [incarnation.sequence for incarnation in contents.incarnations]
         for error in contents.damaged:
             self._events.warn(f"{error.message}; this description is skipped")
-        inherit(instance, archive.repository, contents)
+        own_archived_binlogs.inherit(instance, archive.repository, contents)
         known = known_history(contents, source, self._files)
         self._incarnation, self._kept, self._elsewhere = known.incarnation, list(known.files), known.elsewhere
-        last = archived_last(instance, archive.repository)
+        last = own_archived_binlogs.archived_last(instance, archive.repository)
         self._returned = returned_after(contents.incarnations, self._incarnation, last)
         newest = self._kept[-1] if self._kept else None
         seen = last_seen(newest, contents.state.complete) if newest is not None else None
@@ -277,7 +268,7 @@ class Archiver:
         """The last observation of the binlogs after which all bytes were archived."""
         self._look = self._look_now()
         rotated = [file for file in self._kept if file.is_rotated]
-        if known_binlogs(instance, archive.repository, rotated[-1:]):
+        if own_archived_binlogs.known_binlogs(instance, archive.repository, rotated[-1:]):
             # A killed run may have left segments of a file whose complete copy is archived.
             self._remove_unneeded(rotated[-1])
 
@@ -341,7 +332,7 @@ class Archiver:
             incarnation=newest.incarnation, file=newest.name, end=newest.end, last_commit=newest.last_commit
         )
         if position != self._noted:
-            note_archived(self._instance, self._archive.repository, position)
+            own_archived_binlogs.note_archived(self._instance, self._archive.repository, position)
             self._noted = position
 
     def _plan(self, local: Sequence[ServerBinlog]) -> Plan:
@@ -383,7 +374,7 @@ class Archiver:
         )
         self._kept, self._returned = [], None
         self._archive.begin(self._incarnation)
-        note_archived_files(self._instance, self._archive.repository, [], [self._incarnation.id])
+        own_archived_binlogs.note_archived_files(self._instance, self._archive.repository, [], [self._incarnation.id])
 
     def _id(self) -> str:
         if self._incarnation is None:
@@ -550,7 +541,7 @@ class Archiver:
         self._archive.confirm(self._id(), step.name, attempt, chunks)
         # Write the record first: if the run is killed before the commit, the next run archives and records the file
         # again.
-        note_archived_files(self._instance, self._archive.repository, [rotated])
+        own_archived_binlogs.note_archived_files(self._instance, self._archive.repository, [rotated])
         self._archive.commit(rotated)
         if known is not None:
             self._kept[-1] = rotated
@@ -575,10 +566,8 @@ class Archiver:
             )
             body, chunk = seal(memoryview(plain), self._settings.codec, self._settings.level, cipher, associated)
             self._archive.put_chunk(self._id(), name, attempt, index, body)
-            if (
-                hashlib.sha256(self._archive.get_chunk(self._id(), name, attempt, index)).hexdigest()
-                != chunk.stored_sha256
-            ):
+            read = self._archive.get_chunk(self._id(), name, attempt, index)
+            if hashlib.sha256(read).hexdigest() != chunk.stored_sha256:
                 raise DamagedError(
                     f"chunk {index} of {name} was read back different from what was written",
                     hint="the store cannot be trusted",
@@ -590,9 +579,8 @@ class Archiver:
         pool = ThreadPoolExecutor(self._settings.concurrency, thread_name_prefix="binlog")
         try:
             for index, start in enumerate(starts, 1):
-                pending.append(
-                    pool.submit(put, index, read_plain(file, start, min(start + self._settings.chunk_size, end)))
-                )
+                stop = min(start + self._settings.chunk_size, end)
+                pending.append(pool.submit(put, index, read_plain(file, start, stop)))
                 if len(pending) > self._settings.concurrency:
                     chunks.append(pending.popleft().result())
             chunks += [future.result() for future in pending]

@@ -292,12 +292,8 @@ def mask(
         rebuilt, undo_renewed = _scrub(session, facts, masking, changes)
         shared = row_remnants.shared_tablespaces(session, facts.flavour)
     _remove_logs(copy, facts)
-    scrubbed = Scrubbed(
-        undo_renewed,
-        "slow_query_log_file" in copy.variables,
-        _empty_doublewrite(facts),
-        _empty_free_pages(copy, facts, shared),
-    )
+    has_slow_log, freed = "slow_query_log_file" in copy.variables, _empty_doublewrite(facts)
+    scrubbed = Scrubbed(undo_renewed, has_slow_log, freed, _empty_free_pages(copy, facts, shared))
     refuse_canaries(copy.root, canaries(tuple(value.get_secret_value() for value in masking.canaries)))
     remaining = remains(facts.flavour, facts.release, facts.variables, facts.engines, scrubbed)
     return MaskingReport(steps, tuple(rebuilt), remaining, time.monotonic() - began)

@@ -307,7 +307,8 @@ def check(
     named = {name for one in compared.findings if one.kind is StoredKind.OTHER_WRITER for name in one.backups}
     put_back, unknown = _taken_back(instance, there)
     # The base of a new backup is always a snapshot or bookmark of production, so no rollback needs to be detected.
-    lost = {} if is_writing else _rolled_back(instance, replace(compared, provenance=known, future=future), there)
+    judged = replace(compared, provenance=known, future=future)
+    lost = {} if is_writing else _rolled_back(instance, judged, there)
     findings = (
         *compared.findings,
         *unknown,
@@ -317,10 +318,8 @@ def check(
         *judge_foreign(instance.name, known.foreign, known.rewritten, {*named, *future}, knows_any=known.knows_any),
     )
     found = replace(
-        compared,
+        judged,
         findings=findings,
-        future=future,
-        provenance=known,
         known_archive=archive,
         taken_back={**lost, **put_back},
         rolled_back=frozenset(lost),
