@@ -20,14 +20,17 @@ from zsnapdb.config.settings import Settings
 _NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _NUMBERS = {name: number for number, name in enumerate(_NAMES)}
 _SUNDAY = 7
-"""The number of Sunday if it ends a range of weekdays."""
+"""The number that stands for Sunday at the end of a range of weekdays."""
 _EVERY = re.compile(r"\*(?:/([0-9]{1,3}))?")
 _SOME = re.compile(r"([0-7]|[a-z]{3})(?:-([0-7]|[a-z]{3})(?:/([0-9]{1,3}))?)?")
 
 
 @dataclass(frozen=True)
 class CronDays:
-    """Days of the month and weekdays of a schedule. A day must match both of them. Weekdays are names or `*`."""
+    """Days of the month and weekdays of a schedule. The job runs only on days that match both.
+
+    Weekdays are names or `*`.
+    """
 
     day: str
     weekday: str
@@ -95,7 +98,7 @@ def _step(word: str | None) -> int:
 
 
 HOST = "_host"
-"""The value that a job of the host has instead of an instance. No instance can have this name."""
+"""The instance name of a job of the host itself. No real instance can have this name."""
 
 
 class JobKind(StrEnum):
@@ -158,9 +161,9 @@ def jobs_of(settings: Settings) -> tuple[PlannedJob, ...]:
 
 
 def run_one_job(settings: Settings, kind: str, instance: str | None) -> PlannedJob:
-    """Return the configured job of that kind.
+    """Return the configured job of this kind.
 
-    Raises ConfigError if there is no such job, or if several instances have one.
+    Raises ConfigError if there is no such job, or if several instances have such a job.
     """
     known = [job for job in jobs_of(settings) if job.name.kind == kind and instance in (None, job.name.instance)]
     if len(known) == 1:
@@ -225,11 +228,11 @@ class _FrozenRecord(BaseModel):
 
 
 class RunRecord(_FrozenRecord):
-    """The last run of a job. The run was for all times of the schedule up to `scheduled` (UTC).
+    """The last run of a job. The run covers all scheduled times up to `scheduled` (UTC).
 
-    `exit_code` is None while the job runs, and negative if a signal ended the job. If it is still None after the run,
-    the agent ended the job, or the agent itself was killed. In this case the job starts again immediately, and the run
-    does not count as failed. `failures` is the number of failed runs since the last successful run.
+    `exit_code` is None while the job runs, and negative if a signal ended the job. If `exit_code` is still None after
+    the run, the agent ended the job, or the agent itself was killed. In this case the job starts again immediately, and
+    the run does not count as failed. `failures` is the number of failed runs since the last successful run.
     """
 
     format: Literal[1] = 1
@@ -285,7 +288,7 @@ class PauseRecord(_FrozenRecord):
     reason: Annotated[str, Field(min_length=1, max_length=500)]
 
     def before_clock(self, now: datetime) -> PauseRecord:
-        """Return the pause, corrected if its begin is in the future because the clock was ahead.
+        """Return the pause, corrected if its start is in the future because the clock was ahead.
 
         The corrected pause begins now and has the same duration.
         """
@@ -334,7 +337,7 @@ def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: flo
 
 
 def is_later(record: RunRecord, other: RunRecord) -> bool:
-    """Return whether the last known event (start or end) in the run `record` is later than that in the run `other`."""
+    """Return whether the last known event (start or end) of the run `record` is later than that of the run `other`."""
     return (record.finished or record.started) > (other.finished or other.started)
 
 
@@ -406,9 +409,9 @@ class KnownRun:
 def not_ready(jobs: Sequence[KnownRun], stale: float, now: datetime) -> tuple[str, ...]:
     """Return the problems of the agent's jobs; empty if there are none.
 
-    There is no problem if the objectives were evaluated within `stale` seconds, no objective was broken, and no job's
-    last run failed. An unknown state is a problem too. An archiver that was restarted and has run long enough does not
-    count as failing.
+    There is no problem if the objectives were evaluated within the last `stale` seconds, no objective was broken, and
+    no job's last run failed. An unknown state is a problem too. An archiver that was restarted and has run long enough
+    does not count as failing.
     """
     reasons = [
         f"{job.name} failed {job.last.failures} times in a row"

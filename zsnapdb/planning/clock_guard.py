@@ -1,4 +1,4 @@
-"""Determines the time that decides about expiry: this host's wall clock, if its steady clock confirms it. Pure.
+"""Determines the time at which expiry is judged: this host's wall clock, if its steady clock confirms it. Pure.
 
 A host records the last reading of its clocks. From then on the steady clock (CLOCK_BOOTTIME, which also runs while the
 host is suspended) proves a minimum of elapsed time. Removals use the earlier of the proven time and the wall clock. So
@@ -57,7 +57,7 @@ that is wrong by more than a day expires backups that retention would keep.
 """
 
 MOST_SPANS = 64
-"""The maximum number of recorded spans that contain times recorded too early. Older spans are dropped."""
+"""The maximum number of spans in the record. Times recorded in these spans are too early. Older spans are dropped."""
 
 CONFIRM = "check `date -u`; if the clock is right, run `zsnapdb reap --trust-clock`"
 """The hint for a doubtful clock."""
@@ -75,7 +75,10 @@ class ClockJump(StrEnum):
 
 @dataclass(frozen=True)
 class ClockReading:
-    """The wall clock (UTC) and, at the same moment, the boot id with the seconds of its steady clock."""
+    """A reading of both clocks at the same moment.
+
+    It contains the wall clock's time (UTC), and the boot id with the seconds of this boot's steady clock.
+    """
 
     wall: datetime
     boot: str
@@ -132,7 +135,7 @@ class RemovalTime:
 
     @property
     def at(self) -> datetime:
-        """The time that decides about expiry: the earlier of both clocks' times."""
+        """The time at which expiry is judged: the earlier of both clocks' times."""
         return min(self.wall, self.proven)
 
     @property
@@ -212,7 +215,7 @@ def first_record(reading: ClockReading) -> ClockRecord:
 
 
 def accepted(record: ClockRecord, reading: ClockReading) -> ClockRecord:
-    """Return the record after the clock was accepted. `record` already contains this reading.
+    """Return the record after the clock was accepted. `record` already contains the reading of the accepted clock.
 
     The times that were recorded between the jump and the last setting of the clock are too early.
     """
@@ -281,7 +284,7 @@ def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
 
 
 def is_step(record: ClockRecord, reading: ClockReading) -> bool:
-    """Return whether the wall clock was set between the record and a reading of the same boot."""
+    """Return whether the wall clock was set between the recorded reading and a later reading in the same boot."""
     passed = reading.steady - record.steady
     return abs((reading.wall - record.wall).total_seconds() - passed) > STEP + passed * SLEW
 
@@ -321,7 +324,7 @@ def _recorded(
 
 
 def removal_time(record: ClockRecord) -> RemovalTime:
-    """Return the time that decides about expiry. `record` contains the current reading of the clocks."""
+    """Return the time at which expiry is judged. `record` contains the current reading of the clocks."""
     off = (record.wall - record.proven).total_seconds()
     if abs(off) <= TOLERANCE or record.jump is None:
         return RemovalTime(record.wall, record.proven, is_new=record.since is not None, early=record.early)

@@ -136,12 +136,12 @@ M = TypeVar("M", bound=_Created)
 
 
 def made_before(items: Iterable[M], createtxg: int) -> list[M]:
-    """Return the items that ZFS created before this transaction group of the same pool."""
+    """Return the items that ZFS created before the given transaction group of their pool."""
     return [item for item in items if item.createtxg < createtxg]
 
 
 def made_after(groups: Mapping[str, int], createtxg: int) -> list[str]:
-    """Return the names of the snapshots that ZFS created after this transaction group of the same pool."""
+    """Return the names of the snapshots that ZFS created after the given transaction group of their pool."""
     return [name for name, made in groups.items() if made > createtxg]
 
 
@@ -169,9 +169,9 @@ def in_order(
     """Return the backups, oldest first, independent of the clocks from which their ids come.
 
     Backups of one pool are ordered by transaction group, and an increment follows its base. Between pools the sequence
-    numbers decide. If a younger backup of the same pool has a smaller number or id than a backup, the number or id of
-    that backup is ignored. `believed` contains the ids of trusted backups, whose order other backups cannot change. If
-    `believed` is None, all backups are trusted.
+    numbers decide. The number or id of a backup is ignored if a younger backup of the same pool has a smaller one.
+    `believed` contains the ids of trusted backups, whose order other backups cannot change. If `believed` is None, all
+    backups are trusted.
 
     If a pool is replaced by an older copy of itself, the copy uses the same transaction groups a second time.
     `abandoned` contains the backups that were created after the copy and before the replacement. It maps each of them
@@ -197,7 +197,7 @@ def in_order(
 
 
 def with_turn(abandoned: Mapping[str, int], of_pool: Mapping[str, int], createtxg: int) -> dict[str, int]:
-    """Return the value of `abandoned` after a pool created a set in this transaction group.
+    """Return `abandoned`, updated for a snapshot set that the pool created in this transaction group.
 
     `of_pool` maps the ids of the pool's backups to their groups.
     """
@@ -268,7 +268,7 @@ def _is_bases_first(ordered: Sequence[Link]) -> bool:
 
 
 def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
-    """Return the ids of `ordered`, with the ids inserted that only the orders `known` contain.
+    """Return the ids of `ordered`, and between them the ids that only the orders in `known` contain.
 
     A missing id is placed directly after the latest of its predecessors in its own order. If it has no predecessor, it
     is placed before its successor. If it has neither, it is placed last, because it may be the newest state.
@@ -304,7 +304,7 @@ def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
 
 
 def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
-    """Return the ids of `ordered`, with the unplaced ids inserted in the order of ids.
+    """Return the ids of `ordered` and the unplaced ids. Each unplaced id is inserted before the first greater id.
 
     Use this only for lists that people read.
     """
@@ -341,8 +341,8 @@ F = TypeVar("F", bound=Finding)
 def latest_finding(findings: Iterable[F]) -> F | None:
     """Return the latest finding about an object; None if there is none.
 
-    If two concurrent runs used the same number, the finding with damage is the latest. Only findings that have no
-    numbers are ordered by time.
+    If two concurrent runs used the same number, the finding with damage is the latest. Findings are ordered by time
+    only if they have no numbers.
     """
     listed = list(findings)
     reached = greatest_reached(one.sequence for one in listed)

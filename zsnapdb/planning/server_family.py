@@ -1,6 +1,6 @@
 """The differences between MySQL and MariaDB, each as a named fact. Pure.
 
-This module decides the family of a server from its version texts. Other modules use the facts that they need.
+This module determines the family of a server from its version texts. Other modules use the facts that they need.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Family:
     dump_programs: tuple[str, ...]
     binlog_programs: tuple[str, ...]
     dump_options: tuple[str, ...]
-    """Further options of the dump program, with which loading a dump does not change the GTIDs of the server."""
+    """Further options of the dump program. Loading such a dump does not change the GTIDs of the server."""
     option_section: str
     """The section of an option file that only servers of this family read."""
     numbers_always: bool
@@ -74,8 +74,9 @@ class Family:
     position_needs_replica_log: bool
     """Whether a replica's position is known only if the replica writes applied transactions to its own binlog."""
     applier_may_leave_gaps: bool
-    """Parallel workers may leave gaps between applied transactions when they stop, unless they preserve the commit
-    order.
+    """Whether parallel workers may leave gaps between applied transactions when they stop.
+
+    They leave no gaps if they preserve the commit order.
     """
     has_aria: bool
     """Whether the server has the Aria engine, which has its own logs."""
@@ -101,7 +102,7 @@ class Family:
     set_variables_query: str
     """The query for the variables that differ from the compiled default, and their origins.
 
-    The performance schema may be off.
+    The query also works if the performance schema is off.
     """
     has_event_table: bool
     """Whether the table `mysql.event` contains the scheduled events in every release, and can be updated."""

@@ -37,7 +37,7 @@ class FullVolume:
         return pool_of(self.dataset)
 
     def describe(self) -> str:
-        """Return the free space, the limit or the datasets that cause it, and the consequence."""
+        """Return a text: the free space, why it is short (a limit, or the largest datasets), and the consequence."""
         needs = f"and a server needs {size(START_BYTES)} to start"
         if self.pool_free is not None and self.pool_free >= START_BYTES:
             return (

@@ -76,7 +76,7 @@ class ServerZone(BaseModel):
 
 @dataclass(frozen=True)
 class HostZones:
-    """This host's offsets for the server's zone (None for an unknown zone), and the offsets of its own zone."""
+    """This host's offsets for the server's zone (None for an unknown zone), and the offsets of the host's own zone."""
 
     named: tuple[int, ...] | None
     local: tuple[int, ...] | None

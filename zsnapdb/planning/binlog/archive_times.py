@@ -17,7 +17,10 @@ _SLACK = 5.0
 """The time in seconds that a round and its record may take, with the rounding of the server's time to seconds."""
 
 _AHEAD = 300 * _SECOND
-"""The maximum number of microseconds that a commit time may be in the future. Beyond it, a clock counts as wrong."""
+"""The maximum number of microseconds that a commit time may be in the future.
+
+If a commit time is further ahead, a clock counts as wrong.
+"""
 
 _FAILOVERS = (EndKind.LOST_IN_FAILOVER, EndKind.UNPROVEN_FAILOVER)
 

@@ -284,7 +284,10 @@ def parse_kinds(text: str) -> frozenset[ChangeKind]:
 
 @dataclass(frozen=True)
 class ListedTransaction:
-    """A transaction that matches a search, with its binlog and its history in the archive (None if on the server)."""
+    """A transaction that matches a search, with its binlog and its history in the archive.
+
+    The history is None if the binlog is on the server.
+    """
 
     binlog: str
     history: str | None

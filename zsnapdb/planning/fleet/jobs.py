@@ -1,6 +1,6 @@
 """The jobs of a fleet: their messages, their progress texts, the action after an attempt, and the decisions of a host.
 
-Pure. A host decides about a request by its own configuration, not by the content of the request.
+Pure. A host accepts or refuses a request by its own configuration, not by the content of the request.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ class JobVerdict(StrEnum):
 
 
 _OF_A_HOST = frozenset({UsageError.exit_code, ConfigError.exit_code, PreflightError.exit_code})
-"""Exit codes for errors that only this host has. A command with such an exit code has changed nothing."""
+"""Exit codes for errors that concern only this host. A command with such an exit code has changed nothing."""
 _OF_CLASSES = {
     RetryClass.AGAIN: JobVerdict.AGAIN,
     RetryClass.TWICE: JobVerdict.TWICE,

@@ -248,7 +248,7 @@ _ORDERS: Mapping[SortKey, Callable[[FleetRow], tuple[float | str, ...]]] = {
 
 
 def ordered(rows: Iterable[FleetRow], key: SortKey) -> tuple[FleetRow, ...]:
-    """Return the rows in that order. Equal rows are ordered by instance, repository and host."""
+    """Return the rows in the order of the sort key. Equal rows are ordered by instance, repository and host."""
     return tuple(sorted(rows, key=lambda one: (*_ORDERS[key](one), one.instance, one.repository, one.host)))
 
 

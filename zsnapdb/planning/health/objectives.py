@@ -378,7 +378,7 @@ def schedule_short_limits(key: str, limit: float | None, job: str, pause: float)
 
 
 _OF_BYTES = ("receive", "replay")
-"""The kinds of steps whose duration depends on bytes."""
+"""The kinds of steps whose duration depends on the number of transferred bytes."""
 _OF_CHECKS = ("pages", "tables", "probes", "boot", "ask")
 """The kinds of steps that a drill has, but a restore does not."""
 

@@ -18,7 +18,7 @@ from zsnapdb.planning.creation_order import PlacedLink, contradicted
 from zsnapdb.planning.repository.retention import time_of
 
 SILENT = timedelta(days=14)
-"""A server is considered replaced by the server that wrote later backups if its newest backup is older than this."""
+"""If a server's newest backup is older than this, the server that wrote later backups is considered its replacement."""
 
 
 class WrittenLink(Link, Protocol):

@@ -62,8 +62,8 @@ class RecordedBackup(RecordPart):
 
     `server` is the server's name in its binlog history, or None if the source is not a server. `writer` is the identity
     of the source. Backups that earlier versions recorded have no pool, transaction group or sequence. `manifest` is the
-    SHA-256 of the manifest's line. `manifest` is None if an earlier version recorded the backup, and no later writing
-    command of this version has read the manifest.
+    SHA-256 of the manifest's line. `manifest` is None if an earlier version recorded the backup, and no writing command
+    of this version has read the manifest since then.
     """
 
     backup_id: BackupId
@@ -111,7 +111,7 @@ class EvidenceEnd(RecordPart):
         return self.own is None or any(first <= number <= last for first, last in self.own)
 
     def after(self, before: EvidenceEnd | None) -> EvidenceEnd:
-        """Return this end. Its own records include the own records of `before`."""
+        """Return this end. Its `own` also contains the records that this host owned according to `before`."""
         earlier = () if before is None else ((1, before.number),) if before.own is None else before.own
         merged: list[tuple[int, int]] = []
         for first, last in sorted((*earlier, *(self.own or ()))):
@@ -152,7 +152,10 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"sequence": creation_order.next_number(self.sequence or 0, (*given, *stored))})
 
     def with_turn(self, pool_guid: int, createtxg: int) -> BackupRecord:
-        """Return the record after a pool created a set in this group. Backups in later groups become abandoned."""
+        """Return the record after a pool created a snapshot set in this transaction group.
+
+        The pool's recorded backups in this and later groups become abandoned.
+        """
         of_pool = {one.backup_id: one.createtxg or 0 for one in self.stored if one.pool_guid == pool_guid}
         return self.model_copy(update={"abandoned": creation_order.with_turn(self.abandoned, of_pool, createtxg)})
 
@@ -194,7 +197,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": (*stored, *waiting), "removed": removed, "unread": doubtful})
 
     def with_digests(self, digests: Mapping[str, str]) -> BackupRecord:
-        """Return the record completed with these digests of manifests (by backup id)."""
+        """Return the record with these manifest digests (by backup id) for the backups that have no digest yet."""
         stored = tuple(
             backup.model_copy(update={"manifest": digests[backup.backup_id]})
             if backup.manifest is None and backup.backup_id in digests
@@ -248,7 +251,10 @@ class BackupRecord(RecordPart):
         )
 
     def only_removed(self, names: Collection[str]) -> BackupRecord:
-        """Return the record with only these removed backups, because nothing of the others is left on this host."""
+        """Return the record with only these removed backups.
+
+        Nothing of the other removed backups is left on this host.
+        """
         return self.model_copy(update={"removed": tuple(b for b in self.removed if b.backup_id in names)})
 
     def removed_guids(self) -> Mapping[str, frozenset[int]]:

@@ -1,4 +1,4 @@
-"""Decides about removing leftovers of interrupted runs, which are objects under backup ids without a manifest. Pure."""
+"""Decides whether to remove leftovers of interrupted runs: objects under backup ids without a manifest. Pure."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ NOT_KNOWN = "this host knows no backup of the instance, so nothing proves that t
 def decide(
     leftovers: Sequence[Leftover], now: datetime, after: float, stored: Collection[str] = (), *, knows_any: bool = True
 ) -> tuple[SweepDecision[Leftover], ...]:
-    """Return a decision for each leftover, which says whether it is removed.
+    """Return for each leftover whether it is removed, with the reason.
 
     `stored` contains the ids of the backups that this host stored. Chunks of these backups are not leftovers, even if
     the manifest is missing. A host that knows no backup removes nothing. Unfinished backups of unknown hosts stay. Any
@@ -100,7 +100,7 @@ def decide_binlogs(
     *,
     knows_any: bool = True,
 ) -> tuple[SweepDecision[BinlogLeftover], ...]:
-    """Return a decision for each leftover of a binlog.
+    """Return for each leftover of a binlog whether it is removed, with the reason.
 
     `archived` contains the binlogs that this host archived completely. A binlog that is being archived looks like a
     leftover, so only old leftovers are removed.

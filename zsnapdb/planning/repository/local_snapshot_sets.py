@@ -232,7 +232,7 @@ class LocalSet:
 
     @property
     def volumes(self) -> Sequence[VolumeLink]:
-        """No volumes, because a set on a host depends on no other set."""
+        """Always empty, because a set on a host depends on no other set."""
         return ()
 
 

@@ -6,8 +6,8 @@ backup is not a past state of production, even if it is the newest backup.
 
 `zfs rollback` leaves no record. It destroys the later snapshots and bookmarks of its dataset. zsnapdb leaves a bookmark
 for each stored backup on the dataset. So if production has neither a snapshot nor a bookmark of the newest backups,
-these backups are abandoned too. `zfs receive -F` keeps bookmarks of the data that it replaces, which
-`zfs/replaced_data.py` finds.
+these backups are abandoned too. `zfs receive -F` keeps bookmarks of the data that it replaces. `zfs/replaced_data.py`
+finds these bookmarks.
 """
 
 from __future__ import annotations

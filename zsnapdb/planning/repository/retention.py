@@ -96,8 +96,8 @@ class Decision:
 class Retention:
     """A decision for every backup, oldest first.
 
-    `removal_order` lists every increment before its base. `replaced` maps a backup to the one with the same snapshots
-    that is used instead.
+    `removal_order` lists every increment before its base. `replaced` maps a backup to the backup with the same
+    snapshots that is used instead.
     """
 
     decisions: tuple[Decision, ...]

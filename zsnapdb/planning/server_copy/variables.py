@@ -14,7 +14,7 @@ from enum import Enum
 
 
 class VariableClass(Enum):
-    """A class of variables. The value of a class is the reason for its treatment on a copy."""
+    """A class of variables. Its value is the reason why a copy keeps or leaves out the variables of the class."""
 
     KEPT = "the copy has the value of its source"
     STATEMENT = "the copy has the value of its source; a statement at startup sets it, because no option can"

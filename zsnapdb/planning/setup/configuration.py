@@ -110,7 +110,7 @@ def _used_by_others(document: Mapping[str, Any], instance: str) -> set[str]:
 
 
 def digest(document: Mapping[str, Any], tables: Sequence[TablePath]) -> str:
-    """Return a hash of these tables of a configuration. Comments and order do not change the hash."""
+    """Return a hash of the given tables of a configuration. Comments and order do not change the hash."""
     contents = [_at(document, path) for path in tables]
     return hashlib.sha256(json.dumps(contents, sort_keys=True, default=str).encode()).hexdigest()
 

@@ -207,7 +207,10 @@ def cron_text(program: Sequence[str], instance: str, configuration: str) -> str:
 
 
 def _word(text: str) -> str:
-    """Return an argument in a command line (systemd.service(5), "Command lines": quotes, specifiers, variables)."""
+    """Return an argument, quoted for a unit's command line.
+
+    Source: systemd.service(5), "Command lines" (quotes, specifiers, variables).
+    """
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{escaped}"'
 

@@ -374,7 +374,7 @@ def _copying(move: ServerMove, facts: MoveFacts) -> MoveDecision:
 def may_go_back(facts: MoveFacts) -> bool:
     """Return whether the old files may be put back.
 
-    They may only if no server runs on the copies and the copies never changed.
+    This is allowed only if no server runs on the copies and the copies never changed.
     """
     return (
         facts.runs is not ServedPlace.NEW

@@ -90,7 +90,7 @@ class StartedMove:
 
 @dataclass(frozen=True)
 class SetupPlan:
-    """The plan of a setup: its way, the server and the steps.
+    """The plan of a setup: how it handles the server's files (`SetupWay`), the server, and the steps.
 
     If there are refusals, there are no steps, unless only `--move` is missing.
 

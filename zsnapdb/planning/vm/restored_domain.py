@@ -177,7 +177,10 @@ def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDom
 
 
 def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
-    """Let the machine boot from these files. The root has no element of `_HOST_BOOT`, as `_DOMAIN` has none."""
+    """Let the machine boot from these files.
+
+    The XML has none of the `_HOST_BOOT` elements, because `_DOMAIN` keeps none.
+    """
     system = root.find("os")
     if system is None:
         return
