@@ -111,7 +111,7 @@ class BackupDocument(Document):
 
 
 class InterruptedFields(Document):
-    """An interrupted backup, and the decision about it."""
+    """An interrupted backup, and the decision whether it is continued, with the reason."""
 
     backup_id: str
     decision: Annotated[str, At("judgement.decision")]
@@ -185,7 +185,7 @@ class LocalSnapshotDocument(Document):
 
 
 class KeptSetFields(Document):
-    """The retention decision about a local snapshot set, with the reasons."""
+    """Whether retention keeps a local snapshot set, with the reasons."""
 
     backup_id: str
     keep: bool
