@@ -200,7 +200,10 @@ def find_position(
 
 
 _NEAR_BYTES = 256 << 10
-"""Maximum distance in bytes of a near tail from the end. Reading this many bytes takes milliseconds."""
+"""Maximum number of bytes between a tail and the end of the binlog if the tail counts as near.
+
+Reading them takes milliseconds.
+"""
 _MOST_WALKS = 3
 
 
