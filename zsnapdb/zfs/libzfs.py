@@ -1,6 +1,6 @@
 """Calls of libzfs_core in this process: one call and one transaction group for a whole snapshot set.
 
-The server stays locked until the snapshot is complete. The snapshot itself takes about two milliseconds; to start the
+The server stays locked until the snapshot is complete. The snapshot itself takes about two milliseconds; starting the
 `zfs` command takes many times as long. `zfs snapshot` calls lzc_snapshot() too: one request, one transaction group, all
 or none (libzfs_core.h: "The snapshots are created atomically"; the library's interface is committed). The steps after a
 snapshot also use the library, because each forced transaction group makes the server's commits wait for the disks. If
