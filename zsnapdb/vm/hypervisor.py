@@ -140,8 +140,8 @@ class Hypervisor:
     def _when_free(self, doing: str, handle: Any, act: Callable[[], object]) -> None:
         """Call `act`, and repeat the call while another libvirt job locks the domain.
 
-        After a restart, libvirt needs much time to find its QEMU processes. libvirt itself waits 30 s for the domain's
-        lock (VIR_ERR_OPERATION_TIMEOUT). If the domain is still starting after that time, the error is raised
+        After a restart, libvirt takes a long time to find its QEMU processes. libvirt itself waits 30 s for the
+        domain's lock (VIR_ERR_OPERATION_TIMEOUT). If the domain is still starting after that time, the error is raised
         immediately. Such a domain stays locked if libvirt was killed between writing the domain's status and creating
         the QEMU process (libvirt 11.3, observed in the lab).
         """
