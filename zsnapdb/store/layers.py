@@ -299,7 +299,7 @@ class RetryingStore(Layer):
 
 
 LARGEST = 1 << 20
-"""Objects larger than this (in bytes) are not kept in memory, which holds many objects, but are fetched again."""
+"""Objects larger than this (in bytes) are fetched again. They are not kept in memory, because it holds many objects."""
 MISSING = ""
 """The digest of an object that does not exist."""
 

@@ -78,7 +78,7 @@ _REMOVAL_SECONDS = 5.0
 def require_listing(page: ListObjectsV2OutputTypeDef) -> None:
     """Raise KeyError if the answer is not a listing.
 
-    For example, a proxy's HTML page would look like an empty bucket.
+    Without this check, a proxy's HTML page, for example, would look like an empty bucket.
     """
     if not {"IsTruncated", "KeyCount", "Name", "Contents"} & page.keys():
         raise KeyError("IsTruncated")
@@ -114,7 +114,7 @@ class S3Store:
     def _session(self) -> tuple[Session, RenewedCredentials | None]:
         """Return a session and its signing credentials.
 
-        These are None if botocore found no credentials, or renews them itself.
+        The credentials are None if botocore found none, or renews them itself.
         """
         core = client_core()
         first = credentials_of(self._file) if self._file else credentials_of_session(core)

@@ -232,7 +232,7 @@ class RangedReader:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Write as much of the object as fits to `target`. Return the object's full size in bytes.
+        """Write the object to `target`, as far as it fits. Return the object's full size in bytes.
 
         After an error, threads no longer write to `target`. An object that is replaced during the read is read again.
         """
@@ -306,7 +306,7 @@ class RangedReader:
             raise IncompleteReadError(actual_bytes=size, expected_bytes=len(target))
 
     def _received(self, answer: GetObjectOutputTypeDef, target: memoryview, began: float) -> int:
-        """Write as much of the answer as fits to the target, in blocks. Return the answer's full size in bytes.
+        """Write the answer to the target in blocks, as far as it fits. Return the answer's full size in bytes.
 
         Blocks are used because reading a large object in one call would allocate new memory each time.
         """

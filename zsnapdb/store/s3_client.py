@@ -171,8 +171,8 @@ def _loader(folders: str | None) -> Loader:
 def client_core() -> botocore.session.Session:
     """Return the botocore session for clients, with the cached loader and the fast parser of times.
 
-    boto3's session would create the same client and add file transfers, which are not used here. To import and add the
-    file transfers would take a quarter of the CPU time for creating a client.
+    boto3's session would create the same client and add file transfers, which are not used here. Importing and adding
+    the file transfers would take a quarter of the CPU time for creating a client.
     """
     core = botocore.session.get_session()
     core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
