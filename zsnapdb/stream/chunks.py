@@ -91,7 +91,7 @@ class ChunkSource(ChunkPlaces, Protocol):
         """Return the stored chunk. Raises NotFound if it is missing."""
 
     def read_chunk(self, index: int, target: memoryview) -> int:
-        """Write as much of the stored chunk as fits to the start of `target`. Return its full size in bytes.
+        """Write the stored chunk to the start of `target`, as far as it fits. Return the chunk's full size in bytes.
 
         Raises NotFound if the chunk is missing.
         """

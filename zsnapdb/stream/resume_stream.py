@@ -364,7 +364,7 @@ class ResumedStream:
         )
 
     def _exchange_sum(self, old: Sums, new: Sums) -> None:
-        """Update the difference after a checksum that is `old` in the stored stream and `new` in this one."""
+        """Update the difference after a checksum that is `old` in the stored stream and `new` in the new stream."""
         a, b, c, d = self._difference
         for is_, was in zip(
             _WORDS_OF_A_SUM.unpack(_SUM.pack(*new)), _WORDS_OF_A_SUM.unpack(_SUM.pack(*old)), strict=True
