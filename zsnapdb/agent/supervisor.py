@@ -247,7 +247,7 @@ class Supervisor:
         return run_id_of(FleetVerb.BACKUP, name.instance, self._schedules[name].until(now) or now)
 
     def _next(self, name: JobName, served: datetime) -> datetime | None:
-        """Return the next time of the job's schedule after this one."""
+        """Return the next time of the job's schedule after the time `served`."""
         known = self._following.get(name)
         if known is None or known[0] != served:
             known = self._following[name] = (served, self._schedules[name].after(served))
