@@ -1,4 +1,4 @@
-"""The fleet's state in the engine: schedules, slots of buckets, and runs of jobs. This module reads and changes it.
+"""Reads and changes the fleet's state in the engine: schedules, slots of buckets, and runs of jobs.
 
 The engine compares times literally with the clock of a time zone (Temporal's API, `ScheduleSpec.timezone_name`). If the
 clock is set forward and skips a time, the job does not start at that time. When the clock is set back, Temporal 1.32

@@ -51,7 +51,10 @@ class HostActivities:
 
     @activity.defn(name=jobs.JOB)
     async def job(self, request: JobRequest) -> JobAnswer:
-        """Run the job. ApplicationError has the kind of end as its type and the answer as its detail."""
+        """Run the job.
+
+        A raised ApplicationError has the kind of the job's end as its type, and the answer as its detail.
+        """
         attempt = activity.info().attempt
         try:
             answer = await self._runner.run(request, _beat)
