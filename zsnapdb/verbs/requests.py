@@ -369,7 +369,10 @@ class ListClonesVerb(AboutNothing):
 
 
 class CreateCloneVerb(RoleVerb):
-    """Create a clone. The answer contains the login. If this takes too long, the answer is 202 with an operation."""
+    """Create a clone. The answer contains the login.
+
+    If the creation takes too long, the answer is 202 with an operation.
+    """
 
     kind: Literal[VerbKind.CLONE_CREATE] = VerbKind.CLONE_CREATE
     users, route = CHANGES, VerbRoute("create", "POST", "/clones", "clone", 201)
@@ -553,7 +556,10 @@ class GetOperationVerb(AboutOperation):
 
 
 class CancelOperationVerb(AboutOperation):
-    """Cancel a running operation and undo its changes. The answer is 202 if this is slow, 409 if it had ended."""
+    """Cancel a running operation and undo its changes.
+
+    The answer is 202 if the cancellation takes long, and 409 if the operation had already ended.
+    """
 
     kind: Literal[VerbKind.OPERATION_CANCEL] = VerbKind.OPERATION_CANCEL
     is_slow, route = True, VerbRoute("cancel", "DELETE", _OPERATION, api.CancelledOperation)
