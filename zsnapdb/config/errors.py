@@ -103,7 +103,7 @@ def explain_toml(text: str, message: str) -> TomlMistake:
 
 
 _Said = tuple[str, str] | None
-"""A problem and its repair. The result is None if the function handles other kinds of mistakes."""
+"""The result of a function for one kind of mistake: the problem and its repair; None for other kinds of mistakes."""
 
 
 def _open_statement(lines: list[str]) -> int:

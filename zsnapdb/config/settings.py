@@ -112,8 +112,9 @@ class DrillSettings(ConfigSection):
 
     After the checks, the drill removes the server.
 
-    `sample` is the approximate number of bytes that are checked in pages, and also the number in tables. `pages` says
-    whether a drill on a host without innochecksum omits page checksums (`if-possible`) or is refused (`required`).
+    `sample` is the approximate number of bytes that the check of pages reads. The check of tables reads as many.
+    `pages` says whether a drill on a host without innochecksum omits page checksums (`if-possible`) or is refused
+    (`required`).
     """
 
     dataset: str | None = None
