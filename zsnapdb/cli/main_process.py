@@ -83,7 +83,7 @@ def _hang_up(number: int, _frame: FrameType | None) -> None:
 
 
 def _again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Repeat an interrupt that arrived during a destructor, a moment later.
+    """Repeat, a moment later, an interrupt that arrived during a destructor.
 
     The interpreter drops exceptions in destructors and calls this hook (sys.unraisablehook). The interpreter would also
     drop an exception raised in this hook. SIGTERM repeats every signal: SIGHUP interrupts only once, and SIGINT may be

@@ -66,7 +66,7 @@ def give_back_memory() -> None:
 
 
 VARIABLE = "ZSNAPDB_ENDS_WITH"
-"""Environment variable with the process id of a parent together with which this process must end."""
+"""Environment variable with the process id of the parent. This process must end when that parent ends."""
 _PR_SET_PDEATHSIG = 1
 
 
