@@ -36,11 +36,14 @@ TOLERANCE = 300.0
 Reboots and NTP steps cause smaller differences.
 """
 STEP = 5.0
-"""If the wall clock differs from the steady clock, adjusted for slew, by more than this many seconds, it was set."""
+"""The wall clock was set if its difference from the steady clock changes by more than this many seconds.
+
+A change that slew can cause is subtracted first.
+"""
 _PRECISION = timedelta(seconds=1)
 """The resolution of recorded times, which are truncated to seconds."""
 SLEW = 0.001
-"""The fraction by which the proven time may run faster than the steady clock, so that it follows the wall clock."""
+"""The fraction by which the proven time may run faster than the steady clock to follow the wall clock."""
 SETTLED_AFTER_REBOOT = 3600.0
 SETTLED_AFTER_STEP = 86_400.0
 """The time in seconds for which a wall clock must run at the right rate after a jump before it is accepted."""
@@ -290,7 +293,9 @@ def is_step(record: ClockRecord, reading: ClockReading) -> bool:
 
 
 def was_set_back(before: ClockReading, now: ClockReading) -> bool:
-    """Return whether the wall clock was certainly set back between two readings, so it was ahead at the first reading.
+    """Return whether the wall clock was certainly set back between two readings.
+
+    If so, it was ahead at the first reading.
 
     If the host rebooted between the readings, only the time since the reboot is certain to have passed.
     """

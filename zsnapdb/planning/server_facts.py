@@ -144,7 +144,7 @@ def release_of(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Dialect:
-    """The variant of each statement that the server's parser accepts."""
+    """For each statement, the variant that the server's parser accepts."""
 
     position: str = "SHOW MASTER STATUS"
     channels: str = "SHOW SLAVE STATUS"

@@ -15,8 +15,8 @@ from zsnapdb.planning.binlog.route_elements import EndKind, History, RouteEnd, R
 def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
     """Return whether the first of these files starts exactly where these GTIDs end.
 
-    `files` are neighbours of one history. MariaDB may have forgotten domains before the first file. In this case none
-    of the files may contain such a domain, because the transactions of that domain may already be reached.
+    `files` are neighbours of one history. MariaDB may have forgotten domains before the first file. In this case, no
+    file may contain a forgotten domain, because the transactions of that domain may already be reached.
     """
     previous = files[0].previous
     if previous is None or not is_some(previous) or not same_gtids(gtids, previous):

@@ -178,7 +178,9 @@ class RetainedBackups:
 
 
 def decide(backups: RetainedBackups, oldest: int | None, files: Sequence[RouteFile]) -> tuple[BinlogDecision, ...]:
-    """Return the decision about each archived binlog. `files` contains the incarnations and their files in order.
+    """Return for each archived binlog whether it is removed, with the reason.
+
+    `files` contains the incarnations and their files in order.
 
     `oldest` is the start (microseconds UTC) of the oldest retained backup, which may be unreadable. If `oldest` is
     None, no backup is retained, and all files are kept. A file is kept in these cases:
@@ -220,7 +222,7 @@ def _first_needed(backups: RetainedBackups, routes: Mapping[str, Route]) -> tupl
     """Return the index of the first file that a retained backup may need, and the id of that backup.
 
     A backup with an unknown position was made after the earlier backups in `order`, so the first file that it needs is
-    not before theirs. If there is no earlier backup, every file may be needed.
+    not before the first files that those backups need. If there is no earlier backup, every file may be needed.
     """
     starts = {name: route.places[0][0] for name, route in routes.items() if route.places}
     place = {name: at for at, name in enumerate(backups.order)}

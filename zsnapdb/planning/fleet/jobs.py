@@ -285,7 +285,7 @@ def served_until(request: JobRequest, now: datetime) -> datetime:
 def served_by(request: JobRequest, last: RunRecord | None) -> str:
     """Return the run that has done the same job for this time or a later time; "" if there is none.
 
-    A backup that the agent made meanwhile serves all earlier times of the schedule.
+    A backup that the agent made in the meantime serves all earlier times of the schedule.
     """
     if request.verb is not FleetVerb.BACKUP or last is None or last.is_running:
         return ""

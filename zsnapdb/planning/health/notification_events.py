@@ -98,7 +98,10 @@ class TargetMemory(_FrozenRecord):
 
 
 def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
-    """Return whether the target must receive events of this kind, whatever notifications it received earlier."""
+    """Return whether events of this kind concern the target.
+
+    The notifications that the target received earlier do not matter.
+    """
     if target.instances and occasion.instance and occasion.instance not in target.instances:
         return False
     if occasion.event is NotificationEvent.TEST:

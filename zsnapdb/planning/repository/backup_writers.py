@@ -59,11 +59,12 @@ def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
 
     `stored` contains the backups, oldest first.
 
-    Two backups belong to one server if their manifests contain the same server, or if one is an increment of the other.
-    So a server with a new UUID on the same datasets stays the same server. If the last backup of a server is older than
-    the first backup of the next server and older than `SILENT`, the next server has replaced it. In this case the
-    backups of both servers are treated as those of one server. If the time in the id of that last backup contradicts
-    the order, the clock was wrong. Then the age of the next server's first backup is compared with `SILENT` instead.
+    Two backups belong to one server if their manifests name the same server, or if one backup is an increment of the
+    other. So a server with a new UUID on the same datasets stays the same server. If the last backup of a server is
+    older than the first backup of the next server and older than `SILENT`, the next server has replaced it. In this
+    case the backups of both servers are treated as those of one server. If the time in the id of that last backup
+    contradicts the order, the clock was wrong. Then the age of the next server's first backup is compared with `SILENT`
+    instead.
     """
     wrong = contradicted([time_of(link.backup_id) for link in stored])
     doubtful = {link.backup_id for link, is_wrong in zip(stored, wrong, strict=True) if is_wrong}

@@ -139,7 +139,10 @@ class BackupRecord(RecordPart):
     sequence: SequenceNumber | None = None
     """The greatest sequence number that this host assigned to a document of the instance in the repository."""
     abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
-    """The backups that a pool made before an older copy of it replaced it, with the group of the pool's next backup."""
+    """The backups of a pool that is now replaced by an older copy, which lacks these backups.
+
+    Each is mapped to the transaction group of the first backup after the replacement.
+    """
     unread: tuple[BackupId, ...] = ()
     """The backups whose manifests were unreadable when this host adopted the backups of another host."""
 

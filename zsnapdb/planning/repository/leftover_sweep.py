@@ -63,8 +63,8 @@ def decide(
     `stored` contains the ids of the backups that this host stored. Chunks of these backups are not leftovers, even if
     the manifest is missing. A host that knows no backup removes nothing. Unfinished backups of unknown hosts stay. Any
     other leftover is removed if, according to both its id and the store's clock, nothing was written to it for `after`
-    seconds. The delay is needed because an upload in progress looks like a leftover, and because an interrupted backup
-    may be continued with the stored chunks.
+    seconds. The delay is needed because an upload in progress looks like a leftover. Also, the stored chunks let a
+    later run continue an interrupted backup.
     """
     ordered = sorted(leftovers, key=lambda item: item.backup_id)
     return tuple(_one(leftover, now, after, stored, knows_any) for leftover in ordered)

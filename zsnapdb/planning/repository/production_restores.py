@@ -1,7 +1,7 @@
 """Finds backups of states that production abandoned by a restore or a rollback to an earlier state. Pure.
 
-Production's history is a path. It goes back from now to the latest restore that replaced production, then from the
-restored state to the previous restore, and so on. If ZFS created the snapshots of a backup outside that path, the
+Production's history is a path. It goes back from now to the latest restore that replaced production. From the restored
+state, it goes back to the previous restore, and so on. If ZFS created the snapshots of a backup outside that path, the
 backup is not a past state of production, even if it is the newest backup.
 
 `zfs rollback` leaves no record. It destroys the later snapshots and bookmarks of its dataset. zsnapdb leaves a bookmark

@@ -1,4 +1,4 @@
-"""Decides which plugins a server on a copy loads and which it does not load, and finds plugins that this host lacks.
+"""Decides which plugins of its source a server on a copy loads, and finds plugins that this host lacks.
 
 Pure. A copy loads the plugins of its source. Recovery needs the storage engines of the tables. A replayed statement has
 the same effect only if engines, authentication plugins, functions and password checks are the same. A plugin that is

@@ -19,7 +19,10 @@ from zsnapdb.planning.setup.facts import DEFAULT_PAGE, FoundFiles, FoundServer
 from zsnapdb.planning.setup.layout import KeptLogs, NewDataset, dataset_pair
 
 MOVE_PROPERTY = f"{PROPERTY}:move"
-"""The property on the datasets of a move: the source data directory. Files are removed only in such datasets."""
+"""The property on the datasets of a move: the source data directory.
+
+Files are removed only in datasets with this property.
+"""
 MOVE_SNAPSHOT = f"{SNAPSHOT_PREFIX}move-"
 """The prefix of a move's snapshots. They also have MOVE_PROPERTY, and are destroyed after the move."""
 MOVE_RECORD = "/var/lib/zsnapdb/setup/move.json"

@@ -20,7 +20,7 @@ _DEVICES = {
     *("audio", "channel", "console", "controller", "disk", "emulator", "graphics", "hub", "input", "interface"),
     *("iommu", "memballoon", "panic", "redirdev", "rng", "serial", "sound", "tpm", "video", "vsock", "watchdog"),
 }
-"""The devices of which each clone can have its own. A domain with any other device is refused."""
+"""The devices that zsnapdb can create separately for each clone. A domain with any other device is refused."""
 _LOCAL_LINES = ("pty", "file", "null", "unix", "spicevmc", "qemu-vdagent", "dbus", "stdio")
 _HARMLESS_ARGUMENTS = ("-icount",)
 """Harmless arguments of <qemu:commandline>, each with one value. They contain no file and no address."""

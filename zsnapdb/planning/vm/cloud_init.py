@@ -22,7 +22,7 @@ _JOLIET_LEVEL_3 = b"%/E"
 
 
 class GuestIdentity(StrEnum):
-    """Whether a guest gets its own host name, machine-id and ssh host keys: not at all, or by cloud-init."""
+    """How a guest gets its own host name, machine-id and ssh host keys: from cloud-init, or not at all."""
 
     NONE = "none"
     CLOUD_INIT = "cloud-init"
