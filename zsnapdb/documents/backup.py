@@ -98,8 +98,8 @@ class ManifestFields(Document):
 class BackupDocument(Document):
     """A finished backup.
 
-    `repeat` says whether an earlier command had already started the run with this id, so that this command created no
-    backup.
+    `repeat` says whether an earlier command had already started the run with this id. In this case, this command
+    created no backup.
     """
 
     backup: Annotated[ManifestFields, At("manifest")]
@@ -111,7 +111,7 @@ class BackupDocument(Document):
 
 
 class InterruptedFields(Document):
-    """An interrupted backup, and the decision whether it is continued, with the reason."""
+    """An interrupted backup, and what the next run does with it (`decision`), with the reason."""
 
     backup_id: str
     decision: Annotated[str, At("judgement.decision")]

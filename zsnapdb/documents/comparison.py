@@ -202,7 +202,7 @@ class WaitFields(Document):
 
 
 class RecordedLoadFields(Document):
-    """The recorded load during the migration: the number of applied transactions, and the seconds of production.
+    """The recorded load during the migration: the number of applied transactions, and the seconds that production took.
 
     - `late_seconds`: longest delay of a transaction during the migration.
     - `late_before_seconds`: longest delay in the seconds before the migration.
