@@ -196,8 +196,8 @@ class Hypervisor:
         """Return the answer of the agent inside the guest to a command in JSON.
 
         virDomainFSFreeze has no time limit, so zsnapdb sends the agent's own commands. Raises CommandError if the guest
-        has no agent or the agent refuses the command, and CommandTimeout if the agent does not answer within `seconds`
-        (at least one).
+        has no agent or the agent refuses the command. Raises CommandTimeout if the agent does not answer within
+        `seconds` (at least one).
         """
         doing = f"asking the guest agent of the domain {uuid}"
         try:

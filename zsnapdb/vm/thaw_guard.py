@@ -5,8 +5,8 @@ freeze, `thawed` after the thaw. End of file means that the parent has ended, be
 after kill -9. The guard has its own session and ignores signals from a terminal.
 
 A domain has one guard at a time. The guard inherits its run's lock on the domain, and keeps it until the guard ends.
-Otherwise the guard of a killed run, which still watches for a late freeze, could thaw the file systems that the next
-run froze.
+Otherwise the guard of a killed run, which still watches for a late freeze, could thaw file systems frozen by the next
+run.
 """
 
 from __future__ import annotations
