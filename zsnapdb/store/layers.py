@@ -327,7 +327,8 @@ class Trace:
 class RememberingStore(Layer):
     """A read-only store that fetches each listing and each object once.
 
-    `known` are objects of earlier reads by key. An object with the same size and tag in a listing is not fetched again.
+    `known` maps keys to objects from earlier reads. An object with the same size and tag in a listing is not fetched
+    again.
     """
 
     def __init__(self, inner: Store, known: Mapping[str, Remembered] | None = None) -> None:

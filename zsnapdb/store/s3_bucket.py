@@ -74,7 +74,7 @@ class ObjectRemoval:
     def _batch(self, client: S3Client, keys: Sequence[str]) -> tuple[list[str], bool]:
         """Remove the objects with a batch request.
 
-        Return those that may still exist, and whether the provider supports batches.
+        Return the objects that may still exist, and whether the provider supports batches.
         """
         try:
             with request_limit():
