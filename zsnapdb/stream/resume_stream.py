@@ -422,7 +422,7 @@ def _is_record(head: bytes, to_guid: int) -> bool:
 def _first_record(slice_: memoryview, to_guid: int) -> int | None:
     """Return the offset of the first record in a slice of a stream; None if the slice has no two complete headers.
 
-    A header contains the snapshot's GUID, a random number that ZFS chose after the data was written, so data cannot
+    A header contains the snapshot's GUID. ZFS chose this random number after the data was written, so the data cannot
     contain it. A candidate is accepted only if another header follows the candidate's payload.
     """
     size = len(slice_)
