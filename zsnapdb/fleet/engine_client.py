@@ -176,7 +176,7 @@ class FleetEngine:
         return known.schedule.state
 
     async def remove_schedules(self, names: Sequence[str]) -> None:
-        """Remove those of the schedules that exist. Their runs continue."""
+        """Remove the schedules. Missing schedules are skipped, and runs that have started continue."""
         for name in names:
             await _is_there(self.client.get_schedule_handle(name).delete())
 
