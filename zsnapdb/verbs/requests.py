@@ -302,7 +302,7 @@ class AboutClone(RoleVerb):
 
 
 class CloneAction(AboutClone):
-    """A command on an existing clone, which may take long.
+    """A command on an existing clone. It may take a long time.
 
     A second request with the same idempotency key and content gets the answer of the first request.
     """
@@ -566,7 +566,7 @@ class CancelOperationVerb(AboutOperation):
 
 
 class WatchOperationVerb(AboutOperation):
-    """Object of an operation, and its result if it has ended (`WatchedOperation`)."""
+    """Show the object of an operation, and the result if the operation has ended (`WatchedOperation`)."""
 
     kind: Literal[VerbKind.OPERATION_WATCH] = VerbKind.OPERATION_WATCH
 
