@@ -20,8 +20,8 @@ class LoginSettings(ConfigSection):
     """The login of people to the pages through an issuer, with OpenID Connect (authorization code flow with PKCE).
 
     `client_id` is the id under which the issuer knows zsnapdb, and the audience of people's id tokens.
-    `client_secret_file` is a file of root with the client's secret; None if zsnapdb is a public client. `scopes` are
-    requested in addition to `openid`.
+    `client_secret_file` is a file that belongs to root and contains the client's secret; None if zsnapdb is a public
+    client. `scopes` are requested in addition to `openid`.
     """
 
     client_id: Annotated[str, Field(pattern=r"^[!-~]{1,500}$")]

@@ -267,8 +267,8 @@ class InstanceSettings(ConfigSection):
 class CloneSettings(ConfigSection):
     """Location, ports, lifetime and limits of clones.
 
-    Linux uses ports from 32768 on for outgoing connections (ip(7), ip_local_port_range), so such a port may already be
-    in use when a server starts. The default ports are lower.
+    The default ports are below 32768. Linux uses the ports from 32768 on for outgoing connections (ip(7),
+    ip_local_port_range), so a server may find such a port in use.
     """
 
     dataset: str | None = None
