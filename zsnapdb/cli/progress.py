@@ -17,7 +17,7 @@ from zsnapdb.cli.progress_bars import Bars
 from zsnapdb.report.log_lines import LogFormat, LogLevel
 
 EVERY_SECONDS = 5.0
-"""Maximum seconds without output of a command."""
+"""Maximum number of seconds in which a command prints nothing."""
 
 
 class Pulse:

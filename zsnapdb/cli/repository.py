@@ -280,7 +280,7 @@ def adopt(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Adopt backups that this host did not store, after it was rebuilt or replaced another host.
+    """Adopt backups that this host did not store, after it was rebuilt or took over from another host.
 
     The command shows the known facts about each foreign backup. The retention policy applies to adopted backups and may
     remove them.
