@@ -13,7 +13,7 @@ from zsnapdb.planning.binlog.route_elements import EndKind, History, RouteEnd, R
 
 
 def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
-    """Return whether the first of these files starts exactly where these GTIDs end.
+    """Return whether the first of the given files starts exactly where the given GTIDs end.
 
     `files` are neighbours of one history. MariaDB may have forgotten domains before the first file. In this case, no
     file may contain a forgotten domain, because the transactions of that domain may already be reached.

@@ -147,7 +147,7 @@ class FleetCounts:
 
 
 def counts(rows: Iterable[FleetRow]) -> FleetCounts:
-    """Return the counts of these rows."""
+    """Return the counts of the given rows."""
     known = list(rows)
     return FleetCounts(
         len(known),

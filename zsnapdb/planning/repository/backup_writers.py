@@ -55,7 +55,7 @@ class Writer:
 
 
 def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
-    """Return the servers that wrote these backups; the server with the oldest backup is first.
+    """Return the servers that wrote the given backups; the server with the oldest backup is first.
 
     `stored` contains the backups, oldest first.
 

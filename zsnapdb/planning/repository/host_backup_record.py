@@ -183,7 +183,7 @@ class BackupRecord(RecordPart):
     def with_adopted(
         self, backups: Sequence[RecordedBackup], order: Sequence[str], unread: Collection[str] = ()
     ) -> BackupRecord:
-        """Return the record with these backups, as if this host had stored them.
+        """Return the record with the given backups, as if this host had stored them.
 
         `order` contains the listed ids, oldest first. `unread` contains the ids of unreadable backups.
         """
@@ -200,7 +200,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": (*stored, *waiting), "removed": removed, "unread": doubtful})
 
     def with_digests(self, digests: Mapping[str, str]) -> BackupRecord:
-        """Return the record with these manifest digests (by backup id) for the backups that have no digest yet."""
+        """Return the record with the given manifest digests (by backup id) for the backups that have no digest yet."""
         stored = tuple(
             backup.model_copy(update={"manifest": digests[backup.backup_id]})
             if backup.manifest is None and backup.backup_id in digests
@@ -210,7 +210,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": stored})
 
     def with_removed(self, removed: Sequence[RemovedBackup]) -> BackupRecord:
-        """Return the record that lists these backups as removed, so that they are not reported as missing."""
+        """Return the record that lists the given backups as removed, so that they are not reported as missing."""
         seals: dict[str, str | None] = {one.backup_id: one.manifest for one in self.removed}
         seals |= {one.backup_id: one.manifest for one in self.stored}
         sealed = (one.model_copy(update={"manifest": one.manifest or seals.get(one.backup_id)}) for one in removed)
@@ -254,7 +254,7 @@ class BackupRecord(RecordPart):
         )
 
     def only_removed(self, names: Collection[str]) -> BackupRecord:
-        """Return the record with only these removed backups.
+        """Return the record with only the given removed backups.
 
         Nothing of the other removed backups is left on this host.
         """

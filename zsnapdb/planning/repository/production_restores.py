@@ -96,7 +96,9 @@ class ProductionRestoreRecord(RecordPart):
         return ProductionRestoreRecord(restores=self.restores[len(present.restores) :])
 
     def discarded(self, backups: Sequence[LocatedBackup], production: Collection[int]) -> dict[str, str]:
-        """Return the ids of the backups that were made on datasets of these restores, which an operator undid by hand.
+        """Return the ids of the backups that were made on datasets of the given restores.
+
+        An operator undid these restores by hand.
 
         Each id is mapped to its restore. `production` contains the GUIDs of production's pools. Backups of these pools
         are left out, because within a pool, transaction groups do not distinguish the datasets.

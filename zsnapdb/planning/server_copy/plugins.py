@@ -147,13 +147,13 @@ def with_later(known: ServerPlugins | None, later: Iterable[ServerPlugins | None
 
 
 def with_libraries(known: ServerPlugins) -> tuple[str, ...]:
-    """Return the sorted libraries that a copy of a server with these plugins loads, by option or by its data."""
+    """Return the sorted libraries that a copy of a server with the given plugins loads, by option or by its data."""
     kinds = (PluginClass.LOADED, PluginClass.BY_DATA)
     return tuple(sorted({plugin.library for plugin in known.plugins if classify(plugin) in kinds}))
 
 
 def switched_off(options: Iterable[str]) -> frozenset[str]:
-    """Return the options that these option file lines set to OFF, without the prefix `plugin_`."""
+    """Return the options that the given option file lines set to OFF, without the prefix `plugin_`."""
     off = (option_name(line) for line in options if line.partition("=")[2].strip().upper() in _OFF)
     return frozenset(name.removeprefix("plugin_") for name in off)
 
@@ -161,7 +161,7 @@ def switched_off(options: Iterable[str]) -> frozenset[str]:
 def objections(
     known: ServerPlugins | None, installed: InstalledPlugins | None, options: Sequence[str]
 ) -> tuple[PluginObjection, ...]:
-    """Return the plugins that a copy of a server with these plugins would lack on this host.
+    """Return the plugins that a copy of a server with the given plugins would lack on this host.
 
     `installed` is None if the server program does not list its plugins. `options` contains the lines of
     `server.options`.
@@ -207,7 +207,7 @@ def _lacking(
 
 
 def _packages(missing: Sequence[Plugin], known: ServerPlugins) -> str:
-    """Return a text with the Debian packages of these MariaDB libraries. MySQL packages contain all plugins."""
+    """Return a text with the Debian packages of the given MariaDB libraries. MySQL packages contain all plugins."""
     names = dict.fromkeys(
         f"mariadb-plugin-{_PACKAGES[plugin.library]}" for plugin in missing if plugin.library in _PACKAGES
     )

@@ -212,7 +212,7 @@ class SourceServer(BaseModel):
         key_files: Sequence[str] = (),
         binlog_key: str | None = None,
     ) -> SourceServer:
-        """Return the source facts of a probed server with these datasets and mount points, by role."""
+        """Return the source facts of a probed server with the given datasets and mount points, by role."""
         return cls(
             flavour=facts.flavour,
             version=facts.version,

@@ -177,7 +177,7 @@ def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDom
 
 
 def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
-    """Let the machine boot from these files.
+    """Let the machine boot from the given files.
 
     The XML has none of the `_HOST_BOOT` elements, because `_DOMAIN` keeps none.
     """
