@@ -170,7 +170,7 @@ def _known_tail(file: BinaryIO, name: str, tail: Tail) -> KnownTail | None:
 def find_position(
     index: Path, folder: Path, flavour: Flavour, known: KnownTail | None, *, has_gtids: bool, keys: BinlogKeys = NO_KEYS
 ) -> FoundPosition:
-    """Return the position to which a server recovers with this index and these binlogs, and the newest binlog's tail.
+    """Return the position to which a server recovers with the given index and binlogs, and the newest binlog's tail.
 
     The position is the end of the last complete transaction in the newest binlog (MySQL sql/binlog/recovery.cc). If the
     newest binlog is still empty after a rotation, the position is the end of the previous binlog. If the newest binlog
