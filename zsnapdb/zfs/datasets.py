@@ -125,7 +125,7 @@ def sync(pool: str) -> None:
 
 
 def guids(names: Sequence[str]) -> dict[str, int]:
-    """Return the GUIDs of these datasets, which must be in one pool.
+    """Return the GUIDs of the given datasets, which must be in one pool.
 
     Raises NotFound if a dataset does not exist.
 
@@ -159,7 +159,7 @@ def children(dataset: str, names: Sequence[str], depth: int | None = None) -> di
 
 
 def create(dataset: str, options: Mapping[str, str]) -> None:
-    """Create an unmounted filesystem with these properties. Raises ExistsError if the filesystem exists.
+    """Create an unmounted filesystem with the given properties. Raises ExistsError if the filesystem exists.
 
     Missing parents are created as in `ensure`.
     """
@@ -244,7 +244,7 @@ def set_together(values: Mapping[str, Mapping[str, str]]) -> bool:
 
 
 def inherit(datasets: Sequence[str], names: Sequence[str]) -> None:
-    """Remove the local values of these properties from each dataset. All properties must be inheritable."""
+    """Remove the local values of the given properties from each dataset. All properties must be inheritable."""
     for name in names if datasets else ():
         run([ZFS, "inherit", name, *datasets])
 
@@ -281,7 +281,7 @@ def unmount(dataset: str) -> None:
 
 
 def unmount_all(names: Sequence[str]) -> None:
-    """Unmount these filesystems in this order. Skip filesystems that are not mounted."""
+    """Unmount the given filesystems in the given order. Skip filesystems that are not mounted."""
     here = mounts.mounted_datasets()
     for name in names:
         if name in here:

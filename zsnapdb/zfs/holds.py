@@ -117,7 +117,7 @@ def ensure_held(names: Sequence[str], tag: str) -> None:
 
 
 def held_snapshots(places: Collection[str], tag: str) -> list[str]:
-    """Return the snapshots of these datasets that have a hold with the tag. Skip missing datasets.
+    """Return the snapshots of the given datasets that have a hold with the tag. Skip missing datasets.
 
     Snapshots of the datasets' children are not included.
     """
