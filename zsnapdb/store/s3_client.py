@@ -425,7 +425,7 @@ def credentials_of_session(core: botocore.session.Session) -> S3Credentials | No
 
 
 def use_credentials(core: botocore.session.Session, credentials: RenewedCredentials) -> None:
-    """Let the session sign with these credentials."""
+    """Let the session sign with the given credentials."""
     core.register_component("credential_provider", cast(Any, credentials))
 
 
