@@ -409,7 +409,7 @@ def _place(head: bytes) -> tuple[int, int] | None:
 
 
 def _is_record(head: bytes, to_guid: int) -> bool:
-    """Whether these 312 bytes are the header of a record of the stream that creates this snapshot."""
+    """Whether the given 312 bytes are the header of a record of the stream that creates the snapshot."""
     kind = int(_U32.unpack_from(head, 0)[0])
     return (
         BEGIN < kind < len(GUID_AT)
