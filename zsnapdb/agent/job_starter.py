@@ -187,14 +187,14 @@ class JobStarter:
     _alone: threading.RLock = field(init=False, default_factory=threading.RLock)
 
     def start(self, words: Sequence[str], log: Path, run_id: str) -> ProcessChild:
-        """Start the run of `zsnapdb` with these arguments. The log is emptied first.
+        """Start the run of `zsnapdb` with the given arguments. The log is emptied first.
 
         Raises OSError if the job cannot be started.
         """
         return logged(self._started, StartRequest(tuple(words), own_environment(run_id, self.environment)), log)
 
     def apart(self, words: Sequence[str], environment: Mapping[str, str], streams: Streams) -> Process:
-        """Start `zsnapdb` with these arguments as `children.apart` does, with only this environment."""
+        """Start `zsnapdb` with the given arguments as `children.apart` does, with only this environment."""
         return self._started(StartRequest(tuple(words), environment, is_apart=True), streams)
 
     def prepare(self) -> None:

@@ -286,7 +286,7 @@ class Listener:
         return self._server.port if self._server is not None else None
 
     def use(self, settings: HttpSettings | None) -> None:
-        """Listen only at the address of these settings. Certificates and tokens are read again.
+        """Listen only at the address of the given settings. Certificates and tokens are read again.
 
         Raises ConfigError if the server cannot listen. After this error, the server stays at the previous address, but
         only if the new address differs from it.
