@@ -98,7 +98,7 @@ def _around_changes(cron: str, timezone: str, year: int) -> tuple[datetime, ...]
 
 
 def _changes(zone: ZoneInfo, year: int) -> Iterator[datetime]:
-    """Yield the times (UTC) at which the clock of the zone is set forward or back in these years."""
+    """Yield the times (UTC) at which the clock of the zone is set forward or back in the given years."""
     day, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + YEARS, 1, 1, tzinfo=UTC)
     while day < end:
         if day.astimezone(zone).utcoffset() != (day + _DAY).astimezone(zone).utcoffset():

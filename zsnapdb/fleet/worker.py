@@ -239,7 +239,7 @@ class ControlActivities:
 
 
 def machines(identities: Sequence[str]) -> list[str]:
-    """Return the machines in these names of workers, without duplicates."""
+    """Return the machines in the given names of workers, without duplicates."""
     return sorted({one.rpartition("/")[2] for one in identities})
 
 
