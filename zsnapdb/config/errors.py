@@ -107,7 +107,7 @@ _Said = tuple[str, str] | None
 
 
 def _open_statement(lines: list[str]) -> int:
-    """Return the line of the statement that these lines leave incomplete; 0 if every statement is complete."""
+    """Return the line of the statement that the given lines leave incomplete; 0 if every statement is complete."""
     if _is_complete("\n".join(lines)):
         return 0
     statement, start = "", 1
