@@ -147,7 +147,7 @@ class SignalledStop:
 
 
 def stop_on_signals(numbers: Iterable[signal.Signals]) -> SignalledStop:
-    """Return a stop that each of these signals requests.
+    """Return a stop that each of the given signals requests.
 
     A signal that this process has ignored from its start remains ignored.
     """
