@@ -311,7 +311,10 @@ class DueJob:
     name: JobName
     scheduled: datetime
     begins: datetime
-    """The earliest start: the scheduled time plus the jitter. It is later if the last run found another run active."""
+    """The earliest start: the scheduled time plus the jitter.
+
+    The start is later if the last run found that another run was active.
+    """
 
 
 def is_good(exit_code: int | None, *, warns_with_one: bool) -> bool:

@@ -14,7 +14,8 @@ If `RemovalTime.is_sure` is set, such a recorded time is detected as soon as the
 
 After a reboot, the proven time and the wall clock may be behind until the clock is set. When a clock is accepted, a
 span of time is recorded. The span begins with the last reading before the jump or the first reading after a reboot,
-whichever is later. It ends with the time to which the clock was set. A recorded time within this span is too early.
+whichever is later. The span ends with the time to which the clock was set. A recorded time within this span is too
+early.
 """
 
 from __future__ import annotations
@@ -186,8 +187,9 @@ class RemovalTime:
         `store` is the time of the store's clock, or None if unknown. `backups` are the times of the backups, oldest
         first.
 
-        If the store's clock is unknown, the age of the newest backup is limited. It may be at most a day more than
-        twice the longest pause between two backups. If there are fewer than two backups, this check is skipped.
+        If the store's clock is unknown, the age of the newest backup is limited. The newest backup's age may be at most
+        a day more than twice the longest pause between two backups. If there are fewer than two backups, this check is
+        skipped.
         """
         now, reasons = self.wall, list[str]()
         past = [time for time in backups if time <= now]

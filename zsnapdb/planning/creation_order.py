@@ -5,9 +5,9 @@ In a repository, each new document has a sequence number: the greatest number th
 repository, `createtxg` also orders sets of one pool, because a set may be stored late, and a consolidated backup
 contains old snapshots.
 
-Documents that earlier versions wrote have no number. They come before numbered documents, unless the order in their
-pool shows otherwise. Documents without numbers from different pools are ordered by their ids, which are times, because
-no better order is known.
+Documents that earlier versions wrote have no number. Documents without a number come before numbered documents, unless
+the order in their pool shows otherwise. Documents without numbers from different pools are ordered by their ids, which
+are times, because no better order is known.
 
 No other module uses ids or times to determine an order. `tests/unit/test_order_law.py` checks this.
 """
@@ -109,7 +109,7 @@ def contradicted(times: Sequence[datetime], slack: timedelta = timedelta()) -> l
 
 
 def earliest(*times: datetime) -> datetime:
-    """Return the earliest of several times. Each of them is an upper bound for the creation time."""
+    """Return the earliest of several times. Each given time is an upper bound for the creation time."""
     return min(times)
 
 
@@ -174,8 +174,9 @@ def in_order(
     backups are trusted.
 
     If a pool is replaced by an older copy of itself, the copy uses the same transaction groups a second time.
-    `abandoned` contains the backups that were created after the copy and before the replacement. It maps each of them
-    to the group of the first backup after the replacement. The abandoned backups come before that backup.
+    `abandoned` contains the backups that were created after the copy and before the replacement. `abandoned` maps each
+    of these backups to the group of the first backup after the replacement. The abandoned backups come before that
+    backup.
     """
     by_pool: dict[int, list[P]] = {}
     links = list(stored)

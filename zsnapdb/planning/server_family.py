@@ -21,7 +21,10 @@ class Family:
     server_programs: tuple[str, ...]
     client_programs: tuple[str, ...]
     local_client_options: tuple[str, ...]
-    """Client options for a server on the same host. They select a socket, and disable the check of the certificate."""
+    """Client options for a server on the same host.
+
+    The options select a socket, and disable the check of the certificate.
+    """
     dump_programs: tuple[str, ...]
     binlog_programs: tuple[str, ...]
     dump_options: tuple[str, ...]
@@ -33,7 +36,10 @@ class Family:
     executed_variable: str
     """The global variable with the GTIDs of the transactions in the binlog."""
     wait_function: str
-    """The SQL function that waits until GTIDs are applied. Arguments: GTIDs, seconds. It returns 0 on success."""
+    """The SQL function that waits until GTIDs are applied. Arguments: GTIDs, seconds.
+
+    The function returns 0 on success.
+    """
     has_uuid: bool
     """Whether the server has an identity in `server_uuid`."""
     names_connections: bool

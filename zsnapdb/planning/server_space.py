@@ -9,7 +9,7 @@ from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.quantities import size
 
 START_BYTES = 64 << 20
-"""The free space that a server needs to start, in bytes. It rewrites redo logs and undo tablespaces."""
+"""The free space that a server needs to start, in bytes. A starting server rewrites redo logs and undo tablespaces."""
 _NAMED = 3
 """The number of datasets that a message names."""
 

@@ -29,7 +29,7 @@ class DumpConnection:
 
 @dataclass(frozen=True)
 class Expiry:
-    """The server's own rules for removing binlogs. They may limit the age and the total size of the binlogs.
+    """The server's own rules for removing binlogs. The rules may limit the age and the total size of the binlogs.
 
     `seconds` is the maximum age, and `size` is the maximum total size in bytes. 0 means no limit.
     """

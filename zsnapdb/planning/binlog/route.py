@@ -187,10 +187,10 @@ class RouteMap:
     def follow(self, point: BackupPoint) -> Route:
         """Return the route from a backup.
 
-        The route starts in the backup's own history. It continues in a newer history of the same server that starts
-        where the old history ended. It also continues in the history of a new primary that provably contains everything
-        reached. Unreadable data ends the route, unless GTIDs prove that the unreadable data contains no further
-        transaction.
+        The route starts in the backup's own history. The route continues in a newer history of the same server that
+        starts where the old history ended. The route also continues in the history of a new primary that provably
+        contains everything reached. Unreadable data ends the route, unless GTIDs prove that the unreadable data
+        contains no further transaction.
         """
         files, state = self._files, self._state
         is_some_archive = bool(files or state.unreadable)

@@ -31,7 +31,7 @@ from zsnapdb.planning.sql_quoting import quoted
 MOST_ROWS = 100_000
 """The maximum number of rows in a transaction that can be undone."""
 MOST_ROWS_WITHOUT_KEY = 100
-"""The maximum number of rows in tables without a primary key. Each of these rows needs a table scan."""
+"""The maximum number of rows in tables without a primary key. Each row without a primary key needs a table scan."""
 _DIFFERS = "nothing was undone: a row was changed since"
 
 COUNTED = "SELECT @zsnapdb_undone"
@@ -302,7 +302,9 @@ def _referring(change: RowChange, key: ForeignKey) -> list[str]:
 
 
 def ending(changes: Sequence[RowChange]) -> list[str]:
-    """Return the last statements of an undo. They commit if all changes were undone. Otherwise they roll back and fail.
+    """Return the last statements of an undo. The statements commit if all changes were undone.
+
+    Otherwise they roll back and fail.
 
     PREPARE accepts COMMIT, DO and CALL in both server families (refman 8.4, "Prepared Statements"; MariaDB manual).
     """

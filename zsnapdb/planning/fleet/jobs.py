@@ -29,7 +29,7 @@ CONTROL = "control"
 """The queue of the workflows."""
 DRILL = "drill"
 ANY = "any"
-"""The queue that several hosts serve. It is for drills, and for jobs that need only a repository."""
+"""The queue that several hosts serve. This queue is for drills, and for jobs that need only a repository."""
 OLDEST = timedelta(days=8)
 """The maximum age of a planned run that a host still executes."""
 CLOCKS = timedelta(minutes=5)

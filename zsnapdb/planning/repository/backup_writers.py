@@ -1,8 +1,8 @@
 """Finds the servers that wrote backups under one instance name. Pure.
 
-Two hosts may use the same instance name and repository, by mistake or temporarily. Their backups are handled
-separately. The backups of one server must not make backups of another server expire, and never count as that other
-server's newest backups.
+Two hosts may use the same instance name and repository, by mistake or temporarily. The backups of the two hosts are
+handled separately. The backups of one server must not make backups of another server expire, and never count as that
+other server's newest backups.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
     other. So a server with a new UUID on the same datasets stays the same server. If the last backup of a server is
     older than the first backup of the next server and older than `SILENT`, the next server has replaced it. In this
     case the backups of both servers are treated as those of one server. If the time in the id of that last backup
-    contradicts the order, the clock was wrong. Then the age of the next server's first backup is compared with `SILENT`
-    instead.
+    contradicts the order, the clock was wrong. If the clock was wrong, the age of the next server's first backup is
+    compared with `SILENT` instead.
     """
     wrong = contradicted([time_of(link.backup_id) for link in stored])
     doubtful = {link.backup_id for link, is_wrong in zip(stored, wrong, strict=True) if is_wrong}

@@ -97,7 +97,7 @@ class RemovedBackup(RecordPart):
 class EvidenceEnd(RecordPart):
     """The newest evidence record that this host wrote or read: its number and the SHA-256 of its object.
 
-    `own` contains the ranges of records that this host wrote or adopted, each with its first and last number. It is
+    `own` contains the ranges of records that this host wrote or adopted, each with its first and last number. `own` is
     None if an earlier version did not record the ranges.
     """
 

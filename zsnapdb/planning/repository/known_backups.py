@@ -121,7 +121,7 @@ class Provenance:
 
     @property
     def unchosen(self) -> Mapping[str, str]:
-        """The foreign backups, with reasons. They are used only if a user names them.
+        """The foreign backups, with reasons. These backups are used only if a user names them.
 
         On a host that knows no backup, it is empty.
         """
@@ -131,8 +131,8 @@ class Provenance:
     def for_removal(self) -> Provenance:
         """Return the provenance that is used for removals.
 
-        Snapshots on this host prove the data of a backup. They do not prove that its manifest is the one that was
-        stored.
+        Snapshots on this host prove the data of a backup. The snapshots do not prove that the backup's manifest is the
+        one that was stored.
         """
         unproved = [name for name, proof in self.proofs.items() if proof is KnownBy.SNAPSHOTS]
         proofs = {name: proof for name, proof in self.proofs.items() if proof is not KnownBy.SNAPSHOTS}
@@ -231,9 +231,9 @@ def _of_unsigned(
 def _with_unread(known: Provenance, record: BackupRecord, unreadable: Collection[str]) -> Provenance:
     """Return the provenance in which unreadable backups that this host did not store are foreign.
 
-    An unreadable manifest itself proves nothing. So its backup is foreign only if the record is complete: this version
-    wrote the record, and the record contains every known backup. If the record is incomplete, this host itself may have
-    stored the unreadable backup, so the provenance stays unchanged.
+    An unreadable manifest itself proves nothing. So an unreadable backup is foreign only if the record is complete:
+    this version wrote the record, and the record contains every known backup. If the record is incomplete, this host
+    itself may have stored the unreadable backup, so the provenance stays unchanged.
     """
     recorded = {backup.backup_id for backup in record.stored}
     is_complete = any(backup.manifest is not None for backup in record.stored)

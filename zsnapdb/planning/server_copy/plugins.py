@@ -101,7 +101,9 @@ def classify(plugin: Plugin) -> PluginClass:
 
 
 def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_rows: bool) -> tuple[str, ...]:
-    """Return the option file lines by which a copy loads the plugins of its source. These lines follow `options`.
+    """Return the option file lines by which a copy loads the plugins of its source.
+
+    The returned lines follow the lines in `options`.
 
     - `known`: the plugins of the backup's server; None if the backup does not record them
     - `options`: the configured lines (`server.options`); a plugin that these lines switch off is not loaded

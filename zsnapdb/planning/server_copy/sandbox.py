@@ -13,7 +13,7 @@ _SETTINGS = (
     *("/etc/passwd", "/etc/pki", "/etc/protocols", "/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf"),
     *("/etc/timezone", "/var/cache/cracklib", "/var/lib/mecab"),
 )
-"""Paths that the C library, OpenSSL, and plugins with dictionaries read. They contain no secrets of the host."""
+"""Paths that the C library, OpenSSL, and plugins with dictionaries read. These paths contain no secrets of the host."""
 
 PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the sandbox
 """In-memory file systems that belong to one sandbox."""

@@ -324,7 +324,7 @@ _OWN = frozenset((VariableClass.PATH, VariableClass.IDENTITY, VariableClass.NETW
 """The setting classes that a plan omits. Every copy has its own paths, identity and network, and accepts writes."""
 
 _LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}
-"""Options that are repeated for each part of the value. Their names differ between MySQL and MariaDB."""
+"""Options that are repeated for each part of the value. The names of these options differ between MySQL and MariaDB."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""The classes of global server variables. They decide which variables a copy keeps, and why it leaves out the others.
+"""The classes of global server variables.
+
+The class of a variable decides whether a copy keeps the variable, and gives the reason if it does not.
 
 Pure. Each variable is in exactly one class. A name in a list has precedence over a prefix. A variable in no list and
 without a known prefix is kept, because it may change the effect of a statement.

@@ -44,10 +44,10 @@ class FoundServer:
     auth_socket is active). `binary` is the program to write into the configuration, or "" if the program in the usual
     folders is right. `has_binlog` is set if the server writes binlogs or cannot be queried. `lacks_names` is set if the
     server could write column names to binlogs, but does not. `server_id_file` is a file that only this server reads,
-    and to which a rewind may write a new server_id. It is "" if no such file is known. `service` is the systemd unit
-    that runs the server, and `option_folder` is a folder whose option files the server reads, or "". `files` is None if
-    the files are on ZFS, or the server cannot be queried. `cipher` is the cipher of the dataset; None if ZFS does not
-    encrypt it.
+    and to which a rewind may write a new server_id. `server_id_file` is "" if no such file is known. `service` is the
+    systemd unit that runs the server, and `option_folder` is a folder whose option files the server reads, or "".
+    `files` is None if the files are on ZFS, or the server cannot be queried. `cipher` is the cipher of the dataset;
+    None if ZFS does not encrypt it.
     """
 
     pid: int

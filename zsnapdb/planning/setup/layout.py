@@ -234,7 +234,7 @@ class AccountPlan:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The statements for display. They contain the file name instead of the password."""
+        """The statements for display. The displayed statements contain the file name instead of the password."""
         return tuple(
             f"{text.replace(SECRET_PLACE, f'<the password in {self.password_file}>')};" for text in self.statements
         )

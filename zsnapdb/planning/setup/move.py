@@ -24,7 +24,7 @@ MOVE_PROPERTY = f"{PROPERTY}:move"
 Files are removed only in datasets with this property.
 """
 MOVE_SNAPSHOT = f"{SNAPSHOT_PREFIX}move-"
-"""The prefix of a move's snapshots. They also have MOVE_PROPERTY, and are destroyed after the move."""
+"""The prefix of a move's snapshots. These snapshots also have MOVE_PROPERTY, and are destroyed after the move."""
 MOVE_RECORD = "/var/lib/zsnapdb/setup/move.json"
 """The file of this host with the record of an unfinished move."""
 _LOGS = re.compile(r"#innodb_redo|ib_logfile[0-9]+|aria_log_control|aria_log\.[0-9]+")
@@ -114,7 +114,7 @@ class ServerMove:
 
     @property
     def forgotten(self) -> str:
-        """The instruction with which a user makes zsnapdb forget the move. It changes nothing else."""
+        """The instruction with which a user makes zsnapdb forget the move. The instruction changes nothing else."""
         return f"remove {MOVE_RECORD}"
 
     def given_up(self, *, is_switched: bool) -> str:

@@ -1,4 +1,7 @@
-"""Plans a setup. It adopts a server whose files are on ZFS, or creates datasets and moves the files to them. Pure."""
+"""Plans a setup. Setup adopts a server whose files are on ZFS, or creates datasets and moves the files to them.
+
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _DEVICES = {
 """The devices that zsnapdb can create separately for each clone. A domain with any other device is refused."""
 _LOCAL_LINES = ("pty", "file", "null", "unix", "spicevmc", "qemu-vdagent", "dbus", "stdio")
 _HARMLESS_ARGUMENTS = ("-icount",)
-"""Harmless arguments of <qemu:commandline>, each with one value. They contain no file and no address."""
+"""Harmless arguments of <qemu:commandline>, each with one value. These arguments contain no file and no address."""
 
 
 @dataclass(frozen=True)

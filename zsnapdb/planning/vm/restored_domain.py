@@ -97,7 +97,7 @@ _EXPECTED = frozenset(
         *("title", "wwn"),
     ]
 )
-"""Parts that every machine has, and that libvirt or `clone_xml` recreates. They are left out without a note."""
+"""Parts that every machine has, and that libvirt or `clone_xml` recreates. These parts are left out without a note."""
 
 
 @dataclass(frozen=True)
