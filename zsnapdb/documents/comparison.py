@@ -221,8 +221,8 @@ class RecordedLoadFields(Document):
 class MigrationDocument(Document):
     """The effects of a migration. `second_run` is the effect of a repetition.
 
-    `without_table_seconds` is the longest wait of a statement that uses no table. It measures the host's load. `load`
-    is null if no load was replayed.
+    `without_table_seconds` is the longest wait of a statement that uses no table. This wait measures the host's load.
+    `load` is null if no load was replayed.
     """
 
     backup_id: str
