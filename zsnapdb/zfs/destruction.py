@@ -234,8 +234,8 @@ def destroy_set(names: Sequence[str], backup_id: str) -> None:
 def destroy_stored(name: str, guid: int, backup_id: str) -> None:
     """Destroy one snapshot whose backup is stored. Do nothing if the snapshot does not exist.
 
-    The call does not release holds and does not wait for a busy snapshot. It fails if the snapshot has holds or clones
-    (zfs-destroy(8)). Raises NotOursError unless the snapshot has this GUID and carries the backup id.
+    The call does not release holds and does not wait for a busy snapshot. The call fails if the snapshot has holds or
+    clones (zfs-destroy(8)). Raises NotOursError unless the snapshot has this GUID and carries the backup id.
     """
     _check_separator(name, "@")
     mark = _backup_mark(backup_id)

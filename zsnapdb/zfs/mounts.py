@@ -20,7 +20,7 @@ class MountEntry:
 
     `device` is the filesystem's number as `MAJOR:MINOR` (proc_pid_mountinfo(5)). All files of the filesystem have this
     number. `shared` is the mount's peer group, `master` the group from which the mount receives events
-    (mount_namespaces(7)). Each is "" if the mount has no such group.
+    (mount_namespaces(7)). `shared` or `master` is "" if the mount has no such group.
     """
 
     path: str
