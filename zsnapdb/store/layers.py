@@ -299,7 +299,10 @@ class RetryingStore(Layer):
 
 
 LARGEST = 1 << 20
-"""Objects larger than this (in bytes) are fetched again. They are not kept in memory, because it holds many objects."""
+"""Objects larger than this (in bytes) are fetched again.
+
+Such objects are not kept in memory, because the memory holds many objects.
+"""
 MISSING = ""
 """The digest of an object that does not exist."""
 
