@@ -100,8 +100,8 @@ _MOST_BYTES = 1 << 16
 class ResumePoint:
     """The last received record: the OBJECT record of `object`, or its WRITE record at `offset` (bytes).
 
-    `received` is the approximate number of received bytes of the stream. These include the record, and possibly a few
-    MiB after it. `from_guid` is 0 for a full stream.
+    `received` is the approximate number of received bytes of the stream. The received bytes include the record, and
+    possibly a few MiB after it. `from_guid` is 0 for a full stream.
     """
 
     object: int
