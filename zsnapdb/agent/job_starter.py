@@ -1,7 +1,7 @@
 """Starts jobs for the agent and for the helper of `zsnapdb serve`. If jobs are frequent, a fork server is used.
 
 The fork server has already imported the modules that jobs need, which saves half a second of processor time per job.
-Its process runs `zsnapdb/cli/fork_server.py`.
+The process of the fork server runs `zsnapdb/cli/fork_server.py`.
 """
 
 from __future__ import annotations

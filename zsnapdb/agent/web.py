@@ -383,7 +383,7 @@ class AgentOverview:
 
     A pause without an instance is a pause of the host. `held` contains the instances whose jobs must not start, each
     with the reason. `difference` describes how the running agent's configuration differs from the configuration file.
-    It is "" if they do not differ.
+    `difference` is "" if the configurations do not differ.
     """
 
     is_running: bool
