@@ -181,7 +181,10 @@ class FleetEngine:
             await _is_there(self.client.get_schedule_handle(name).delete())
 
     async def pause(self, name: str, reason: str) -> bool:
-        """Stop the schedule from starting jobs. Its current run continues. Return whether the schedule exists."""
+        """Stop the schedule from starting jobs. The schedule's current run continues.
+
+        Return whether the schedule exists.
+        """
         return await _is_there(self.client.get_schedule_handle(name).pause(note=reason))
 
     async def resume(self, name: str, reason: str) -> bool:

@@ -281,7 +281,7 @@ async def _wait_for_exit(child: Child, reader: LogReader, beat: Callable[[JobPro
 
 
 async def _end(child: Child, reader: LogReader, beat: Callable[[JobProgress], None], patience: float) -> None:
-    """Stop the command. It has `patience` seconds to undo its work.
+    """Stop the command. The command has `patience` seconds to undo its work.
 
     Further cancellations wait until the command ends.
     """
