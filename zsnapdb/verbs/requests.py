@@ -521,7 +521,7 @@ class CloneLogsVerb(CloneQuery):
 
 
 class LoginOfClone(CloneQuery):
-    """The login of a clone. It is not recorded, so each request for a new password creates another password."""
+    """The login of a clone. The login is not recorded, so each request for a new password creates another password."""
 
     users, command, for_owner = CHANGES, "login", True
 
