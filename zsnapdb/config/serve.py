@@ -37,7 +37,10 @@ class LoginSettings(ConfigSection):
 _HTTPS = r"^https://[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~%/-]{0,500})?$"
 HttpsUrl = Annotated[str, Field(pattern=_HTTPS)]
 SUBJECT_OF_EMAIL = "user:{email}"
-"""The only variable value of `subject`. It stands for the mail address in the token, if the issuer has verified it."""
+"""The only variable value of `subject`.
+
+This value stands for the mail address in the token, if the issuer has verified the address.
+"""
 _OF_EVERYBODY = {
     "token.actions.githubusercontent.com": ("repository", "repository_id", "sub"),
     "gitlab.com": ("project_path", "project_id", "sub"),
