@@ -1,4 +1,4 @@
-"""Events of jobs on stderr. They are messages, and progress as bars or (for programs) as JSON.
+"""Events of jobs on stderr. The events are messages, and progress as bars or (for programs) as JSON.
 
 Commands print a line every few seconds.
 """

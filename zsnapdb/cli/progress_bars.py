@@ -1,6 +1,6 @@
 """Progress bars on a terminal: one per step of a command, with bytes, rate and remaining time.
 
-rich draws the bars. It is imported when the first bar is drawn, because short commands have no bars.
+rich draws the bars. rich is imported when the first bar is drawn, because short commands have no bars.
 """
 
 from __future__ import annotations

@@ -355,8 +355,8 @@ def generate_key(
 ) -> None:
     """Generate an age identity, a signing key, or both.
 
-    The keys are written to new files of mode 0600. Their public parts are printed. If there is a configuration, the new
-    keys are recorded in the evidence logs of its repositories.
+    The keys are written to new files of mode 0600. The public parts of the keys are printed. If there is a
+    configuration, the new keys are recorded in the evidence logs of its repositories.
     """
     from zsnapdb.jobs.repository import init as job
     from zsnapdb.report.repository import init as report
