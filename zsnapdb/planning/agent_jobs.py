@@ -49,7 +49,7 @@ class CronTimes:
 def cron_times(expression: str) -> CronTimes:
     """Return the times that a cron expression with five fields describes.
 
-    Raises ConfigError if the weekdays are invalid. The other fields are not checked.
+    Raises ConfigError if the weekdays are invalid. Only the weekdays are checked.
     """
     minute, hour, day, month, weekday = expression.split()
     try:
@@ -215,7 +215,7 @@ def _planned_job(name: JobName, words: tuple[str, ...], schedule: ScheduleSettin
 AGAIN = 60.0
 """The seconds after which a job starts again.
 
-This applies to a job that found another run active, and to a continuous job that ended.
+The time applies to a job that found another run active, and to a continuous job that ended.
 """
 MOST = 3600.0
 """The maximum number of seconds before a repeatedly failing continuous job starts again."""
@@ -231,8 +231,8 @@ class RunRecord(_FrozenRecord):
     """The last run of a job. The run covers all scheduled times up to `scheduled` (UTC).
 
     `exit_code` is None while the job runs, and negative if a signal ended the job. If `exit_code` is still None after
-    the run, the agent ended the job, or the agent itself was killed. In this case the job starts again immediately, and
-    the run does not count as failed. `failures` is the number of failed runs since the last successful run.
+    the run, the agent ended the job, or the agent itself was killed. The interrupted job starts again immediately, and
+    its run does not count as failed. `failures` is the number of failed runs since the last successful run.
     """
 
     format: Literal[1] = 1
@@ -332,8 +332,8 @@ def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: flo
     """Return for how many seconds the agent waits for the fleet to start a job before the agent starts the job itself.
 
     `record` is the last run by the agent or the fleet. `given` is the time when the fleet last gave this host the job.
-    If `given` is before the last run, or in the future because the clock was ahead, the fleet counts as unreachable. In
-    this case the agent itself starts the job on time.
+    If `given` is before the last run, or in the future because the clock was ahead, the fleet counts as unreachable. If
+    the fleet counts as unreachable, the agent itself starts the job on time.
     """
     is_away = record is not None and not (given is not None and record.started <= given <= now)
     return 0.0 if is_away else longest

@@ -297,7 +297,7 @@ def is_step(record: ClockRecord, reading: ClockReading) -> bool:
 def was_set_back(before: ClockReading, now: ClockReading) -> bool:
     """Return whether the wall clock was certainly set back between two readings.
 
-    If so, it was ahead at the first reading.
+    A clock that was set back was ahead at the first reading.
 
     If the host rebooted between the readings, only the time since the reboot is certain to have passed.
     """

@@ -99,8 +99,8 @@ def by_creation(items: Iterable[T], createtxg: Callable[[T], int]) -> list[T]:
 def contradicted(times: Sequence[datetime], slack: timedelta = timedelta()) -> list[bool]:
     """Return for each time, in order of creation, whether a previous time is later or a following time is earlier.
 
-    If one of these is true, a clock was wrong, and it is unknown which of the times is right. Differences up to `slack`
-    are ignored.
+    If a time is contradicted by another one, a clock was wrong, and it is unknown which of the times is right.
+    Differences up to `slack` are ignored.
     """
     earlier = [datetime.min.replace(tzinfo=UTC), *accumulate(times, max)]
     later = [datetime.max.replace(tzinfo=UTC), *accumulate(reversed(times), min)]
@@ -271,8 +271,9 @@ def _is_bases_first(ordered: Sequence[Link]) -> bool:
 def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
     """Return the ids of `ordered`, and between them the ids that only the orders in `known` contain.
 
-    A missing id is placed directly after the latest of its predecessors in its own order. If it has no predecessor, it
-    is placed before its successor. If it has neither, it is placed last, because it may be the newest state.
+    A missing id is placed directly after the latest of its predecessors in its own order. A missing id without a
+    predecessor is placed before its successor. A missing id with neither is placed last, because its backup may be the
+    newest state.
     """
     place = {name: at for at, name in enumerate(ordered)}
     added = set[str]()
@@ -318,7 +319,8 @@ def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
 def is_after(one: str, other: str, order: Sequence[str]) -> bool:
     """Return whether backup `one` is later than backup `other` in `order`, which lists backups oldest first.
 
-    If a backup is not in the order, it is unreadable, and only its id is known. In this case the ids are compared.
+    If a backup is not in the order, it is unreadable, and only its id is known. The ids of such a backup and of the
+    other backup are compared.
     """
     if one in order and other in order:
         return order.index(one) > order.index(other)

@@ -75,8 +75,8 @@ class DamageRegister:
 
         Each backup needs the stored objects of all earlier backups in the chain. A damaged page also affects all later
         backups, because they may still contain the page. A drill of a later backup may have completely read the page's
-        file, or all files, without finding damage. In this case neither that later backup nor any backup after it is
-        affected.
+        file, or all files, without finding damage. Then the page affects neither that later backup nor any backup after
+        it.
         """
         met: list[KnownDamage] = []
         sound: set[str] = set()

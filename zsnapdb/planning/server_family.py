@@ -76,7 +76,10 @@ class Family:
     If False, only the last GTID of each domain is recorded.
     """
     gtids_carry_server_id: bool
-    """Whether GTIDs contain the server_id. If so, a server that skips transactions must not reuse its old server_id."""
+    """Whether GTIDs contain the server_id.
+
+    If GTIDs contain it, a server that skips transactions must not reuse its old server_id.
+    """
     position_needs_replica_log: bool
     """Whether a replica's position is known only if the replica writes applied transactions to its own binlog."""
     applier_may_leave_gaps: bool

@@ -56,8 +56,8 @@ def ages_of(written: Sequence[float], time: RemovalTime) -> list[float]:
 
     `written` contains the times of the last writes (seconds since 1970), which may come from a wrong clock. If a time
     is earlier than that of the previous binlog, the time of the previous binlog is used. A time in the future is
-    replaced by the time of the next binlog. A time that is earlier than it should be, because the clock was behind, is
-    corrected in the same way.
+    replaced by the time of the next binlog. A time that is too early because the clock was behind is replaced in the
+    same way.
     """
     # The server's account can set any file time, even a time outside of the calendar.
     written = [min(max(at, 0.0), _LATEST) for at in written]

@@ -71,9 +71,9 @@ class FleetReason:
 class FleetRow:
     """An instance in a repository, judged at a time.
 
-    `problem` is the reason why the instance could not be read now. In this case its facts, if any, are from an earlier
-    reading. `read` is the time of the reading. `reasons` contains the objectives that are not met, ordered by verdict
-    (worst first) and then by age (oldest first).
+    `problem` is the reason why the instance could not be read now. If the instance could not be read, its facts, if
+    any, are from an earlier reading. `read` is the time of the reading. `reasons` contains the objectives that are not
+    met, ordered by verdict (worst first) and then by age (oldest first).
     """
 
     instance: str
@@ -184,7 +184,9 @@ def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[
 def row(
     facts: InstanceFacts, read: datetime, at: datetime, expected: ObjectiveSettings, silent: Mapping[str, HostState]
 ) -> FleetRow:
-    """Return the instance's row, judged by the objectives in its backups. If they record none, use `expected`.
+    """Return the instance's row, judged by the objectives in its backups.
+
+    If the backups record no objectives, use `expected`.
 
     `silent` contains the silent hosts, by name.
     """

@@ -21,7 +21,7 @@ _CLOCKS = 300.0
 _FAR = 86_400.0
 """An objective breaks if its fact is further in the future than both this number of seconds and its limit.
 
-Without this rule, a backup made while the clock was a year ahead could prevent an alarm for a year.
+Otherwise, a backup made while the clock was a year ahead could prevent an alarm for a year.
 """
 
 

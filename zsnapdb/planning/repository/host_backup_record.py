@@ -232,8 +232,8 @@ class BackupRecord(RecordPart):
         """Return the ids of the backups that are later than a given set of this host and contain other snapshots.
 
         If the record contains the set, the order of the record is used, otherwise the transaction groups of the pool.
-        Backups of another pool are considered later if the record contains an earlier backup of this pool. If no
-        recorded backup has a transaction group (recorded by an earlier version), the times in the ids are used.
+        Backups of another pool are considered later if the record contains an earlier backup of the pool `pool_guid`.
+        If no recorded backup has a transaction group (recorded by an earlier version), the times in the ids are used.
         """
         guids = frozenset(snapshot.guid for snapshot in made.snapshots.values())
         ids = [backup.backup_id for backup in self.stored]

@@ -95,12 +95,13 @@ class KnownBy(StrEnum):
 class Provenance:
     """The proof for each known backup, and the reason why each other backup is foreign.
 
-    `knows_any` is set if this host stored or adopted backups of the instance, or trusts signatures. If it is not set,
-    known and foreign backups cannot be distinguished. In this case all backups can be restored, and none is removed.
-    `rewritten` contains the foreign backups with an id under which this host stored another manifest. `untrusted`
-    contains the rewritten backups, and the foreign backups whose manifests contain the snapshots of one of this host's
-    backups. Untrusted backups are never used in a chain. `begun` contains the known backups whose removal this host
-    began. `unsealed` contains the digests of known manifests that are not in the record.
+    `knows_any` is set if this host stored or adopted backups of the instance, or trusts signatures. If `knows_any` is
+    not set, known and foreign backups cannot be distinguished. If they cannot be distinguished, all backups can be
+    restored, and none is removed. `rewritten` contains the foreign backups with an id under which this host stored
+    another manifest. `untrusted` contains the rewritten backups, and the foreign backups whose manifests contain the
+    snapshots of one of this host's backups. Untrusted backups are never used in a chain. `begun` contains the known
+    backups whose removal this host began. `unsealed` contains the digests of known manifests that are not in the
+    record.
     """
 
     knows_any: bool = False
@@ -165,8 +166,8 @@ def judge(
     `digests` contains the SHA-256 of the manifests, by id. `local` contains the backups with marked snapshots on this
     host. `is_signed` says that this host trusts a manifest only if a trusted key signed it or this host recorded it.
     `unbelieved` contains the reasons against the other manifests, by id. `consolidated` contains the backups whose
-    manifests say that they were consolidated. If a record contains no digest, it is from an earlier version. In this
-    case a consolidated backup is known if it contains the snapshots of a recorded increment.
+    manifests say that they were consolidated. If a record contains no digest, it is from an earlier version. With such
+    a record, a consolidated backup is known if it contains the snapshots of a recorded increment.
     """
     removed = {backup.backup_id for backup in record.removed}
     here = (backup.backup_id for backup in local if backup.backup_id not in removed)

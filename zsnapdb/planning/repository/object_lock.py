@@ -85,8 +85,8 @@ def must_extend(held_until: datetime | None, *, is_held: bool, needed: datetime)
     """Return whether a backup's locks must be extended, which the lock of its manifest shows.
 
     An extension changes the manifest last, so the manifest is never locked longer than the other objects. If a backup's
-    lock was never extended, the backup was stored before the current run began. So its lock always ends too early. A
-    legal hold (`is_held` without an end) needs no extension.
+    lock was never extended, the backup was stored before the current run began. So a lock that was never extended
+    always ends too early. A legal hold (`is_held` without an end) needs no extension.
     """
     return not is_held or (held_until is not None and held_until < needed)
 

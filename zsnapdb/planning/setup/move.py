@@ -1,8 +1,8 @@
 """Plans the move of a server's files to ZFS: the paths before, during and after the move, and the commands. Pure.
 
-The old files are not changed. Until they are renamed, the server can be started on the old files at any time. After
-that, it can be started only on the copies. A data directory that is a mount point cannot be renamed. In that case, a
-change of the option file replaces the renaming.
+The old files are not changed. Until they are renamed, the server can be started on the old files at any time. After the
+renaming, the server can be started only on the copies. A data directory that is a mount point cannot be renamed. For a
+mount point, a change of the option file replaces the renaming.
 """
 
 from __future__ import annotations

@@ -375,7 +375,7 @@ def _move_notes(move: ServerMove, step: MoveStep) -> list[str]:
 
 
 def executed(plan: SetupPlan) -> SetupPlan:
-    """Return the plan after its execution. If it moved the server, the server's files are on ZFS."""
+    """Return the plan after its execution. If the plan moved the server, the server's files are on ZFS."""
     if plan.way is not SetupWay.MOVE or plan.move is None:
         return plan
     server = replace(plan.move.server, datadir=plan.move.datadir, filesystem="zfs", dataset=plan.move.datasets[1].name)

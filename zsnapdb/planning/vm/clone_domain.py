@@ -70,7 +70,7 @@ def macs(uuid: str, count: int) -> tuple[str, ...]:
 def obstacles(text: str) -> tuple[str, ...]:
     """Return the reasons why the domain cannot be a base, sorted.
 
-    These are the parts that a clone would share with the base or could reach.
+    An obstacle is a part that a clone would share with the base, or something that the clone could reach.
     """
     root = root_of(text)
     reasons = [f"device {device.tag}" for device in root.iterfind("devices/*") if device.tag not in _DEVICES]

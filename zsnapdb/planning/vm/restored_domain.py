@@ -110,7 +110,9 @@ class RestoredDomain:
 
 @dataclass(frozen=True)
 class HostBoot:
-    """Files of this host from which a machine boots. The administrator of this host chooses them, not a repository.
+    """Files of this host from which a machine boots.
+
+    The administrator of this host chooses the files, not a repository.
 
     A missing `initrd` is None, and a missing `cmdline` is "".
     """
@@ -193,7 +195,7 @@ def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
 def is_of_restore(text: str, restore_id: str) -> bool:
     """Return whether this restore defined the domain in the text.
 
-    The result is False for a copy of such a domain, because a copy has another UUID.
+    The result is False for a copy of the restored domain, because a copy has another UUID.
     """
     mark = root_of(text).find(f"metadata/{_RESTORED}")
     return mark is not None and mark.get("restore") == restore_id and mark.get("uuid") == parse(text).uuid
