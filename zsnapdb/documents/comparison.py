@@ -20,7 +20,7 @@ def plain(value: Any) -> Any:
     """Return a value for a JSON document.
 
     Numbers stay numbers. Decimals and times become text. Bytes come only from columns without a character set (BINARY,
-    BLOB, BIT). Such bytes always become 0x and hexadecimal digits, so that all values of a column have the same format.
+    BLOB, BIT). Bytes always become 0x and hexadecimal digits, so that all values of a column have the same format.
     """
     if isinstance(value, bytes | bytearray):
         return "0x" + bytes(value).hex()
