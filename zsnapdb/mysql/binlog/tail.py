@@ -50,8 +50,8 @@ class KnownTail:
 def digest_of(file: BinaryIO, offset: int) -> str:
     """Return the SHA-256 of a binlog's first 4 KiB and of the 4 KiB before the offset.
 
-    The first part identifies the server that started the file, the time, and the preceding GTIDs. The second part
-    contains the time and the GTID of the last transaction before the offset. Raises ConsistencyError if the file ends
+    The first 4 KiB identify the server that started the file, the time, and the preceding GTIDs. The other 4 KiB
+    contain the time and the GTID of the last transaction before the offset. Raises ConsistencyError if the file ends
     before the offset.
     """
     first = read_plain(file, 0, min(_COMPARED, offset))
