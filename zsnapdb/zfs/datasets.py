@@ -190,8 +190,8 @@ def clone(snapshot: str, guid: int, dataset: str, options: Mapping[str, str]) ->
 
     The clone is mounted if its properties allow this.
 
-    Raises ConsistencyError if another snapshot now has the name. In this case, the caller must destroy `dataset`,
-    because it is a clone of the wrong snapshot.
+    Raises ConsistencyError if another snapshot now has the name. After ConsistencyError, the caller must destroy
+    `dataset`, because it is a clone of the wrong snapshot.
     """
     run([ZFS, "clone", *set_options(options), snapshot, dataset])
     if origin_guid(dataset) != guid:

@@ -195,8 +195,8 @@ class FilesystemUser:
 def users_of(devices: Collection[int], proc: Path = Path("/proc")) -> list[FilesystemUser]:
     """Return the processes, except this one, that use the filesystems with the given device numbers.
 
-    Only root sees all of these processes. The comparison uses st_dev (stat(2)), so names and links cannot hide a
-    process.
+    Only root sees all processes that use the filesystems. The comparison uses st_dev (stat(2)), so names and links
+    cannot hide a process.
     """
     users = []
     for entry in proc.iterdir():
