@@ -107,7 +107,7 @@ class Hypervisor:
         return 0 if self._uri.startswith("test:") else int(self._library.VIR_DOMAIN_DEFINE_VALIDATE)
 
     def start(self, uuid: str) -> None:
-        """Start the domain. If it is already running, do nothing."""
+        """Start the domain. If the domain is already running, do nothing."""
         handle = self._required(uuid)
         if not self._call(f"reading the domain {uuid}", handle.isActive):
             self._call(f"starting the domain {uuid}", handle.create)
@@ -125,7 +125,7 @@ class Hypervisor:
         return True
 
     def power_off(self, uuid: str) -> None:
-        """Power the domain off. If it is off or does not exist, do nothing."""
+        """Power the domain off. If the domain is off or does not exist, do nothing."""
         handle = self._handle(uuid)
         if handle is not None and self._call(f"reading the domain {uuid}", handle.isActive):
             self._when_free("ending a domain", handle, lambda: self._end(handle))
