@@ -295,7 +295,7 @@ class S3Store:
         return all(item["Key"] != key for item in page.get("Contents", []))
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Read the object. If it is large and one connection is slow, several connections are used."""
+        """Read the object. Several connections are used if the object is large and one connection is slow."""
         with self._requesting(f"reading {key}", limit=transfer_limit(len(target))):
             return self._reader.read_into(key, target)
 
@@ -373,7 +373,7 @@ class S3Store:
     def hold(self, key: str) -> ObjectHold | None:
         """Return the object's lock or legal hold.
 
-        The result is None for an account without the permission to read it.
+        The result is None for an account without the permission to read the lock.
         """
         with self._requesting(f"looking at {key}"):
             return hold_of(self._client, self.bucket, key)

@@ -60,8 +60,8 @@ class ObjectRemoval:
     def remove(self, client: S3Client, keys: Sequence[str]) -> None:
         """Remove at most BATCH objects. Raises ClientError if the provider is busy.
 
-        Raises RepositoryError for an object that cannot be removed. The other objects are removed, unless many are
-        refused.
+        Raises RepositoryError for an object that cannot be removed. All other objects are removed, unless the store
+        refuses many objects.
         """
         if not self.in_batches or len(keys) == 1:
             self._one_by_one(keys)

@@ -415,7 +415,7 @@ class RenewedCredentials(Credentials):
 def credentials_of_session(core: botocore.session.Session) -> S3Credentials | None:
     """Return the credentials that botocore finds on this host.
 
-    The result is None if there are none, or if botocore renews them itself.
+    The result is None if there are no credentials, or if botocore renews them itself.
     """
     found = core.get_credentials()
     if found is None or isinstance(found, RefreshableCredentials):
