@@ -196,7 +196,7 @@ def resuming_begin(begin: bytes, point: ResumePoint) -> bytes:
 def first_place(slice_: memoryview, to_guid: int) -> tuple[int, int] | None:
     """Return object and offset of the first OBJECT or WRITE record in a slice of a stream.
 
-    The result is None if it has no such record.
+    The result is None if the slice has no such record.
     """
     at = _first_record(slice_, to_guid)
     while at is not None and at + RECORD_BYTES <= len(slice_):
