@@ -120,8 +120,8 @@ def is_child(pid: int) -> bool:
 class Adoption:
     """Adopts orphaned descendants for short times, and reaps adopted processes that are not jobs.
 
-    An adopted process that is not a job can be, for example, a MySQL server whose job ended at that moment. If it were
-    not reaped, it would stay a zombie.
+    An adopted process that is not a job can be, for example, a MySQL server whose job ended at that moment. An adopted
+    process that is not reaped stays a zombie.
     """
 
     _unmeant: list[AdoptedProcess] = field(init=False, default_factory=list)

@@ -43,7 +43,7 @@ GO = b"go"
 PATIENCE = 10.0
 """Seconds within which the fork server must fork a job.
 
-If it takes longer, it is killed, and the job is started without it.
+A fork server that takes longer is killed, and the job is started without a fork server.
 """
 _MODULE = "zsnapdb.cli.fork_server"
 _ROOM = " " * 256
@@ -89,8 +89,8 @@ class ForkServer:
     def fork(self, request: StartRequest, streams: Streams, adoption: Adoption) -> AdoptedProcess | None:
         """Let the server fork a job, and return the job as a child of this process.
 
-        Return None if the server cannot fork the job. In that case no job runs, and the server has ended or must be
-        ended.
+        Return None if the server cannot fork the job. If the result is None, no job runs, and the server has ended or
+        must be ended.
         """
         with contextlib.ExitStack() as ending:
             reading, writing = os.pipe()

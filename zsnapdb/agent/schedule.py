@@ -36,7 +36,10 @@ class Schedule:
     trigger: OrTrigger | IntervalTrigger
     zone: ZoneInfo
     is_hourly: bool
-    """Whether the hour of the cron expression varies. If so, the job runs in both occurrences of a repeated hour."""
+    """Whether the hour of the cron expression varies.
+
+    If it varies, the job runs in both occurrences of a repeated hour.
+    """
 
     @classmethod
     def of(cls, settings: ScheduleSettings, timezone: str) -> Schedule:

@@ -288,8 +288,8 @@ class Listener:
     def use(self, settings: HttpSettings | None) -> None:
         """Listen only at the address of the given settings. Certificates and tokens are read again.
 
-        Raises ConfigError if the server cannot listen. After this error, the server stays at the previous address, but
-        only if the new address differs from it.
+        Raises ConfigError if the server cannot listen. After ConfigError, the server still listens at the previous
+        address, but only if the new address is a different one.
         """
         has_files = settings is not None and (settings.certificate is not None or settings.token_file is not None)
         if self._server is not None and settings == self._settings and not has_files:
