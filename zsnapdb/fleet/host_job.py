@@ -258,7 +258,7 @@ class JobRunner:
 def _did_nothing(request: JobRequest, code: int | None) -> bool:
     """Return whether the command found another run active, or failed for a reason for which another host is tried.
 
-    In such cases, the agent and the fleet start the job again.
+    If the result is true, the agent and the fleet start the job again.
     """
     if code is None:
         return False
