@@ -289,13 +289,14 @@ class CloneSettings(ConfigSection):
     idle: Annotated[Seconds, Field(gt=0)] | None = None
     reap_limit: Annotated[int, Field(ge=1)] = 20
     per_owner: Annotated[int, Field(ge=0)] | None = None
-    """Maximum number of clones per owner (0: no limit). If it is None, root has no limit, and a subject's limit is 10,
-    or `serve.per_subject` if that is more.
+    """Maximum number of clones per owner (0: no limit).
+
+    Without a value, root has no limit, and a subject's limit is 10, or `serve.per_subject` if that is more.
     """
     total: Annotated[int, Field(ge=0)] | None = None
     """Maximum number of all clones (0: no limit).
 
-    If it is None, the limit is 50 for a subject's request, and root has no limit.
+    Without a value, the limit is 50 for a subject's request, and root has no limit.
     """
     free_floor: Annotated[Size, Field(ge=0)] = 1 << 30
     received_per_owner: Annotated[Size, Field(ge=0)] = 1 << 40
