@@ -111,8 +111,8 @@ def interrupt_on_signals() -> None:
 class SignalledStop:
     """A request to stop, set by a signal.
 
-    The handler may run at any moment in the waiting thread. If it were a threading.Event, its lock could deadlock that
-    thread. So a pipe ends the wait (pipe(7), self-pipe).
+    The handler may run at any moment in the waiting thread. The lock of a threading.Event could deadlock that thread.
+    So a pipe ends the wait (pipe(7), self-pipe).
     """
 
     def __init__(self) -> None:
@@ -231,7 +231,7 @@ def leave(code: int) -> NoReturn:
 def _signs_of_life() -> Iterator[None]:
     """Write signs of life for programs during the block, if they are requested.
 
-    If they are not requested, their code is not imported.
+    If no signs of life are requested, the code for them is not imported.
     """
     if not wants_json_progress(sys.argv, os.environ):
         yield

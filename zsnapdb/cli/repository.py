@@ -315,8 +315,8 @@ def acknowledge_removed(
 ) -> None:
     """Accept the intended removal of missing backups from the repository.
 
-    This host stored them, and another host or a person removed them. The next prune may destroy the local snapshots of
-    these backups.
+    This host stored the missing backups, and another host or a person removed them. The next prune may destroy the
+    local snapshots of these backups.
     """
     from zsnapdb.jobs.repository import adopt as job
     from zsnapdb.report.repository.list import ForgetView
