@@ -161,7 +161,7 @@ def jobs_of(settings: Settings) -> tuple[PlannedJob, ...]:
 
 
 def run_one_job(settings: Settings, kind: str, instance: str | None) -> PlannedJob:
-    """Return the configured job of this kind.
+    """Return the configured job of the given kind.
 
     Raises ConfigError if there is no such job, or if several instances have such a job.
     """

@@ -81,7 +81,7 @@ class ClockJump(StrEnum):
 class ClockReading:
     """A reading of both clocks at the same moment.
 
-    It contains the wall clock's time (UTC), and the boot id with the seconds of this boot's steady clock.
+    The reading contains the wall clock's time (UTC), and the boot id with the seconds of this boot's steady clock.
     """
 
     wall: datetime

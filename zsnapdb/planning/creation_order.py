@@ -198,7 +198,7 @@ def in_order(
 
 
 def with_turn(abandoned: Mapping[str, int], of_pool: Mapping[str, int], createtxg: int) -> dict[str, int]:
-    """Return `abandoned`, updated for a snapshot set that the pool created in this transaction group.
+    """Return `abandoned`, updated for a snapshot set that the pool created in the given transaction group.
 
     `of_pool` maps the ids of the pool's backups to their groups.
     """

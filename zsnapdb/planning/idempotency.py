@@ -1,4 +1,4 @@
-"""Decides whether a command with `--once RUN` starts, continues or is refused, from the record of the run RUN."""
+"""Decides what a command with `--once RUN` does, from the record of the run RUN."""
 
 from __future__ import annotations
 

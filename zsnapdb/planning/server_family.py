@@ -85,7 +85,7 @@ class Family:
     applier_may_leave_gaps: bool
     """Whether parallel workers may leave gaps between applied transactions when they stop.
 
-    They leave no gaps if they preserve the commit order.
+    Parallel workers leave no gaps if they preserve the commit order.
     """
     has_aria: bool
     """Whether the server has the Aria engine, which has its own logs."""

@@ -162,8 +162,8 @@ def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated
     """Return the index of another server's newest file before which all transactions are reached, or why there is none.
 
     `is_repeated` is set if the server also has an older history. A server with an older history may have been set back
-    and may have assigned its numbers to other transactions. In this case, the server's numbers prove something only if
-    they precede all the given files.
+    and may have assigned its numbers to other transactions. The numbers of such a server prove something only if they
+    precede all the given files.
     """
     whole, first = files[-1].reached, files[0]
     if not isinstance(whole, GtidSet) or reached.contains(whole):

@@ -217,8 +217,8 @@ def undone(changes: Sequence[RowChange]) -> list[Expectation]:
 def statements(changes: Sequence[RowChange]) -> list[str]:
     """Return the statements that undo the changes, in one transaction of one session.
 
-    They commit only if every statement changed its row. Otherwise the statements change nothing and end in an error,
-    even if a client continues after an error.
+    The statements commit only if every statement changed its row. Otherwise the statements change nothing and end in an
+    error, even if a client continues after an error.
     """
     return [*opening(changes), *changing(changes), *ending(changes)]
 

@@ -18,7 +18,10 @@ from zsnapdb.planning.creation_order import PlacedLink, contradicted
 from zsnapdb.planning.repository.retention import time_of
 
 SILENT = timedelta(days=14)
-"""If a server's newest backup is older than this, the server that wrote later backups is considered its replacement."""
+"""A server counts as replaced if its newest backup is older than this limit.
+
+The replacement is the server that wrote later backups.
+"""
 
 
 class WrittenLink(Link, Protocol):

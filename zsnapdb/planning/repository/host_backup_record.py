@@ -141,7 +141,7 @@ class BackupRecord(RecordPart):
     abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
     """The backups of a pool that is now replaced by an older copy, which lacks these backups.
 
-    Each is mapped to the transaction group of the first backup after the replacement.
+    Each backup is mapped to the transaction group of the first backup after the replacement.
     """
     unread: tuple[BackupId, ...] = ()
     """The backups whose manifests were unreadable when this host adopted the backups of another host."""
@@ -155,7 +155,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"sequence": creation_order.next_number(self.sequence or 0, (*given, *stored))})
 
     def with_turn(self, pool_guid: int, createtxg: int) -> BackupRecord:
-        """Return the record after a pool created a snapshot set in this transaction group.
+        """Return the record after a pool created a snapshot set in the given transaction group.
 
         The pool's recorded backups in this and later groups become abandoned.
         """

@@ -81,7 +81,7 @@ class InstalledPlugins:
 class PluginObjection:
     """Plugins of a source that a copy on this host would lack, and a hint.
 
-    `is_needed` is set if the data or the binlogs may need these plugins. If it is set, a copy is refused.
+    `is_needed` is set if the data or the binlogs may need these plugins. If `is_needed` is set, a copy is refused.
     """
 
     text: str

@@ -134,7 +134,7 @@ def _target(answers: SetupAnswers, targets: Mapping[str, Any]) -> str:
 def _cut(text: str, own: Sequence[TablePath]) -> tuple[str, str]:
     """Split the text at the first of the given tables.
 
-    Return the text before and after it, both without these tables.
+    Return the text before and after the split, both without the given tables.
     """
     parts: tuple[list[str], list[str]] = ([], [])
     has_begun, is_own = False, False
