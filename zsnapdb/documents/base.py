@@ -68,9 +68,9 @@ class At:
 class Dumped:
     """An annotation of a field with a printed model or dataclass, whose schema becomes the schema of the field.
 
-    Documents are also read where that class is not installed. For such a class, `printed` is the full name of the
-    class, which is imported only for the schema. `without` lists fields that are not printed. `adding` is a type with
-    additional printed fields.
+    Documents are also read where that class is not installed. For a class that may not be installed, `printed` is the
+    full name of the class, which is imported only for the schema. `without` lists fields that are not printed. `adding`
+    is a type with additional printed fields.
     """
 
     printed: type | str
