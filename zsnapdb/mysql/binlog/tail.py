@@ -202,7 +202,7 @@ def find_position(
 _NEAR_BYTES = 256 << 10
 """Maximum number of bytes between a tail and the end of the binlog if the tail counts as near.
 
-Reading them takes milliseconds.
+Reading this many bytes takes milliseconds.
 """
 _MOST_WALKS = 3
 
