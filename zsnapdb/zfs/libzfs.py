@@ -236,7 +236,7 @@ class Core:
 
         The result is None if the kernel does not answer, for example if the pool's I/O is suspended. lzc_exists() asks
         the kernel without starting a program (libzfs_core.c). lzc_exists() returns success or failure, with the reason
-        in errno. It truncates longer names and does not support bookmarks.
+        in errno. lzc_exists() truncates longer names and does not support bookmarks.
         """
         ctypes.set_errno(0)
         if self._core.lzc_exists(os.fsencode(name)):
