@@ -131,7 +131,7 @@ class RanJob:
 
 
 def run_now(settings: Settings, kind: str, instance: str | None, start: StartChild, host: Host) -> RanJob:
-    """Run the configured job of this kind to its end, store its result, and return it.
+    """Run the configured job of the given kind to its end, store its result, and return it.
 
     Raises ConfigError if no such job is configured, or if several instances have such a job. The job's own locks
     prevent two runs at once: while another run is active, the job ends with 75. An interrupt ends the job. The next
