@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from .in_guest import SERVER, Lab
-from .rewinding import INCLUDED, accident, controlled
+from .rewinding import INCLUDED, accident, controlled, to_the_first_server
 
 pytestmark = pytest.mark.usefixtures("first")
 
@@ -94,3 +94,14 @@ def test_an_archiver_that_runs_through_a_rewind_says_nothing_that_is_not_true(
         archiver.wait(60)
     said = log.read_text()
     assert (said.count("a new incarnation begins"), "second time" in said) == (1, False), said
+
+    # A person puts the first server back. Its history goes on in the archive, and `latest` follows it.
+    for file in INCLUDED.iterdir():
+        file.unlink()
+    to_the_first_server(lab)
+    lab.sql("INSERT INTO rewound.after_it VALUES (7)")
+    begun = lab.zsnapdb("binlog", "archive", "--once", "--json", config=config).json["begun"]
+    assert "in production again" in str(begun)
+    words = ("restore", "main", "--to", "latest", "--target", "tank/back", "--plan", "--json")
+    planned = lab.zsnapdb(*words, config=config)
+    assert planned.code == 0, planned.stderr

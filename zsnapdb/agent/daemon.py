@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,23 +19,12 @@ from zsnapdb.agent.supervisor import Supervisor
 from zsnapdb.agent.web import LOCK, Listener, Pages
 from zsnapdb.base.errors import ConfigError, PreflightError
 from zsnapdb.base.program_start import Stop
+from zsnapdb.base.service_manager import notify
 from zsnapdb.config.settings import InstanceSettings, Settings
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.planning.agent_jobs import JobKind, JobName, jobs_of
 from zsnapdb.planning.health.objectives import ShortLimit, archive_short_limits, schedule_short_limits
-
-
-def notify(state: str) -> None:
-    """Report the state to systemd, such as READY=1. If systemd did not start this process, do nothing."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if not address.startswith(("/", "@")):
-        return
-    # sd_notify(3): an @ marks the abstract namespace, whose names begin with a null byte.
-    name = "\0" + address[1:] if address.startswith("@") else address
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as out:
-        out.sendto(state.encode(), name)
-
 
 _PATIENCE = 50.0
 """Seconds within which jobs must end when the agent stops. The systemd unit gives the agent a minute."""

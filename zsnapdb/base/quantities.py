@@ -111,6 +111,11 @@ def size(count: int) -> str:
     return f"{value:.1f} TiB"
 
 
+def is_full(used: int | None, quota: int) -> bool:
+    """Return whether less than a twentieth of a quota is left (0: no quota). A server may stop for lack of space."""
+    return used is not None and quota > 0 and 20 * (quota - used) < quota
+
+
 def quantity(number: int, noun: str) -> str:
     """Return a number with its noun: `1 backup`, `2 backups`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

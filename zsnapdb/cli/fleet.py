@@ -48,7 +48,7 @@ def require_engine_client() -> Iterator[None]:
 
 def ready() -> None:
     """Report to the service manager that the service is ready."""
-    from zsnapdb.agent.daemon import notify
+    from zsnapdb.base.service_manager import notify
 
     notify("READY=1")
 

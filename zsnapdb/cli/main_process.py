@@ -354,9 +354,18 @@ def unexpected_system_error(error: OSError) -> ZsnapdbError:
 def _for_this_account(error: ZsnapdbError) -> ZsnapdbError:
     """Begin the message with "you may not" if the system denied the access and the account is not root.
 
-    The exit code does not change.
+    If the account wants a clone of another host, say which commands reach that host. The exit code does not change.
     """
-    if os.geteuid() == 0 or not _was_denied(error):
+    if os.geteuid() == 0:
+        return error
+    is_clone = sys.argv[1:2] == ["clone"] and sys.argv[2:3] != ["tunnel"]
+    if is_clone and os.environ.get("ZSNAPDB_URL") and _has_cause(error, FileNotFoundError, PermissionError):
+        error.hint = (
+            "open the page of ZSNAPDB_URL or use the Python client; only `zsnapdb clone tunnel` and `zsnapdb mcp` "
+            "use ZSNAPDB_URL"
+        )
+        return error
+    if not _has_cause(error, PermissionError):
         return error
     clones = ", or `sudo zsnapdb-clone` if your administrator allows it" if sys.argv[1:2] == ["clone"] else ""
     error.message = f"you may not do this: {error.message}"
@@ -364,11 +373,11 @@ def _for_this_account(error: ZsnapdbError) -> ZsnapdbError:
     return error
 
 
-def _was_denied(error: BaseException) -> bool:
-    """Whether the chain of the error's causes contains a denial by the system."""
+def _has_cause(error: BaseException, *kinds: type[OSError]) -> bool:
+    """Whether the chain of the error's causes contains a system error of these kinds."""
     cause = error.__cause__
     while cause is not None:
-        if isinstance(cause, PermissionError):
+        if isinstance(cause, kinds):
             return True
         cause = cause.__cause__
     return False

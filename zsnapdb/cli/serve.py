@@ -63,6 +63,7 @@ def serve(
     With a certificate, it may listen on addresses other than loopback. SIGHUP reloads certificate and key.
     """
     from zsnapdb.base.errors import ConfigError, UsageError, missing_library
+    from zsnapdb.base.service_manager import notify
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.serve.helper_messages import HelperClient
 
@@ -78,7 +79,7 @@ def serve(
     except ImportError as error:
         raise missing_library("serve", error) from error
     files = TlsFiles(tls_certificate, tls_key, THIS_HOST.now) if tls_certificate and tls_key else None
-    serve_web(HelperClient(socket), address, port, files)
+    serve_web(HelperClient(socket), address, port, files, lambda: notify("READY=1"))
 
 
 def serve_helper(config: ConfigFile = None) -> None:
@@ -87,8 +88,8 @@ def serve_helper(config: ConfigFile = None) -> None:
     The limits are set in [serve] of the configuration. systemd may pass the socket.
     """
     from zsnapdb.agent.children import start_detached
-    from zsnapdb.agent.daemon import notify
     from zsnapdb.agent.job_starter import JobStarter
+    from zsnapdb.base.service_manager import notify
     from zsnapdb.config.settings import load
     from zsnapdb.jobs.base.clock_record import removal_time
     from zsnapdb.jobs.base.host import THIS_HOST

@@ -60,9 +60,14 @@ class ApiAnswer:
 
 @dataclass(frozen=True)
 class LostAnswer:
-    """The answer is missing, for this reason. The request may still have been executed."""
+    """The answer is missing, for this reason. If the request was sent, it may still have been executed.
+
+    `is_untrusted` says whether the certificate of the host was refused.
+    """
 
     reason: str
+    is_sent: bool = True
+    is_untrusted: bool = False
 
 
 P = ParamSpec("P")
@@ -86,6 +91,7 @@ class CloneOptions(TypedDict, total=False):
     profile: Annotated[str | None, Field(description="Size of its server: tiny or normal.")]
     mask: Annotated[bool | None, Field(description="Mask it even if the site does not require it.")]
     heartbeat: float | None
+    fresh: Annotated[bool | None, Field(description="Use the newest snapshot set even if a pool clone waits.")]
 
 
 def given_options(options: CloneOptions) -> Mapping[str, str | Literal[True]]:
@@ -192,9 +198,9 @@ def login(clone: AnyClone, *, new: bool = False) -> Exchange[models.ReachableClo
     return _reachable(made, found.host)
 
 
-def reset(clone: AnyClone) -> Exchange[int | None]:
-    """Reset the clone to its original data. Return the number of undone row changes; None if the data was replaced."""
-    return (yield from _document(models.CloneReset, _request(verbs.ResetCloneVerb, clone))).undone
+def reset(clone: AnyClone) -> Exchange[models.CloneReset]:
+    """Reset the clone to its original data. Return how it was reset, and why not in a faster way."""
+    return (yield from _document(models.CloneReset, _request(verbs.ResetCloneVerb, clone)))
 
 
 def start(clone: AnyClone) -> Exchange[models.KnownClone]:
@@ -312,24 +318,30 @@ def _followed(request: ApiRequest) -> Exchange[ApiAnswer]:
 
 
 def _answered(request: ApiRequest) -> Exchange[ApiAnswer]:
-    """Return the answer. If the answer is lost or has status 503, repeat the request a few times."""
-    pause, answer = _FIRST_PAUSE, (yield request)
-    for _ in range(_ATTEMPTS - 1):
-        if isinstance(answer, ApiAnswer) and answer.status != _UNAVAILABLE:
+    """Return the answer. If the answer is lost or has status 503, repeat the request a few times.
+
+    A refused certificate is an error at once.
+    """
+    pause, may_have_run = _FIRST_PAUSE, False
+    for number in range(1, _ATTEMPTS + 1):
+        answer = yield request
+        if isinstance(answer, ApiAnswer) and (answer.status != _UNAVAILABLE or number == _ATTEMPTS):
             return answer
+        if isinstance(answer, LostAnswer):
+            may_have_run |= answer.is_sent and request.method != "GET"
+            if answer.is_untrusted or number == _ATTEMPTS:
+                raise _unreachable(request, answer, may_have_run=may_have_run)
         wanted = answer.retry_after if isinstance(answer, ApiAnswer) else None
         yield ApiPause(min(max(pause, wanted or 0.0), _MOST_RETRY_AFTER))
         pause = min(pause * 2, _LONGEST_PAUSE)
-        answer = yield request
-    if isinstance(answer, ApiAnswer):
-        return answer
-    reason = answer.reason if answer is not None else "no answer"
-    raise CloneCommandError(
-        f"{request.method} {request.path}: {reason}",
-        "check that `zsnapdb serve` runs; the request may have been carried out",
-        6,
-        code="unreachable",
-    )
+    raise AssertionError("no answer was given to the exchange")
+
+
+def _unreachable(request: ApiRequest, lost: LostAnswer, *, may_have_run: bool) -> CloneCommandError:
+    hint = "name the CA of its certificate: `ca_file` in Python, `--tls-ca` of a command, or the variable SSL_CERT_FILE"
+    if not lost.is_untrusted:
+        hint = "check that `zsnapdb serve` runs" + ("; the request may have been carried out" if may_have_run else "")
+    return CloneCommandError(f"{request.method} {request.path}: {lost.reason}", hint, 6, code="unreachable")
 
 
 def _error(answer: ApiAnswer) -> CloneCommandError:

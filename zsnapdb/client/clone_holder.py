@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from zsnapdb.client.errors import CloneCommandError
 from zsnapdb.client.models import CommandFailure, failure_in
 
+NOT_INSTALLED = "install zsnapdb on this host; for clones of another host, set ZSNAPDB_URL"
 _END_SECONDS = 30.0
 _MOST_BYTES = 1 << 20
 
@@ -81,7 +82,7 @@ def holding(argv: Sequence[str]) -> Iterator[CloneHolder]:
             argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=dict(os.environ)
         )
     except OSError as error:
-        raise CloneCommandError(f"running {argv[0]}: {error}", "is zsnapdb installed on this host?") from error
+        raise CloneCommandError(f"running {argv[0]}: {error}", NOT_INSTALLED) from error
     try:
         yield CloneHolder(process)
     finally:

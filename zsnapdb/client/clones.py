@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Unpack
 
 from zsnapdb.client.api_protocol import CloneOptions, given_options
-from zsnapdb.client.clone_holder import HEARTBEAT, CloneHolder, holding
+from zsnapdb.client.clone_holder import HEARTBEAT, NOT_INSTALLED, CloneHolder, holding
 from zsnapdb.client.errors import CloneCommandError as CloneCommandError
 from zsnapdb.client.models import CloneReset, D, MadeClone, ReachableClone, failure_in, parsed, reachable
 from zsnapdb.documents.api import ShownLogin
@@ -63,16 +63,16 @@ class LocalClones:
         shown = self._document(ShownLogin, "login", *_words_of(clone), *(["--new"] if new else []))
         return replace(clone, port=shown.port, user=shown.user, password=shown.password)
 
-    def reset(self, clone: ReachableClone) -> int | None:
+    def reset(self, clone: ReachableClone) -> CloneReset:
         """Reset the clone to its original data. Address and password stay the same; sessions end.
 
-        Return the number of undone row changes; None if the data was replaced. If a process keeps the clone, that
-        process resets it, and no command is started.
+        Return how the clone was reset, and why not in a faster way. If a process keeps the clone, that process resets
+        it, and no command is started.
         """
         holder = self._holders.get(clone.id)
         if holder is None or not holder.is_there:
-            return self._document(CloneReset, "reset", *_words_of(clone)).undone
-        return parsed(CloneReset, holder.ask("reset", _SECONDS), f"`{self._words[-1]} keep`").undone
+            return self._document(CloneReset, "reset", *_words_of(clone))
+        return parsed(CloneReset, holder.ask("reset", _SECONDS), f"`{self._words[-1]} keep`")
 
     def beat(self, clone: ReachableClone) -> None:
         """Send a heartbeat for the clone."""
@@ -123,7 +123,7 @@ class LocalClones:
                 env=dict(os.environ),
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise CloneCommandError(f"running {argv[0]}: {error}", "is zsnapdb installed on this host?") from error
+            raise CloneCommandError(f"running {argv[0]}: {error}", NOT_INSTALLED) from error
         if done.returncode == 0:
             return done.stdout
         raise failure_in(done.stdout, done.stderr, done.returncode)

@@ -158,7 +158,12 @@ def _answer(response: httpx.Response, body: bytearray) -> api_protocol.ApiAnswer
 
 
 def _lost_answer(error: Exception) -> api_protocol.LostAnswer:
-    return api_protocol.LostAnswer(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    is_sent = not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout | httpx.ProxyError)
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
+        cause = cause.__cause__ or cause.__context__
+    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return api_protocol.LostAnswer(reason, is_sent, cause is not None)
 
 
 class _Connected:

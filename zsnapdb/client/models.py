@@ -36,8 +36,13 @@ class MadeClone(Document):
 
 
 class CloneReset(Document):
-    """A clone after a reset. `undone` is the number of undone row changes, or None if the data was replaced."""
+    """The result of a reset. `way` is `undo` (changed rows), `swap` (for a pool clone) or `replace` (all data).
 
+    `undone` is the number of undone row changes (None unless `way` is `undo`). `reason` says why a faster way was not
+    possible.
+    """
+
+    way: str
     undone: int | None
     reason: str | None
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
+import time
+import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol, Unpack
@@ -18,9 +21,12 @@ import pytest
 from zsnapdb.client.api_protocol import CloneOptions
 from zsnapdb.client.clones import LocalClones
 from zsnapdb.client.connection import URL
-from zsnapdb.client.models import ReachableClone
+from zsnapdb.client.models import CloneReset, ReachableClone
 
 _INSTANCE, _COMMAND, _AT, _URL, _TTL = (f"zsnapdb_{name}" for name in ("instance", "command", "at", "url", "ttl"))
+_CONNECT_SECONDS = 5.0
+_SLOW_SECONDS = 2.0
+_HAS_WARNED = pytest.StashKey[bool]()
 
 
 class SessionClones(Protocol):
@@ -31,7 +37,7 @@ class SessionClones(Protocol):
     ) -> AbstractContextManager[ReachableClone]:
         """Yield a new clone until the block ends."""
 
-    def reset(self, clone: ReachableClone) -> int | None:
+    def reset(self, clone: ReachableClone) -> CloneReset:
         """Reset a clone to its original data."""
 
 
@@ -70,14 +76,42 @@ def zsnapdb_clone(pytestconfig: pytest.Config, zsnapdb_clones: SessionClones) ->
     name = f"pytest-{worker}-{secrets.token_hex(4)}"[:32]
     at, ttl = (str(pytestconfig.getini(one)) or None for one in (_AT, _TTL))
     with zsnapdb_clones.clone(str(pytestconfig.getini(_INSTANCE)), name, at=at, ttl=ttl) as clone:
+        if clone.local_only and not isinstance(zsnapdb_clones, LocalClones):
+            _require_connection(clone)
         yield clone
 
 
+def _require_connection(clone: ReachableClone) -> None:
+    """Fail the setup of all tests if this computer cannot reach a clone that listens only on its own host."""
+    try:
+        socket.create_connection((clone.host, clone.port), _CONNECT_SECONDS).close()
+    except OSError as error:
+        pytest.fail(
+            f"clone {clone.name} listens only on its own host, and {clone.host}:{clone.port} does not answer here: "
+            f"{error}\nhint: run the tests on that host, or ask an administrator to set `clones.bind_address`",
+            pytrace=False,
+        )
+
+
 @pytest.fixture
-def zsnapdb_data(zsnapdb_clones: SessionClones, zsnapdb_clone: ReachableClone) -> Iterator[ReachableClone]:
+def zsnapdb_data(
+    pytestconfig: pytest.Config, zsnapdb_clones: SessionClones, zsnapdb_clone: ReachableClone
+) -> Iterator[ReachableClone]:
     """Yield the clone of this worker with its original data.
 
-    After the test, the clone's sessions are ended and the test's changes are undone.
+    After the test, the clone's sessions are ended and the test's changes are undone. The first slow reset of the
+    session gives a warning with the reason.
     """
     yield zsnapdb_clone
-    zsnapdb_clones.reset(zsnapdb_clone)
+    begun = time.monotonic()
+    done = zsnapdb_clones.reset(zsnapdb_clone)
+    seconds = time.monotonic() - begun
+    if done.reason and seconds >= _SLOW_SECONDS and _HAS_WARNED not in pytestconfig.stash:
+        pytestconfig.stash[_HAS_WARNED] = True
+        reason = "".join(one if one.isprintable() else "?" for one in done.reason)
+        warnings.warn(
+            f"the reset after this test took {seconds:.1f} s, because its changes could not be undone: "
+            f"{reason}. Later slow resets give no warning.",
+            pytest.PytestWarning,
+            stacklevel=1,
+        )

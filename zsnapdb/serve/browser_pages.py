@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from pydantic import ValidationError
@@ -63,10 +63,7 @@ class BrowserPages:
             return Redirect("/login")
         except EndedSession:
             self.sessions.close(request.session_id)
-            failure = helper_messages.unauthenticated().failure.model_copy(
-                update={"message": "your token is not valid any more: it expired or was revoked", "hint": _LOGIN_HINT}
-            )
-            return self._login_page(request, problem_of(failure))
+            return self._login_page(request, _ended("your token is not valid any more: it expired or was revoked"))
         except RefusedPage as refused:
             return self.problem(refused, request)
 
@@ -79,7 +76,12 @@ class BrowserPages:
 
     def login_form(self, request: PageRequest) -> PageAnswer | Redirect:
         """Ask for a token. If the browser has a session, redirect to the overview."""
-        return self._login_page(request, None) if self.visits.session(request) is None else Redirect("/")
+        if self.visits.session(request) is not None:
+            return Redirect("/")
+        if not request.session_id:
+            return self._login_page(request, None)
+        ended = _ended("your session has ended: it expired, or the service was restarted")
+        return replace(self._login_page(request, ended), status=200)
 
     def login(self, request: PageRequest) -> PageAnswer | Redirect:
         """If the helper accepts the token, open a session with a new id. The browser's previous session ends."""
@@ -132,6 +134,11 @@ class BrowserPages:
         gone = set_cookie("", 0, is_https=request.is_https) if request.session_id else ""
         values = {"person": None, "csrf": "", "problem": problem, "logins": known_logins(self.helper)}
         return PageAnswer("login.html", values, problem.status if problem is not None else 200, gone)
+
+
+def _ended(reason: str) -> ProblemDetails:
+    failure = helper_messages.unauthenticated().failure
+    return problem_of(failure.model_copy(update={"message": reason, "hint": _LOGIN_HINT}))
 
 
 _DRILLS = 30

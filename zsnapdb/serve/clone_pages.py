@@ -131,8 +131,7 @@ class NewClonePages:
         visit = self.visits.changing_visit(request)
         fields: dict[str, object] = {**filled(request.form)}
         key = fields.pop("key", None)
-        if "mask" in fields:
-            fields["mask"] = fields["mask"] == "on"
+        fields |= {name: fields[name] == "on" for name in ("mask", "fresh") if name in fields}
         try:
             wanted = parsed(verbs.NewClone, fields)
             verb = parsed(verbs.CreateCloneVerb, {"wanted": wanted, "key": key})

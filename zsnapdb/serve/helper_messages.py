@@ -17,6 +17,7 @@ from zsnapdb.base.deadline import TimedSocket, within
 from zsnapdb.base.errors import UsageError
 from zsnapdb.config.serve import HttpsUrl
 from zsnapdb.serve.project_limits import LimitRefusal
+from zsnapdb.serve.public_hints import public_hint
 from zsnapdb.serve.roles import RoleDecision, RoleVerdict
 from zsnapdb.verbs.requests import VERBS, RoleVerb
 
@@ -243,8 +244,8 @@ def unauthenticated() -> RefusedRequest:
     The text is the same for a missing, unknown, expired or revoked token, and for a token that gives no access.
     """
     hint = (
-        "send `Authorization: Bearer TOKEN`; an administrator makes one with `zsnapdb token create`,"
-        " and the log of the helper says why an id token is refused"
+        "send `Authorization: Bearer TOKEN`; if yours has expired or was revoked, an administrator makes another with"
+        " `zsnapdb token create`; for an id token, an administrator finds the reason in the helper's log"
     )
     return RefusedRequest.because(errors.NotAllowedError("a valid token is needed", hint=hint), UNAUTHENTICATED)
 
@@ -254,11 +255,9 @@ def not_now(what: str) -> RefusedRequest:
     return RefusedRequest.because(errors.ZsnapdbError(what, hint="the log of the helper says why"))
 
 
-def forbidden(reason: str) -> RefusedRequest:
+def forbidden(decision: RoleDecision) -> RefusedRequest:
     """Return the refusal of a request that the subject's role does not permit."""
-    return RefusedRequest.because(
-        errors.NotAllowedError(reason, hint="ask an administrator for a token of another role")
-    )
+    return RefusedRequest.because(errors.NotAllowedError(decision.reason, hint=decision.hint))
 
 
 def unmasked(instance: str) -> RefusedRequest:
@@ -279,7 +278,15 @@ def unmasked_words(clone: str) -> RefusedRequest:
 
 def no_such(what: str, name: str) -> RefusedRequest:
     """Return the refusal of a name that the subject cannot see. The refusal does not reveal whether the name exists."""
-    return RefusedRequest.because(errors.UnknownNameError(f"there is no {what} {name}", hint="list the existing ones"))
+    hint = _EXISTING.get(what, "list the existing ones")
+    return RefusedRequest.because(errors.UnknownNameError(f"there is no {what} {name}", hint=hint))
+
+
+_EXISTING = {
+    "clone": "list your clones on the page Clones, or with `GET /api/v1/clones`",
+    "instance": "list the instances on the page Overview, or with `GET /api/v1/instances`",
+    "operation": "check the clone: operations are known for one day, and only to the subject that started them",
+}
 
 
 def over_limit(refused: LimitRefusal) -> RefusedRequest:
@@ -304,7 +311,7 @@ def require(decision: RoleDecision, what: str = "", name: str = "") -> None:
         case RoleVerdict.HIDDEN:
             raise no_such(what, name)
         case RoleVerdict.FORBIDDEN:
-            raise forbidden(decision.reason)
+            raise forbidden(decision)
 
 
 _MOST_BYTES = 32 << 20
@@ -390,7 +397,7 @@ _RETRY_SECONDS = "5"
 class ProblemDetails(BaseModel):
     """A problem as RFC 9457 defines it.
 
-    `detail`, `hint` and `code` are the command's printed message, hint and code.
+    `detail` and `code` are the command's printed message and code; `hint` is its hint without commands of root.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -410,13 +417,13 @@ def status_of(code: str) -> int:
 
 
 def problem_of(failure: FailureAnswer) -> ProblemDetails:
-    """Return the problem for a failure."""
+    """Return the problem for a failure, with a hint for a holder of a token."""
     return ProblemDetails(
         title=failure.code,
         status=status_of(failure.code),
         detail=failure.message,
         code=failure.code,
-        hint=failure.hint,
+        hint=public_hint(failure.hint),
         exit_code=failure.exit_code,
     )
 

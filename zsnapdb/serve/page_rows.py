@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, JsonValue, SecretStr, ValidationError
 
 from zsnapdb.base.errors import ConsistencyError
-from zsnapdb.base.quantities import format_duration, format_setting, quantity, size
+from zsnapdb.base.quantities import format_duration, format_setting, is_full, quantity, size
 from zsnapdb.documents.api import ListedClone, ShownLogin
 from zsnapdb.jobs.clone.credentials import Login, client_host
 from zsnapdb.jobs.dataset_copies.properties import CopyPhase, owner_text
@@ -21,6 +21,8 @@ from zsnapdb.serve.page_requests import RefusedPage
 from zsnapdb.serve.roles import USERS, Role, VerbKind, may_change, may_see_unmasked, sees_all
 
 _SOON_SECONDS = 3600.0
+_TIME_OF_ID = 16
+"""Length of the time, such as 20260102T000000Z, at the start of a snapshot set's id."""
 _NEWEST = ("latest", "latest-backup")
 _UNDER_WAY = (CopyPhase.MAKING, CopyPhase.CHANGING, CopyPhase.DESTROYING)
 Document = Mapping[str, JsonValue]
@@ -120,9 +122,25 @@ class CloneRow:
         return self.state == "running" and not self.facts.elsewhere
 
     @property
+    def stopped_because(self) -> str:
+        """The reason why the server is stopped, and the remedy; "" if the reason is unknown or the server runs."""
+        if self.state != "stopped" or not is_full(self.facts.own_bytes, self.facts.quota):
+            return ""
+        return (
+            f"its quota is full ({self.own_bytes} of {self.most_bytes}); reset the clone, or ask an administrator for a"
+            " larger quota"
+        )
+
+    @property
     def asked_for(self) -> str:
         """The requested point in time; "" if no point was requested."""
         return "" if self.facts.requested in (*_NEWEST, self.facts.backup_id) else self.facts.requested
+
+    @property
+    def data_time(self) -> str:
+        """The time in the id of the snapshot set or commit; "" if a point was requested, which says the time itself."""
+        found = time_of_set(self.facts.backup_id)
+        return found.isoformat() if found is not None and not self.asked_for else ""
 
     @property
     def age(self) -> str:
@@ -141,6 +159,13 @@ class CloneRow:
         if seconds is None:
             return "unknown"
         return f"in {format_duration(seconds)}" if seconds > 0 else "over"
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether `reap` destroys the clone, because its lease has ended and nothing protects the clone."""
+        protected = moment(self.facts.protected_until or "")
+        is_protected = protected is not None and protected > self.now
+        return self.seconds_left is not None and self.seconds_left <= 0 and not is_protected
 
     @property
     def own_bytes(self) -> str:
@@ -164,12 +189,31 @@ class CloneRow:
 
     @property
     def concerns(self) -> str:
+        """The problems of the clone as sentences; "" if it has none."""
+        return " ".join(filter(None, (self._lease_concern, self._server_concern)))
+
+    @property
+    def _lease_concern(self) -> str:
         name, seconds = self.facts.name, self.seconds_left
-        if seconds is not None and seconds <= 0 and not self.facts.protected_until:
+        if self.is_expired:
             return f"The lease of {name} is over: it will be removed."
-        if seconds is not None and seconds < _SOON_SECONDS and not self.facts.protected_until:
+        if seconds is not None and seconds < self._soon_seconds and not self.facts.protected_until:
             return f"The lease of {name} ends in {format_duration(seconds)}."
-        return f"The server of {name} does not run: it is {self.state}." if self.can_start else ""
+        return ""
+
+    @property
+    def _soon_seconds(self) -> float:
+        """Remaining seconds below which the lease ends soon: at most half of the lease, so that none begins so."""
+        begun, ends = moment(self.facts.created), moment(self.facts.expires)
+        if begun is None or ends is None:
+            return _SOON_SECONDS
+        return min(_SOON_SECONDS, (ends - begun).total_seconds() / 2)
+
+    @property
+    def _server_concern(self) -> str:
+        name = self.facts.name
+        reason = self.stopped_because or f"it is {self.state}"
+        return f"The server of {name} does not run: {reason}." if self.can_start else ""
 
 
 def _tunnel(name: str) -> str:
@@ -352,6 +396,11 @@ def moment(text: str) -> datetime | None:
         return found.astimezone(UTC) if found.tzinfo is not None else None
     except (ValueError, OverflowError):
         return None
+
+
+def time_of_set(identifier: str) -> datetime | None:
+    """Return the time in the id of a snapshot set or commit; None if the id contains no time."""
+    return moment(identifier[:_TIME_OF_ID])
 
 
 def clock_time(text: str) -> str:

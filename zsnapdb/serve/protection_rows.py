@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from zsnapdb.base.quantities import format_duration
 from zsnapdb.documents import api
 from zsnapdb.serve.charts import PlotPoint, TimedValue, Timeline, TimeSpan, line, plot, timeline
-from zsnapdb.serve.page_rows import Document, Facts, moment, read
+from zsnapdb.serve.page_rows import Document, Facts, moment, read, time_of_set
 
 _MOST_SPANS = 20
 _MOST_CHOICES = 200
@@ -19,8 +19,6 @@ _BROKEN, _WARNING = "broken", "warning"
 """Verdicts that `zsnapdb status` reports."""
 _PASSED = "passed"
 """The outcome of a drill that found no problem."""
-_TIME_OF_ID = 16
-"""Length of the time, such as 20260102T000000Z, at the start of a snapshot set's id."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +90,11 @@ class SpanRow:
     end: str
     reason: str
 
+    @property
+    def is_moment(self) -> bool:
+        """Whether only the backup's own state can be restored, because no archived binlogs follow the backup."""
+        return self.begin == self.end and not self.reason
+
 
 @dataclass(frozen=True)
 class PointsCard:
@@ -122,7 +125,7 @@ def points_of(document: Document, now: datetime) -> PointsCard:
     spans = [(moment(row.begin), moment(row.end), bool(row.reason)) for row in rows]
     known = [TimeSpan(begin, end, is_gap) for begin, end, is_gap in spans if begin is not None and end is not None]
     here = frozenset(sets)
-    marks = [time for time in (moment(one[:_TIME_OF_ID]) for one in sets) if time is not None]
+    marks = [time for time in (time_of_set(one) for one in sets) if time is not None]
     return PointsCard(
         told.instance,
         told.at,

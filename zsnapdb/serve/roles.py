@@ -30,10 +30,11 @@ class RoleVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class RoleDecision:
-    """A verdict, and its reason; "" if the request is allowed."""
+    """A verdict, and its reason; "" if the request is allowed. `hint` is the way out of a refusal."""
 
     verdict: RoleVerdict
     reason: str = ""
+    hint: str = "ask an administrator for a token of another role"
 
 
 USERS: Mapping[VerbKind, frozenset[Role]] = {verb.model_fields["kind"].default: verb.users for verb in VERBS}
@@ -51,7 +52,11 @@ def decide(role: Role, verb: VerbKind, belonging: CloneOwnership) -> RoleDecisio
     if belonging is CloneOwnership.OTHERS and (verb in _OWN_ALONE or not sees_all(role)):
         return RoleDecision(RoleVerdict.HIDDEN, "it belongs to somebody else")
     if belonging is CloneOwnership.OTHERS and verb in _FOR_OWNER:
-        return RoleDecision(RoleVerdict.FORBIDDEN, "only the owner of a clone may have its login")
+        return RoleDecision(
+            RoleVerdict.FORBIDDEN,
+            "only the owner of a clone may have its login",
+            "ask the owner of the clone, or create a clone of your own",
+        )
     if role in USERS[verb]:
         return RoleDecision(RoleVerdict.ALLOWED)
     users = " and ".join(sorted(f"{one}s" for one in USERS[verb]))

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -181,8 +182,24 @@ _KEEP_ALIVE_SECONDS = 5
 _MOST_HEADER_BYTES = 16 * 1024
 
 
-def serve_web(helper: HelperClient, address: str, port: int, files: TlsFiles | None) -> None:
+class ReportingServer(uvicorn.Server):
+    """A server that calls `ready` once it listens."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen, and then report it."""
+        await super().startup(sockets)
+        if self.started:
+            self._ready()
+
+
+def serve_web(helper: HelperClient, address: str, port: int, files: TlsFiles | None, ready: Callable[[], None]) -> None:
     """Answer requests at the address until SIGTERM or SIGINT. With `files`, use HTTPS, and read them again on SIGHUP.
+
+    `ready` is called once the server listens.
 
     Raises ConfigError, before anything listens, if the files cannot be used.
     """
@@ -209,7 +226,7 @@ def serve_web(helper: HelperClient, address: str, port: int, files: TlsFiles | N
         signal.signal(signal.SIGHUP, lambda *_: _read_again(files, context))
     # After uvicorn has ended, it raises the signal that ended it again.
     with contextlib.suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run()
+        ReportingServer(config, ready).run()
 
 
 def _read_again(files: TlsFiles, context: ssl.SSLContext) -> None:

@@ -79,7 +79,7 @@ class NewClone(_Strict):
     """Request for a new clone of the newest snapshot set, a point (`at`), or a snapshot set or commit (`from`).
 
     `mask` requests masking even if the configuration does not require it. With `heartbeat`, the clone is destroyed if
-    no heartbeat arrives within this time.
+    no heartbeat arrives within this time. `fresh` requests the newest data even if a pool clone is available.
     """
 
     instance: patterns.InstanceWord
@@ -90,6 +90,7 @@ class NewClone(_Strict):
     profile: Literal["tiny", "normal"] | None = None
     mask: Annotated[bool, Field(strict=True)] = False
     heartbeat: patterns.Duration | None = None
+    fresh: Annotated[bool, Field(strict=True)] = False
 
     @model_validator(mode="after")
     def _is_of_one_state(self) -> NewClone:
@@ -192,6 +193,7 @@ _CREATE: Mapping[str, re.Pattern[str] | None] = {
     "--heartbeat": patterns.DURATION,
     "--profile": patterns.PROFILE,
     "--mask": _FLAG,
+    "--fresh": _FLAG,
     "--no-start": _FLAG,
     **_PLANNED,
 }

@@ -18,9 +18,9 @@ from tests.unit.support.agent_month import AgentMonth, MemoryRecords
 from tests.unit.support.command_line import CHECKOUT, zsnapdb
 from zsnapdb.agent import supervisor
 from zsnapdb.agent.children import start, work_of
-from zsnapdb.agent.daemon import notify
 from zsnapdb.agent.records import Records, pause
 from zsnapdb.base.errors import ConfigError
+from zsnapdb.base.service_manager import notify
 from zsnapdb.config.settings import Settings, parse
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.planning.agent_jobs import HOST, JobKind, JobName, PauseRecord, RunRecord, jitter, jobs_of, run_one_job

@@ -304,6 +304,26 @@ def test_a_denial_of_the_system_is_told_as_such_to_everybody_but_root(monkeypatc
     assert main_process._for_this_account(denied()).hint == "write one"
 
 
+@pytest.mark.parametrize("cause", [PermissionError(13, "Permission denied"), FileNotFoundError(2, "No such file")])
+@pytest.mark.parametrize("command", ["list", "login", "reset", "extend", "create", "destroy"])
+def test_clone_command_with_url_names_remote_ways(
+    monkeypatch: pytest.MonkeyPatch, command: str, cause: OSError
+) -> None:
+    def hint() -> str:
+        error = ConfigError(f"reading the configuration x: {cause.strerror}", hint="write one")
+        error.__cause__ = cause
+        return main_process._for_this_account(error).hint
+
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(sys, "argv", ["zsnapdb", "clone", command])
+    monkeypatch.delenv("ZSNAPDB_URL", raising=False)
+    assert "ZSNAPDB_URL" not in hint()
+    monkeypatch.setenv("ZSNAPDB_URL", "https://clones.example.org")
+    assert "only `zsnapdb clone tunnel` and `zsnapdb mcp` use ZSNAPDB_URL" in hint()
+    monkeypatch.setattr(sys, "argv", ["zsnapdb", "backup"])
+    assert "ZSNAPDB_URL" not in hint()
+
+
 def test_the_rule_allows_this_program_alone_and_no_variables() -> None:
     lines = [line for line in RULE.read_text().splitlines() if line and not line.startswith("#")]
     assert lines == [

@@ -6,15 +6,17 @@ import asyncio
 import gzip
 import json
 import socket
+import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.unit.support import certificates
 from tests.unit.support.serve_host import ServeHost
 from tests.unit.support.served_api import LossyLine, served
 from zsnapdb.client import api_protocol
@@ -109,7 +111,7 @@ def test_the_life_of_a_clone(client: Client, host: ServeHost) -> None:
     assert (points.recoverable[0].begin, points.sets[0].id) == ("a", "20260101T000000Z-0001")
     made = client.create("main", "mine", source=points.sets[0].id)
     assert client.get("mine").id == client.clones()[0].id == made.id
-    assert client.reset(made) == 2
+    assert (client.reset(made).way, client.reset(made).undone) == ("undo", 2)
     assert client.stop(made).pid is None
     assert client.start(made).pid is not None
     assert client.extend(made, "3h").name == "mine"
@@ -272,7 +274,7 @@ def test_programs_with_asyncio_have_the_same(host: ServeHost, url: str) -> None:
     async def use() -> None:
         async with AsyncClient(url, host.token(SUBJECT)) as client:
             async with client.clone("main", "mine") as clone:
-                assert await client.reset(clone) == 2
+                assert (await client.reset(clone)).undone == 2
                 assert [one.id for one in await client.clones()] == ["mine"]
             with pytest.raises(CloneCommandError) as gone:
                 await client.get("mine")
@@ -360,12 +362,80 @@ def test_each_attempt_to_make_a_clone_has_the_same_key() -> None:
     assert (error.code, error.exit_code) == ("unreachable", 6)
 
 
+UNSENT = LostAnswer("refused", is_sent=False)
+
+
+@pytest.mark.parametrize(
+    ("asked", "lost", "may_have_run"),
+    [
+        (api_protocol.clones(), [LostAnswer("closed")] * 6, False),
+        (api_protocol.get("mine"), [LostAnswer("closed")] * 6, False),
+        (api_protocol.reset("mine"), [UNSENT] * 6, False),
+        (api_protocol.reset("mine"), [LostAnswer("closed"), *[UNSENT] * 5], True),
+        (api_protocol.destroy("mine"), [*[UNSENT] * 5, LostAnswer("closed")], True),
+    ],
+)
+def test_only_sent_change_may_have_run(asked: Any, lost: list[LostAnswer], may_have_run: bool) -> None:
+    _, error = driven(asked, *lost)
+    assert ("may have been carried out" in error.hint) == may_have_run
+
+
+def test_refused_connection_was_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api_protocol, "_FIRST_PAUSE", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+    async def asks() -> None:
+        async with AsyncClient(url, "x") as client:
+            await client.reset("mine")
+
+    ways: tuple[Callable[[], object], ...] = (lambda: Client(url, "x").reset("mine"), lambda: asyncio.run(asks()))
+    for ask in ways:
+        with pytest.raises(CloneCommandError) as caught:
+            ask()
+        assert caught.value.hint == "check that `zsnapdb serve` runs"
+
+
+def test_unknown_certificate_is_refused_at_once(tmp_path: Path) -> None:
+    own = certificates.make(tmp_path, "127.0.0.1")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(own.cert, own.key)
+    attempts: list[int] = []
+
+    def listen(listener: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                peer, _ = listener.accept()
+                attempts.append(1)
+                with peer, suppress(OSError):
+                    context.wrap_socket(peer, server_side=True).close()
+
+    async def asks(url: str) -> None:
+        async with AsyncClient(url, "x") as client:
+            await client.reset("mine")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=listen, args=(listener,), daemon=True).start()
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        ways: tuple[Callable[[], object], ...] = (
+            lambda: Client(url, "x").reset("mine"),
+            lambda: asyncio.run(asks(url)),
+        )
+        for ask in ways:
+            with pytest.raises(CloneCommandError, match="CERTIFICATE_VERIFY_FAILED") as caught:
+                ask()
+            assert (caught.value.code, caught.value.exit_code) == ("unreachable", 6)
+            assert all(name in caught.value.hint for name in ("ca_file", "--tls-ca", "SSL_CERT_FILE"))
+            assert "carried out" not in caught.value.hint
+    assert len(attempts) == 2
+
+
 def test_an_operation_is_asked_for_until_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     begun = ApiAnswer(202, b'{"operation": "20260101T000000Z-0123abcd"}')
-    reset = ApiAnswer(200, b'{"undone": null, "reason": "it was changed"}')
-    sent, undone = driven(api_protocol.reset("mine"), begun, begun, LostAnswer("closed"), begun, reset)
+    reset = ApiAnswer(200, b'{"way": "replace", "undone": null, "reason": "it was changed"}')
+    sent, done = driven(api_protocol.reset("mine"), begun, begun, LostAnswer("closed"), begun, reset)
     assert [request.method for request in sent] == ["POST", "GET", "GET", "GET", "GET"]
-    assert undone is None
+    assert (done.way, done.undone, done.reason) == ("replace", None, "it was changed")
     clock = iter(range(0, 10**6, 1000))
     monkeypatch.setattr(time, "monotonic", lambda: next(clock))
     _, error = driven(api_protocol.reset("mine"), *[begun] * 6)

@@ -33,7 +33,7 @@ def clones(tmp_path: Path) -> LocalClones:
     )
     for verb, document in (
         ("create", CREATED),
-        ("reset", {"undone": 2, "reason": None}),
+        ("reset", {"way": "undo", "undone": 2, "reason": None}),
         ("keep", {}),
         ("destroy", {}),
     ):
@@ -64,7 +64,7 @@ def test_a_clone_is_made_used_and_destroyed_also_after_an_error(clones: LocalClo
     def use() -> None:
         with clones.clone("main", "mine", at="2h", heartbeat=60) as clone:
             assert clone.url == "mysql://zsnapdb_clone:p%2Fw%40@127.0.0.1:23070/"
-            assert (clone.of_pool, clones.reset(clone)) == (True, 2)
+            assert (clone.of_pool, clones.reset(clone).undone) == (True, 2)
             assert "p/w@" not in repr(clone)
             raise ZeroDivisionError
 
@@ -82,9 +82,10 @@ def test_a_process_holds_a_clone_as_long_as_it_is_used_and_is_not_needed_for_a_r
         with pytest.raises(CloneCommandError, match="its server does not run") as caught:
             clones.reset(clone)
         assert caught.value.code == "server"
-        answers(tmp_path, "reset", {"undone": None, "reason": "DDL"})
-        assert clones.reset(clone) is None
-    assert clones.reset(clone) is None
+        answers(tmp_path, "reset", {"way": "replace", "undone": None, "reason": "DDL"})
+        held = clones.reset(clone)
+        assert (held.way, held.undone, held.reason) == ("replace", None, "DDL")
+    assert clones.reset(clone) == held
     assert asked(tmp_path)[-2:] == ["destroy mine --json", "reset mine --json"]
 
 
@@ -136,6 +137,6 @@ def test_a_member_of_the_group_asks_by_sudo_and_names_the_clone_second(tmp_path:
 
 
 def test_a_host_without_the_program_is_said() -> None:
-    with pytest.raises(CloneCommandError, match="is zsnapdb installed on this host"):
+    with pytest.raises(CloneCommandError, match="for clones of another host, set ZSNAPDB_URL"):
         LocalClones(("/nonexistent/zsnapdb",)).create("main", "mine")
     assert os.path.exists("/nonexistent") is False

@@ -182,6 +182,15 @@ def test_systemd_accepts_every_unit() -> None:
     assert (done.returncode, ours) == (0, [])
 
 
+def test_service_that_answers_reports_when_it_is_ready() -> None:
+    units = {unit.name: unit.read_text() for unit in (CHECKOUT / "configs" / "systemd").glob("*.service")}
+    services = {
+        name for name, text in units.items() if "ExecStart=/usr/bin/env zsnapdb " in text and "Type=oneshot" not in text
+    }
+    # `binlog archive` answers nobody, so no other unit waits for it.
+    assert {name for name in services if "\nType=notify\n" not in units[name]} == {"zsnapdb-binlog@.service"}
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_the_exposure_of_the_web_process_is_what_docs_say() -> None:
     """A threshold is ten times the exposure (systemd-analyze(1)); releases of systemd differ by some tenths."""

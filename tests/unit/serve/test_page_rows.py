@@ -48,21 +48,60 @@ def test_the_state_is_that_of_the_list_of_clones(phase: CopyPhase, pid: int | No
     assert row(phase=phase.value, pid=pid).state == state
 
 
+FULL = "its quota is full (449.0 MiB of 460.0 MiB); reset the clone, or ask an administrator for a larger quota"
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
         ({}, ""),
         ({"expires": stamp(3600)}, ""),
         ({"expires": stamp(1800)}, "The lease of mine ends in 30 min."),
+        ({"created": stamp(-5), "expires": stamp(3595)}, ""),
+        ({"created": stamp(-1860), "expires": stamp(1740)}, "The lease of mine ends in 29 min."),
         ({"expires": stamp(-1)}, "The lease of mine is over: it will be removed."),
         ({"expires": stamp(-1), "protected_until": stamp(60)}, ""),
         ({"expires": "unreadable"}, ""),
         ({"pid": None}, "The server of mine does not run: it is stopped."),
         ({"pid": None, "phase": "making"}, ""),
+        ({"pid": None, "own_bytes": 449 << 20, "quota": 460 << 20}, f"The server of mine does not run: {FULL}."),
+        ({"own_bytes": 449 << 20, "quota": 460 << 20}, ""),
+        (
+            {"pid": None, "expires": stamp(1800)},
+            "The lease of mine ends in 30 min. The server of mine does not run: it is stopped.",
+        ),
     ],
 )
 def test_what_needs_somebody(fields: dict[str, object], said: str) -> None:
     assert concerns_of([row(**fields)]) == ((said,) if said else ())
+
+
+@pytest.mark.parametrize(
+    ("fields", "expired"),
+    [
+        ({}, False),
+        ({"expires": stamp(-1)}, True),
+        ({"expires": stamp(-1), "protected_until": stamp(60)}, False),
+        ({"expires": stamp(-9), "protected_until": stamp(-1)}, True),
+        ({"expires": "unreadable"}, False),
+    ],
+)
+def test_clone_expires_with_its_lease_and_protection(fields: dict[str, object], expired: bool) -> None:
+    assert row(**fields).is_expired == expired
+
+
+@pytest.mark.parametrize(
+    ("requested", "backup_id", "expected"),
+    [
+        ("latest", "20261127T073137Z-45b2", "2026-11-27 07:31 UTC"),
+        ("20261127T073137Z-45b2", "20261127T073137Z-45b2", "2026-11-27 07:31 UTC"),
+        ("2h", "20261127T073137Z-45b2", ""),
+        ("latest", "", ""),
+        ("latest", "99999999T999999Z-45b2", ""),
+    ],
+)
+def test_data_time_is_shown_unless_point_says_it(requested: str, backup_id: str, expected: str) -> None:
+    assert clock_time(row(requested=requested, backup_id=backup_id).data_time) == expected
 
 
 def test_times_and_bytes_are_for_people_and_what_is_none_stays() -> None:

@@ -269,6 +269,29 @@ def test_an_operator_says_whether_a_clone_is_masked(host: ServeHost) -> None:
     assert ["--mask" in call.words for call in host.changes()] == [True, False, True]
 
 
+def test_login_page_says_that_a_session_ended(host: ServeHost, browser: PageBrowser) -> None:
+    browser.site = create_site(host.client)
+    assert browser.get("/").headers["Location"] == "/login"
+    ended = browser.get("/login")
+    assert (ended.status_code, "your session has ended" in ended.text) == (200, True)
+    assert "your session has ended" not in before(host).get("/login").text
+
+
+def test_page_of_an_expired_clone_offers_what_is_accepted(host: ServeHost, browser: PageBrowser) -> None:
+    host.clones({**MINE, "expires": "2020-01-01T00:00:00Z"})
+    page = browser.page("/clones/mine")
+    assert "The lease is over" in page.text
+    assert "/clones/mine/login" not in {one.action for one in page.forms}
+    assert "/clones/mine/reset" not in {one.get("href") for one in page.all("a")}
+    assert "/clones/mine/extend" in {one.action for one in page.forms}
+
+
+def test_new_clone_page_can_refuse_the_pool(host: ServeHost, browser: PageBrowser) -> None:
+    browser.to_its_end(browser.submit("/new", "/clones", instance="main", fresh="on"))
+    assert "--fresh" in host.changes()[0].words
+    assert browser.submit("/new", "/clones", instance="main", fresh="off").status_code == 303
+
+
 def test_the_overview_names_what_needs_somebody(host: ServeHost, browser: PageBrowser) -> None:
     host.clones(MINE)
     assert "No clone needs attention" in browser.page("/").text

@@ -82,6 +82,14 @@ def test_a_new_clone_is_of_a_state_that_the_page_shows(host: ServeHost, browser:
     assert [one["value"] for one in Page(both.text).all("option") if "selected" in one] == [NEWEST, ""]
 
 
+def test_backup_without_binlogs_is_no_range_of_times(host: ServeHost, browser: PageBrowser) -> None:
+    moment = "2026-01-01T10:00:00.000000Z"
+    part = {"from": moment, "to": moment, "backups": [OLDER]}
+    host.prints("status", {"instance": "main", "at": "2026-01-02T01:00:00Z", "recoverable": [part], "gaps": []})
+    text = " ".join(browser.page("/new?instance=main").text.split())
+    assert ("backup alone 2026-01-01 10:00 UTC" in text, "10:00 UTC to" in text) == (True, False)
+
+
 def test_a_new_clone_can_be_asked_for_when_its_states_are_not_known(host: ServeHost, browser: PageBrowser) -> None:
     host.prints(
         "list",

@@ -121,6 +121,24 @@ def status(port: int, context: ssl.SSLContext) -> int:
         connection.close()
 
 
+def test_service_manager_hears_when_it_listens(tmp_path: Path) -> None:
+    with socket.socket() as free, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+        free.close()
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(60)
+        words = [sys.executable, "-m", "zsnapdb", "serve", f"--socket={tmp_path}/none", f"--port={port}"]
+        environment = {**ENVIRONMENT, "NOTIFY_SOCKET": str(tmp_path / "notify")}
+        with subprocess.Popen(words, env=environment) as process:
+            try:
+                assert manager.recv(100) == b"READY=1"
+                socket.create_connection(("127.0.0.1", port), 1).close()
+            finally:
+                process.terminate()
+                process.wait(30)
+
+
 def test_it_speaks_https_from_tls_1_2_on_and_reads_a_renewed_certificate(files: Files, tmp_path: Path) -> None:
     renewed = private(certificates.make(tmp_path / "renewed", "localhost"))
     before, after = (ssl.create_default_context(cafile=one.ca) for one in (files, renewed))

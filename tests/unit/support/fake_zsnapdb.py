@@ -89,6 +89,7 @@ def _done(verb: str, words: list[str], clones: list[dict[str, object]]) -> tuple
             "pid": 7,
             "masked": "--mask" in options,
             "bind_address": _text("address") or "127.0.0.1",
+            "local_only": bool(_text("local-only")),
             "expires": _text("expires"),
             "heartbeat": round(float(options["--heartbeat"].rstrip("s"))) if "--heartbeat" in options else None,
         }
@@ -115,7 +116,9 @@ def _done(verb: str, words: list[str], clones: list[dict[str, object]]) -> tuple
         clone["pid"] = 7 if verb == "start" else None
     if "--for" in options:
         clone["protected_until"] = options["--for"] if options["--for"] != "0s" else None
-    return {"kind": f"clone-{verb}", "clone": clone, "undone": 2, "reason": None}, clones
+    reason = _text("reason")
+    done = {"way": "replace", "undone": None, "reason": reason} if reason else {"way": "undo", "undone": 2}
+    return {"kind": f"clone-{verb}", "clone": clone, "reason": None, **done}, clones
 
 
 def _text(name: str) -> str:

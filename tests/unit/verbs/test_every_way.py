@@ -31,6 +31,7 @@ VALUES = {
     "profile": "tiny",
     "mask": True,
     "heartbeat": "30s",
+    "fresh": True,
 }
 """A value of each field that is not its default."""
 ALIASES = {name: field.alias or name for name, field in NewClone.model_fields.items()}
@@ -104,7 +105,7 @@ def test_each_field_changes_the_command_that_is_run(field: str) -> None:
 
 
 def test_each_option_of_the_clients_reaches_the_command() -> None:
-    options = CloneOptions(at="2h", source="latest", ttl="4h", profile="tiny", mask=True, heartbeat=30.0)
+    options = CloneOptions(at="2h", source="latest", ttl="4h", profile="tiny", mask=True, heartbeat=30.0, fresh=True)
     assert set(options) == set(get_type_hints(CloneOptions))
     given = given_options(options)
     assert given == {ALIASES[name]: VALUES[name] for name in options}

@@ -21,7 +21,10 @@ def tunnel(
     local_port: Annotated[
         int | None,
         typer.Option(
-            "--local-port", metavar="PORT", help="The port of this computer. (default: a free port)", **_NUMBER
+            "--local-port",
+            metavar="PORT",
+            help="The port of this computer. (default: the port of the clone, or a free port)",
+            **_NUMBER,
         ),
     ] = None,
     port: Annotated[

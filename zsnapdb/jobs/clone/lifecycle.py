@@ -374,7 +374,8 @@ def login(settings: Settings, host: Host, name: str) -> Login:
     """Return the login with which clients connect to the clone.
 
     Raises:
-        ServerError: the clone's server is not running, or the credentials are lost.
+        PreflightError: the clone's server is not running.
+        ServerError: the credentials are lost.
     """
     info = ready(settings, host, name)
     masking_requirement.refuse_unmasked(settings, info)
@@ -393,10 +394,10 @@ def login(settings: Settings, host: Host, name: str) -> Login:
 
 
 def require_running(info: CloneInfo) -> None:
-    """Raise ServerError if the clone's server is not running, or is running in another mount namespace."""
+    """Raise PreflightError if the clone's server is not running; ServerError if another mount namespace has it."""
     if info.pid is None:
         refuse_running_elsewhere(info)
-        raise ServerError(
+        raise PreflightError(
             f"the server of clone {info.label} does not run",
             hint=f"run `zsnapdb clone start {info.label}`",
             about=(info.owner,),

@@ -27,8 +27,8 @@ def known_login(settings: Settings, host: Host, name: str) -> Login:
     """Return the login of the clone; change nothing.
 
     Raises:
-        ServerError: the server is not running, or the credentials file is lost
-        PreflightError: the lease of the clone has ended
+        PreflightError: the server is not running, or the lease of the clone has ended
+        ServerError: the credentials file is lost
     """
     info = ready(settings, host, name)
     require_lease(info.lease, host.latest(), info.label, info.owner)
@@ -42,8 +42,8 @@ def new_login(settings: Settings, host: Host, name: str, events: Events) -> Logi
     session that used the former password remains. Files of `zsnapdb-clone login` with the former password are removed.
 
     Raises:
-        ServerError: the server is not running, a session does not end, or another session holds a lock
-        PreflightError: the lease of the clone has ended
+        PreflightError: the server is not running, or the lease of the clone has ended
+        ServerError: a session does not end, or another session holds a lock
     """
     with locked_clone(settings, host, name) as info:
         require_lease(info.lease, host.latest(), info.label, info.owner)

@@ -28,6 +28,8 @@ from zsnapdb.repository.verifications import known_damage
 from zsnapdb.zfs import datasets
 from zsnapdb.zfs.snapshots import OwnedSnapshot
 
+_FIRST_BACKUP_HINT = "run `zsnapdb backup`; if there were backups, check `url` of the repository"
+
 
 @dataclass(frozen=True)
 class InventoryEntry:
@@ -196,7 +198,7 @@ def _read(settings: Settings, host: Host, name: str) -> RepositoryInstances:
     except ZsnapdbError as error:
         return RepositoryInstances(name, configured.url, error=error)
     if not stored:
-        empty = NotFound("it has no instance", hint=OTHER_ADDRESS_HINT)
+        empty = NotFound("it has no instance", hint=_FIRST_BACKUP_HINT)
         return RepositoryInstances(name, configured.url, error=nothing_there(name, configured.url, empty))
     return RepositoryInstances(name, configured.url, stored)
 

@@ -372,20 +372,29 @@ def _choose_time(
 ) -> RestoreRoute:
     moment = target.moment
     if moment > now:
-        raise PreflightError(f"{readable_time(moment)} is in the future", hint="name a time in the past, or `latest`")
+        raise PreflightError(
+            f"{readable_time(moment)} is in the future", hint="name a time in the past, or `latest`", about=()
+        )
     early = [point for point in backups if commit_time(point.taken) <= moment]
     if not early:
-        raise NotFound(f"no backup is older than {readable_time(moment)}", hint=f"the oldest is {backups[0].backup_id}")
+        raise NotFound(
+            f"no backup is older than {readable_time(moment)}",
+            hint=f"the oldest is {backups[0].backup_id}",
+            about=(),
+        )
     route = leading(early, RouteMap(files, state).follow)
     if route.is_empty:
         raise NotFound(
             f"{readable_time(moment)} cannot be reached from backup {route.point.backup_id}: {route.end.reason}",
             hint=f"`--to {route.point.backup_id}` restores that backup alone",
+            about=(),
         )
     if commit_time(route.to) < moment:
         at = readable_time(commit_time(route.to)) if route.to > route.point.taken else "the backup"
         raise NotFound(
-            f"{readable_time(moment)} is after the end of the archive, which is at {at}{_because(route)}", hint=hint
+            f"{readable_time(moment)} is after the end of the archive, which is at {at}{_because(route)}",
+            hint=hint,
+            about=(),
         )
     first, last = _doubtful(route, moment, now)
     return RestoreRoute(target, route, route.files[: last + 1], route.files[last], first_doubtful=first)
@@ -447,6 +456,7 @@ def _choose_gtid(
         raise PreflightError(
             f"{target.text!r} is not a GTID of {flavour}: {error}",
             hint="see `zsnapdb show` for the GTIDs in the backups and the archive",
+            about=(),
         ) from error
     for point in reversed(backups):
         if point.gtids is None:
@@ -466,10 +476,12 @@ def _choose_gtid(
             f"{target.text} is neither in a backup nor in the archived binlogs after {point.backup_id}, which reach to"
             f" {route.reached}{_because(route)}",
             hint=hint,
+            about=(),
         )
     raise NotFound(
         f"every backup already contains {target.text}, and none ends with it",
         hint=f"the oldest is {backups[0].backup_id}; see `zsnapdb list` for their positions",
+        about=(),
     )
 
 

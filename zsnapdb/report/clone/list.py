@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from zsnapdb.base.quantities import size
+from zsnapdb.base.quantities import is_full, size
 from zsnapdb.documents import clone as documents
 from zsnapdb.jobs.dataset_copies.properties import CopyPhase
 from zsnapdb.planning.clone.branches import current_of
@@ -90,6 +90,11 @@ class CloneDetailView(View, kind="clone-detail", document=documents.CloneDetailD
             + (f", at most {size(info.quota)}" if info.quota else "")
             + (", independent" if info.is_independent else ""),
         ]
+        if state(info) == _FULL:
+            lines.append(
+                f"quota     full: run `zsnapdb clone reset {info.label}`, or `zsnapdb clone extend {info.label} --quota"
+                f" SIZE` and `zsnapdb clone start {info.label}`"
+            )
         if info.branches:
             lines.append(f"branch    {self.branch or 'cannot be read'}")
         if info.set_name:
@@ -100,6 +105,7 @@ class CloneDetailView(View, kind="clone-detail", document=documents.CloneDetailD
         return "\n".join(lines)
 
 
+_FULL = "stopped, quota full"
 _POOL_STATES = {
     PoolMark.WAITS: "waiting",
     PoolMark.HANDED_OUT: "running",
@@ -116,7 +122,9 @@ def state(info: CloneInfo) -> str:
         return f"{'running' if info.pool is None else _POOL_STATES[info.pool]} ({info.pid})"
     if info.elsewhere:
         return f"running {info.elsewhere}"
-    return "never started" if info.phase is CopyPhase.NEW else "stopped"
+    if info.phase is CopyPhase.NEW:
+        return "never started"
+    return _FULL if is_full(info.own_bytes, info.quota) else "stopped"
 
 
 def masking(c: CloneInfo) -> str:

@@ -13,7 +13,7 @@ import pytest
 from pydantic import SecretStr
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
-from zsnapdb.base.errors import PreflightError, ServerError, UnknownNameError, ZsnapdbError
+from zsnapdb.base.errors import PreflightError, UnknownNameError, ZsnapdbError
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.events import Silent
 from zsnapdb.jobs.base.host import THIS_HOST, Host
@@ -59,7 +59,7 @@ def made(pool: ClonePool, hours: float, /, **facts: str) -> None:
 @pytest.mark.parametrize(
     ("hours", "facts", "error", "said"),
     [
-        (1.0, {}, ServerError, "the server of clone ci does not run"),
+        (1.0, {}, PreflightError, "the server of clone ci does not run"),
         (-1.0, {}, PreflightError, "the lease of clone ci ended at"),
         (1.0, {"pool": "waits", "owner": "the pool"}, PreflightError, "waits in the pool"),
         (1.0, {"phase": "making"}, PreflightError, "ci"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.base.domain_types import SnapshotSet
 from zsnapdb.base.errors import PreflightError, UsageError
+from zsnapdb.base.quantities import is_full
 from zsnapdb.config import settings as configuration
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.host import THIS_HOST, Host
@@ -21,10 +23,12 @@ from zsnapdb.jobs.clone.request import CloneRequest
 from zsnapdb.jobs.clone.sources import CloneSource, commits
 from zsnapdb.planning.clone.lease import SourceKind
 from zsnapdb.planning.clone.space_limits import LEAST
+from zsnapdb.report.clone.list import CloneDetailView, state
 from zsnapdb.verbs.delegation import parse
 from zsnapdb.verbs.requests import COMMANDS, SERVED
 
 GIB = 1 << 30
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 CLONES = CloneSettings(dataset=HOME)
 
 
@@ -133,6 +137,19 @@ def test_a_clone_may_write_as_much_as_before_when_it_took_something_over(heir: H
             # What its users write meanwhile is no reason to give it more.
             heir.uses(GIB // 4)
     assert (heir.quotas, heir.info.takes_over) == ((5 * GIB, GIB), ())
+
+
+@pytest.mark.parametrize(("written", "expected"), [(GIB - (9 << 20), "stopped, quota full"), (GIB // 2, "stopped")])
+def test_show_stopped_clone_names_full_quota(heir: Heir, written: int, expected: str) -> None:
+    heir.uses(written - heir.info.own_bytes)
+    assert state(heir.info) == expected
+    text = CloneDetailView(info=heir.info, commits=(), now=NOW).text()
+    assert ("`zsnapdb clone reset heir`" in text) == (expected != "stopped")
+
+
+@pytest.mark.parametrize("quota", [0, 1, 1 << 40])
+def test_is_full_needs_quota_and_space(quota: int) -> None:
+    assert (is_full(1 << 50, quota), is_full(None, quota), is_full(0, quota)) == (quota > 0, False, False)
 
 
 WAYS: dict[str, Callable[[Heir], object]] = {

@@ -83,5 +83,8 @@ def test_list_instances_ends_with_6_where_nothing_is(site: Site, tmp_path: Path)
     done = zsnapdb("list", "--instances", config=str(config))
     assert (done.returncode, done.stdout.splitlines()[1].split()[:3]) == (6, ["here", "main", "1"])
     assert "it has no instance" in done.stderr
+    assert "run `zsnapdb backup`" in done.stderr
+    # It must not name itself.
+    assert "zsnapdb list --instances" not in done.stderr
     assert zsnapdb("list", "--instances", "--repository", "here", config=str(config)).returncode == 0
     assert zsnapdb("list", "main", "--instances", config=str(config)).returncode == 2

@@ -251,8 +251,16 @@ def test_the_newest_backup_that_leads_there_is_taken() -> None:
     ],
 )
 def test_what_cannot_be_reached_is_said(to: AtTime, error: type[ZsnapdbError], words: str) -> None:
-    with pytest.raises(error, match=words):
+    with pytest.raises(error, match=words) as refused:
         choose(to, (base(),), LOGS, NOW)
+    if not isinstance(to, AtBackup):
+        assert refused.value.about == (), "holders of tokens read the reason too"
+
+
+def test_time_without_archive_has_a_public_reason() -> None:
+    with pytest.raises(NotFound, match="no binlogs are archived") as refused:
+        choose(AtTime(at(41)), (base(),), (), NOW)
+    assert refused.value.about == ()
 
 
 def test_a_time_before_the_old_servers_last_commit_is_not_sought_in_the_successors_file() -> None:
