@@ -111,7 +111,7 @@ class BackupDocument(Document):
 
 
 class InterruptedFields(Document):
-    """An interrupted backup, and what the next run does with it (`decision`), with the reason."""
+    """An interrupted backup, and the action of the next run for it (`decision`), with the reason."""
 
     backup_id: str
     decision: Annotated[str, At("judgement.decision")]

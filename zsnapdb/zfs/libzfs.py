@@ -235,8 +235,8 @@ class Core:
         """Whether a dataset or snapshot exists. The name must be valid and have at most 255 bytes.
 
         The result is None if the kernel does not answer, for example if the pool's I/O is suspended. lzc_exists() asks
-        the kernel without starting a program (libzfs_core.c). lzc_exists() returns success or failure, with the reason
-        in errno. lzc_exists() truncates longer names and does not support bookmarks.
+        the kernel without starting a program (libzfs_core.c). The call returns success or failure, with the reason in
+        errno. The call truncates longer names and does not support bookmarks.
         """
         ctypes.set_errno(0)
         if self._core.lzc_exists(os.fsencode(name)):

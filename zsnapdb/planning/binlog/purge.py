@@ -221,8 +221,8 @@ def _users(routes: Sequence[Route], count: int) -> list[str | None]:
 def _first_needed(backups: RetainedBackups, routes: Mapping[str, Route]) -> tuple[int, str]:
     """Return the index of the first file that a retained backup may need, and the id of that backup.
 
-    A backup with an unknown position was made after the earlier backups in `order`, so the first file that it needs is
-    not before the first files that those backups need. If there is no earlier backup, every file may be needed.
+    A backup with an unknown position was made after the earlier backups in `order`. So the first file that it needs is
+    not before the first files that the earlier backups need. If there is no earlier backup, every file may be needed.
     """
     starts = {name: route.places[0][0] for name, route in routes.items() if route.places}
     place = {name: at for at, name in enumerate(backups.order)}
