@@ -371,10 +371,7 @@ class ListClonesVerb(AboutNothing):
 
 
 class CreateCloneVerb(RoleVerb):
-    """Create a clone. The answer contains the login.
-
-    If the creation takes too long, the answer is 202 with an operation.
-    """
+    """Create a clone. The answer contains the login, or is 202 with an operation if the creation takes too long."""
 
     kind: Literal[VerbKind.CLONE_CREATE] = VerbKind.CLONE_CREATE
     users, route = CHANGES, VerbRoute("create", "POST", "/clones", "clone", 201)
@@ -558,10 +555,7 @@ class GetOperationVerb(AboutOperation):
 
 
 class CancelOperationVerb(AboutOperation):
-    """Cancel a running operation and undo its changes.
-
-    The answer is 202 if the cancellation takes long, and 409 if the operation had already ended.
-    """
+    """Cancel a running operation and undo its changes. The answer is 202 if this takes long, 409 if it had ended."""
 
     kind: Literal[VerbKind.OPERATION_CANCEL] = VerbKind.OPERATION_CANCEL
     is_slow, route = True, VerbRoute("cancel", "DELETE", _OPERATION, api.CancelledOperation)
