@@ -555,7 +555,7 @@ class GetOperationVerb(AboutOperation):
 
 
 class CancelOperationVerb(AboutOperation):
-    """Cancel a running operation and undo its changes. The answer is 202 if this takes long, 409 if it had ended."""
+    """Cancel an operation and undo its changes. The answer is 202 if this is slow, 409 if the operation had ended."""
 
     kind: Literal[VerbKind.OPERATION_CANCEL] = VerbKind.OPERATION_CANCEL
     is_slow, route = True, VerbRoute("cancel", "DELETE", _OPERATION, api.CancelledOperation)
