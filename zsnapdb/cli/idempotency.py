@@ -39,11 +39,11 @@ class RecordedAnswer:
     recorded: Mapping[str, Any]
 
     def text(self) -> str:
-        """Return the text as people read it."""
+        """Return the recorded result as text, the output without `--json`."""
         return self.recorded_text
 
     def document(self) -> str:
-        """Return the document as programs read it."""
+        """Return the recorded result as a JSON document, the output with `--json`."""
         return json.dumps(self.recorded)
 
 

@@ -26,10 +26,10 @@ class Printable(Protocol):
     """A printable result, which is a view or the answer of an earlier run."""
 
     def text(self) -> str:
-        """Return the text as people read it."""
+        """Return the result as text, the output without `--json`."""
 
     def document(self) -> str:
-        """Return the document as programs read it."""
+        """Return the result as a JSON document, the output with `--json`."""
 
 
 def show(view: Printable, json: bool) -> None:

@@ -1,4 +1,4 @@
-"""`zsnapdb schema`: the JSON documents of each command."""
+"""`zsnapdb schema`: prints the JSON schema of the documents that a command prints."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def _leaves(model: BaseModel, path: KeyPath) -> Iterator[tuple[KeyPath, Any, Any
 def _line(path: KeyPath, lines: Mapping[KeyPath, int]) -> int | None:
     """Return the line of a setting.
 
-    A key of the table `s3` may also be directly in the repository's table, next to `url`.
+    A setting of the table `s3` may also be directly in the repository's table.
     """
     for sought in (path, (*path[:2], *path[3:]) if path[2:3] == ("s3",) and path[0] == "repository" else path):
         below = [line for known, line in lines.items() if known[: len(sought)] == sought]

@@ -55,7 +55,10 @@ class FleetSettings(ConfigSection):
 
 
 def parse(text: str, name: str) -> FleetSettings:
-    """Return the settings in the TOML text. Raise ConfigError with `name` and all errors in the text."""
+    """Return the settings in the TOML text.
+
+    Raises ConfigError, which lists all errors in the text, and calls the text `name`.
+    """
     return settings_in(text, name, FleetSettings, _EXAMPLE)
 
 

@@ -124,7 +124,10 @@ class FleetJobsSettings(ConfigSection):
 
 
 def parse_jobs(text: str, name: str) -> FleetJobsSettings:
-    """Return the settings in the TOML text. Raise ConfigError with `name` and all errors in the text."""
+    """Return the settings in the TOML text.
+
+    Raises ConfigError, which lists all errors in the text, and calls the text `name`.
+    """
     return settings_in(text, name, FleetJobsSettings, _JOBS_EXAMPLE)
 
 

@@ -302,7 +302,7 @@ class RepositorySettings(ConfigSection):
     @model_validator(mode="wrap")
     @classmethod
     def _with_flat_keys(cls, read: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Accept keys of the table `s3` directly next to `url`, where they were before the table existed."""
+        """Accept S3 settings directly in the repository's table, as in configurations without a table `s3`."""
         flat = [key for key in S3Settings.model_fields if isinstance(read, dict) and key in read]
         if not flat or not isinstance(read, dict) or "s3" in read:
             return handler(read)
@@ -325,7 +325,7 @@ class RepositorySettings(ConfigSection):
 
     @property
     def flat_keys(self) -> tuple[str, ...]:
-        """Keys of the table `s3` that are next to `url` in the configuration."""
+        """The S3 settings that the configuration contains directly in the repository's table, without a table `s3`."""
         return self._flat_keys
 
     @model_validator(mode="after")

@@ -419,7 +419,10 @@ class Settings(ConfigSection):
 
 
 def parse(text: str, name: str) -> Settings:
-    """Return the settings in the TOML text. Raise ConfigError with `name` and all errors in the text."""
+    """Return the settings in the TOML text.
+
+    Raises ConfigError, which lists all errors in the text, and calls the text `name`.
+    """
     raw = read_toml(text, name)
     unknown = unknown_names(raw)
     try:

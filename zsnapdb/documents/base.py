@@ -200,7 +200,10 @@ def dumped(model: BaseModel) -> dict[str, Any]:
 
 
 def rows(*names: str) -> Callable[[Any], list[dict[str, object]]]:
-    """Return a function that converts each item of a mapping, or each tuple, to a row with these names."""
+    """Return a function that converts a mapping, or a list of tuples, to rows whose columns have the given names.
+
+    A mapping becomes one row for each pair of key and value. A list becomes one row for each tuple.
+    """
 
     def made(several: Mapping[Any, Any] | Iterable[tuple[Any, ...]]) -> list[dict[str, object]]:
         items = several.items() if isinstance(several, Mapping) else several

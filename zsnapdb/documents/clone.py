@@ -148,7 +148,7 @@ class MaskingWayFields(Document):
 class CreatedDocument(Document):
     """A new clone. User and password are null if its server was not started.
 
-    `masked_how` is null for an existing clone.
+    `masked_how` is null if the clone already existed: it came from the pool, or an earlier run had created it.
     """
 
     clone: Annotated[CloneFields, At("result.info")]

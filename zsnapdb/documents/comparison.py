@@ -168,7 +168,7 @@ class TableDifferenceFields(Document):
 
 
 class BranchDifferenceDocument(Document):
-    """Comparison of two commits of a clone. `schema_difference` covers all definitions, in the format of diff(1).
+    """Comparison of two commits of a clone. `schema_difference` is a unified diff of all definitions.
 
     `left_out` says whether differing rows or definitions were omitted because there are too many.
     """

@@ -133,7 +133,10 @@ _BEAT = 2.0
 
 
 class JobRefused(Exception):
-    """An error: this host refuses the job, and has changed nothing. `kind` determines how the job continues."""
+    """An error: this host refuses the job, and has changed nothing.
+
+    `kind` says whether to try the job again, and on which hosts.
+    """
 
     def __init__(self, reason: str, kind: JobVerdict) -> None:
         super().__init__(reason)

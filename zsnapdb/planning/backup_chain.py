@@ -227,8 +227,8 @@ def choose_base(
 ) -> BasePlan[L]:
     """Return the plan with the newest stored backup that can be the base of the next backup.
 
-    Its base is None if a full backup is needed. A backup with a broken chain cannot be the base. If a full backup is
-    due, older backups of the present chain cannot be the base either.
+    If a full backup is needed, the plan contains no base. A backup with a broken chain cannot be the base. If a full
+    backup is due, older backups of the present chain cannot be the base either.
 
     - `stored`: the backups, oldest first
     - `local`: for each role, the GUIDs of the snapshots and bookmarks on this host

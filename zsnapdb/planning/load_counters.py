@@ -74,7 +74,7 @@ class LoadSample:
 
 @dataclass(frozen=True)
 class Load:
-    """The load during `seconds`. A field is None if its counters were unreadable, or were reset during the period.
+    """The load during a period of `seconds`. A field is None if its counters were unreadable or were reset meanwhile.
 
     `arc_now` and `server_now` contain the values at the end, including values that are not counters. `busy` is the busy
     share of the processors, from 0 to 1.

@@ -79,7 +79,9 @@ _REFUSAL = "another_server_answered"
 
 
 def only_on_server(variables: Mapping[str, str], *settings: str) -> str:
-    """Return the option that makes a client refuse every server except the one with these values of `IDENTITY`.
+    """Return the option that makes a client refuse all servers but one.
+
+    `variables` contains the global variables of the accepted server. Those named in `IDENTITY` identify this server.
 
     `settings` are assignments for the session of the client, such as `sql_log_bin = 0`.
     """

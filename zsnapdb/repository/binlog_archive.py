@@ -531,7 +531,7 @@ def name_of(file: ArchivedFile) -> str:
 
 
 def stored_sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[BinlogKey, int]:
-    """Return the sizes of all stored bodies of the files' incarnations, by key."""
+    """Return the sizes in bytes of all chunks and segments in the incarnations of these files, by object key."""
     sizes: dict[BinlogKey, int] = {}
     for incarnation in sorted({file.incarnation for file in files}):
         chunks = archive.repository.sizes(layout.binlog_chunks(archive.instance, incarnation))

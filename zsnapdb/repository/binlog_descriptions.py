@@ -132,7 +132,7 @@ class CreatedTablePart(Part):
 class SpanPart(Part):
     """The contents of a stretch of a binlog file, from byte `start` to `end`.
 
-    - `end`: end of a transaction or of the head.
+    - `end`: the end of a transaction, or the end of the file's head if the stretch contains no transaction.
     - `gtids`: GTIDs of the stretch's own transactions (None: no GTIDs). MySQL: the set; MariaDB: the last GTID of each
       domain.
     - `first_commit`, `last_commit`: earliest and latest commit time in microseconds UTC, rounded to seconds if

@@ -70,7 +70,7 @@ class Key(str):
 
     @classmethod
     def of(cls, *values: str | int | datetime) -> Self:
-        """Return the key with these values of its fields.
+        """Return the key whose fields have the given values.
 
         Raises: DamagedError if a value does not match the pattern of its field.
         """

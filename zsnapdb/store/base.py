@@ -172,7 +172,9 @@ class Store(Protocol):
         """
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Write as much of the object as fits to the start of `target`. Return the object's full size in bytes.
+        """Copy the object into `target`, and return the object's full size in bytes.
+
+        If the object is larger than `target`, only the beginning of the object is copied.
 
         Raises NotFound if the object does not exist. After an error, the content of `target` is undefined.
         """

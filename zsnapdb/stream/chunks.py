@@ -91,7 +91,9 @@ class ChunkSource(ChunkPlaces, Protocol):
         """Return the stored chunk. Raises NotFound if it is missing."""
 
     def read_chunk(self, index: int, target: memoryview) -> int:
-        """Write the stored chunk to the start of `target`, as far as it fits. Return the chunk's full size in bytes.
+        """Copy the stored chunk into `target`, and return the chunk's full size in bytes.
+
+        If the chunk is larger than `target`, only the beginning of the chunk is copied.
 
         Raises NotFound if the chunk is missing.
         """

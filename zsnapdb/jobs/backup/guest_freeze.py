@@ -1,11 +1,11 @@
 """The freeze of a guest's file systems during a snapshot, and the thaw that always follows.
 
-One of these ends a freeze:
-- this process, in a `finally` block,
-- the guard process (`vm/thaw_guard.py`), if this process dies or misses the deadline,
-- the next run, which finds the mark file, if both processes were killed.
+A freeze is ended by one of the following:
+- the process that began the freeze, in a `finally` block,
+- the guard process (`vm/thaw_guard.py`), if that process dies or misses the deadline,
+- the next run, which finds the mark file, if both processes are killed.
 
-The Linux guest agent has no time limit of its own.
+The guest agent of Linux itself has no time limit for a freeze.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _mark(instance: Instance) -> Path:
 
 
 def marked(instance: Instance) -> str | None:
-    """Return the UUID of the domain that a run froze and did not thaw; None if there is none."""
+    """Return the UUID of the domain that a run froze and did not thaw; None if no run left a domain frozen."""
     try:
         text = _mark(instance).read_text()[:64].strip()
     except OSError:
@@ -53,9 +53,9 @@ def marked(instance: Instance) -> str | None:
 
 
 def thaw_forgotten(instance: Instance, hypervisor: Agent, *, is_running: Callable[[str], bool]) -> str | None:
-    """Thaw the guest that a killed run left frozen. Return the text of a warning; None if the guest was not frozen.
+    """Thaw the guest if a killed run left it frozen. Return the text of a warning; None if the guest was not frozen.
 
-    The caller holds the instance's lock for work on the source. A machine that no longer runs is not frozen.
+    The caller holds the instance's lock for work on the source. If the machine is no longer running, it is not frozen.
     """
     uuid = marked(instance)
     if uuid is None:
@@ -114,7 +114,7 @@ class GuestFreeze:
     def begin(self) -> None:
         """Freeze the file systems, unless `problem` is already set.
 
-        Afterwards `count` file systems are frozen, or `problem` says why they may not be frozen.
+        Afterwards `count` file systems are frozen, or `problem` says why it is not certain that they are frozen.
         """
         self._began = time.monotonic()
         if self.problem or self._guard is None:
@@ -131,7 +131,7 @@ class GuestFreeze:
             self.problem = f"the guest was not frozen: {error.message}"
 
     def too_late(self) -> None:
-        """Record that the deadline ended the freeze before the snapshot existed."""
+        """Record that the deadline ended the freeze before the snapshot was created."""
         self.problem = self.problem or f"the snapshot was not there within freeze_deadline = {self._deadline:g} s"
 
     def end(self) -> None:
@@ -170,7 +170,7 @@ class GuestFreeze:
 def prepared(
     instance: Instance, hypervisor: Agent, uuid: str, deadline: float, open_guard: GuardOpener = guarding
 ) -> Iterator[GuestFreeze]:
-    """Run the block with a freeze that it can begin. Afterwards thaw the guest, even if the block failed.
+    """Run the block, which can begin the yielded freeze. Afterwards thaw the guest, even if the block failed.
 
     If the guest cannot be frozen, the reason is recorded in `problem`, and the block runs without a freeze. A guest
     that another program froze stays frozen.
@@ -193,7 +193,7 @@ def prepared(
 
 
 def _turn(instance: Instance, uuid: str) -> AbstractContextManager[int]:
-    """Take this host's lock for freezes of the domain. A guard that outlives this run keeps the lock."""
+    """Take this host's lock for freezes of the domain. If the guard outlives this run, it keeps the lock."""
     return exclusive_with_child(
         f"thaw-guard-{uuid}",
         doing=f"freezing the domain {uuid}, or left a guard that thaws it",

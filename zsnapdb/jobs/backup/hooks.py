@@ -84,7 +84,7 @@ class Hooked:
 
 
 class DoneHooks:
-    """The `done` hooks of one run of `zsnapdb backup`. `begins` records the backup that the run is making."""
+    """The `done` hooks of a run of `zsnapdb backup`. The method `begins` records the backup that the run is making."""
 
     def __init__(self, instance: str, configured: tuple[Hook, ...], events: Events) -> None:
         self._instance = instance
@@ -94,13 +94,13 @@ class DoneHooks:
         self._snapshots: tuple[str, ...] = ()
 
     def begins(self, backup_id: str, volumes: Mapping[str, str]) -> None:
-        """Record the id and the volumes (role to dataset) of the backup that the run is making."""
+        """Record the id of the backup that the run is making, and the dataset of each volume by role."""
         self._backup_id = backup_id
         self._snapshots = tuple(f"{dataset}@{snapshot_name(backup_id)}" for _, dataset in sorted(volumes.items()))
 
     @contextlib.contextmanager
     def at_the_end(self) -> Iterator[None]:
-        """Run the block, then every `done` hook with the result of the block: success, failure or stop.
+        """Run the block. Then run every `done` hook with the result of the block: success, failure or stop.
 
         If the block fails, its error is raised, with a note for each failed hook.
 
@@ -136,7 +136,10 @@ class DoneHooks:
 
 
 def _run_all(chosen: Iterable[Hook], run: Callable[[Hook], None]) -> list[BaseException]:
-    """Run every hook and return the errors. An interrupted hook runs again, because it may thaw an application."""
+    """Run every hook and return the errors.
+
+    If a hook is interrupted, it runs again, because it may have to thaw an application.
+    """
     failures: list[BaseException] = []
     for hook in chosen:
         for _ in range(2):
@@ -152,7 +155,7 @@ def _run_all(chosen: Iterable[Hook], run: Callable[[Hook], None]) -> list[BaseEx
 
 
 def _run_or_warn(hook: Hook, variables: Mapping[str, str], events: Events, limit: float | None = None) -> None:
-    """Run the hook. If a hook with on_failure = "warn" fails, this function only warns.
+    """Run the hook. If the hook has on_failure = "warn" and fails, warn and raise no error.
 
     Raises:
         HookError: the hook failed and has on_failure = "abort".

@@ -60,7 +60,7 @@ def folder(instance: Instance) -> Path:
 
 
 def write(instance: Instance, described: SourceDescription, made: SnapshotSet, created: datetime) -> None:
-    """Write the manifest of a local set, so that a restore can start with the set. Warn if the write fails."""
+    """Write the manifest of a local set, so that a restore can use the set. Warn if the manifest cannot be written."""
     manifest = Manifest(
         backup_id=made.backup_id,
         instance=instance.name,
@@ -95,9 +95,9 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
 
 
 def _next_number(instance: Instance) -> int:
-    """Return a sequence number above those of all backups of the instance in this host's readable records.
+    """Return a sequence number above those of all the instance's backups in this host's readable records.
 
-    The number orders sets from different pools. Within one pool, createtxg is the order.
+    Sets from different pools are ordered by this number. Sets in one pool are ordered by their createtxg.
     """
     numbers: list[int] = []
     for file in (instance.host.records / instance.name).glob(f"*/{BACKUPS}"):
@@ -147,9 +147,9 @@ def names(instance: Instance) -> list[str]:
 def remove_stale(instance: Instance, known: Collection[str], here: Collection[str]) -> None:
     """Remove the manifests of sets whose snapshots no longer exist.
 
-    `known` is a result of `names` from before the snapshots were listed: a later result could contain sets that are
-    newer than the list. `here` contains the ids of the sets with a snapshot on the instance's volumes. The manifest of
-    a set stays if the set still has snapshots on former volumes of the instance.
+    `known` is a result of `names`. The caller must call `names` before it lists the snapshots, because a later result
+    could contain sets that are newer than the list. `here` contains the ids of the sets with a snapshot on the
+    instance's volumes. The manifest of a set stays if the set still has snapshots on former volumes of the instance.
     """
     for backup_id in known:
         if backup_id in here:
@@ -173,10 +173,10 @@ def read(instance: Instance, backup_id: str) -> Manifest | None:
 
 
 def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
-    """Map the recorded names of datasets to their present names, if a dataset or its pool was renamed.
+    """If a dataset or its pool was renamed, map the recorded name of the dataset to its present name.
 
-    A copied dataset has snapshots with the same GUIDs. Only the snapshots of the original were created in the recorded
-    transaction group.
+    The snapshots of a copied dataset have the same GUIDs. But only the snapshots of the original dataset were created
+    in the recorded transaction group.
     """
     if not manifests:
         return {}
@@ -340,9 +340,10 @@ def plan(instance: Instance, *, opener: SourceOpener = open_source) -> LocalSnap
 
 
 def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
-    """Return the local set that an earlier command with the same run id created; None if there is none.
+    """Return the local set that an earlier command with this run id created; None if there is none.
 
-    The duration in the result is 0 (unknown). A set without a manifest has no proved position, so it is destroyed.
+    The duration in the result is 0, because it is unknown. If the set has no manifest, its position is not proved, so
+    the set is destroyed.
     """
     run, proved = instance.host.run_id(), names(instance)
     columns = (RUN_PROPERTY, POSITION_PROPERTY)
@@ -362,7 +363,7 @@ def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = o
     """Create a local snapshot set, prove its position, and then destroy expired local sets.
 
     With `once`, no set is created if an earlier command with this run id created one. That set is returned instead. If
-    there are thousands of sets, expired sets may stay for a few more runs (`_is_due`). If an expired set cannot be
+    there are thousands of sets, not every run looks for expired sets (`_is_due`). If an expired set cannot be
     destroyed, the run warns, and the next run that looks for expired sets tries again.
     """
     events = KeptWarnings(instance.events)
@@ -415,7 +416,7 @@ def _skips_file(instance: Instance) -> Path:
 
 
 def _is_due(instance: Instance) -> bool:
-    """Return whether this run searches for expired sets. If not, count this run as a skipped one."""
+    """Return whether this run must look for expired sets. If not, count this run as one that skipped the search."""
     file, rules = _skips_file(instance), instance.settings.local.model_dump_json()
     try:
         left, _, before = file.read_text().partition(" ")
@@ -429,7 +430,7 @@ def _is_due(instance: Instance) -> bool:
 
 
 def _let_runs_skip(instance: Instance, count: int) -> None:
-    """Record how many later runs may skip the search, because this run listed `count` sets."""
+    """Record how many later runs may skip the search for expired sets. This number depends on the number of sets."""
     file = _skips_file(instance)
     with contextlib.suppress(OSError, PreflightError):
         skips = min(count // _PER_SKIP, _MOST_SKIPS - 1)

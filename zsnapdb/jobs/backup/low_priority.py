@@ -1,4 +1,4 @@
-"""Runs work that holds no lock at a low CPU priority, so that the database server gets the processors first."""
+"""Runs work at a low CPU priority while no lock is held, so that the database server gets the processors first."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
     """Run the block in this thread at low priority, with all threads and processes that it starts.
 
     See setpriority(2), "C library/kernel differences". If the kernel schedules by session or control group, the
-    priority only applies within the group of this process (sched(7)). Take a lock only inside `hurried`, because other
-    processes wait for the holder of a lock. If the account may not raise a lowered priority, the priority is lowered
-    only with `may_stay_low`, and then stays low.
+    priority applies only within the group of this process (sched(7)). Take a lock only inside `hurried`, because other
+    processes may wait for the holder of the lock. If the account may not raise a lowered priority again, the priority
+    is lowered only with `may_stay_low`. In this case it stays low.
     """
     before = os.getpriority(os.PRIO_PROCESS, _THIS_THREAD)
     can_restore = _may_restore(before)
@@ -65,7 +65,7 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
 def lower_permanently() -> None:
     """Lower the priority of this thread, and of all threads and processes that it starts, until the thread ends.
 
-    Call this when no process waits for this thread any more.
+    Call this only when no process needs to wait for this thread any more.
     """
     _set(min(19, os.getpriority(os.PRIO_PROCESS, _THIS_THREAD) + _STEPS))
 

@@ -59,10 +59,10 @@ class _File:
 
 
 def zstd_effect(mountpoints: Iterable[Path], level: int) -> ZstdEffect | None:
-    """Return how much zstd at this level compresses 64 sample blocks from files below the mount points.
+    """Return how much zstd at this level compresses 64 sample blocks of the files below the mount points.
 
-    Return None if this account can read no nonzero bytes in the files. Files on other file systems are not read, and
-    links are not followed.
+    Return None if this account can read no bytes other than zeros in the files. Files on other file systems are not
+    read, and links are not followed.
     """
     files = [file for mountpoint in mountpoints for file in _some_files(mountpoint)]
     blocks = list(_blocks(files))
@@ -221,9 +221,9 @@ def plan(
 ) -> BackupPlan:
     """Return the plan of a backup from the repository and the local snapshots; change nothing.
 
-    `known` contains the backups in the repository; it is empty if there is no repository yet. If `before` is given, the
-    base must be older than this transaction group of an earlier set. `seen` contains the snapshots of the instance's
-    sets on this host, if the caller has just read them.
+    `known` contains the backups in the repository; it is empty if there is no repository yet. `before` is the
+    transaction group of a set. If `before` is given, the base must be older than this group. `seen` contains the
+    snapshots of the instance's sets on this host, if the caller has just read them.
     """
     damage = known_damage(repository, instance.name) if repository is not None else DamageRegister()
     damaged = _warnings(known, damage)
@@ -290,7 +290,7 @@ def plan_now(
 
 
 def refuse_clear(instance: Instance, observed: Observation) -> None:
-    """Raise PreflightError if the store would get an encrypted volume unencrypted, or an unencrypted volume raw."""
+    """Raise PreflightError if an encrypted volume would be stored unencrypted, or an unencrypted volume sent raw."""
     is_encrypting, send = bool(instance.repository.encryption.recipients), instance.repository.stream.send
     findings = judge_sent(observed.volumes.values(), observed.ciphers, send, is_encrypting=is_encrypting)
     fitness.require_fit(findings)
@@ -314,7 +314,7 @@ def _abandoned(local: Mapping[str, Mapping[int, str]], base: Summary | None) -> 
 
 
 def _points_of_sets(instance: Instance, seen: Sequence[OwnedSnapshot] | None) -> dict[str, dict[int, str]]:
-    """Return the possible bases of each role: the names of sets' snapshots and of bookmarks, by GUID.
+    """Return the possible bases of each role, by GUID: the names of bookmarks and of snapshots that belong to sets.
 
     Snapshots that belong to no set are not listed, because there may be very many.
     """

@@ -148,7 +148,7 @@ class Examined:
 
 
 def observe(instance: Instance, session: Session) -> Observed:
-    """Return the observed instance.
+    """Return the observed instance if it is fit for a backup.
 
     Raises:
         PreflightError: the instance is not fit for a backup; the message lists every objection.
@@ -224,7 +224,10 @@ def _mounts() -> list[MountedFilesystem]:
 def _objections_to_copies(
     instance: Instance, facts: ServerFacts, mounts: Sequence[MountedFilesystem], volumes: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """Return why no server can start on a copy of this server's files. The plan of a restore shows the same reasons."""
+    """Return the reasons why no server can start on a copy of this server's files.
+
+    A restore plan shows the same reasons.
+    """
     points = [mount.path for mount in mounts if mount.source in volumes.values() and not mount.is_bind]
     options = instance.settings.server.options
     links = fixed_links(facts.variables["datadir"])
@@ -354,7 +357,7 @@ def _judge_keys(facts: ServerFacts, keys: BinlogKeys) -> tuple[list[FitnessFindi
 
 
 def _judge_state(instance: Instance, mounts: list[MountedFilesystem]) -> list[FitnessFinding]:
-    """Return a finding if zsnapdb runs in a container and its own folders would be removed with the container."""
+    """Return a finding if zsnapdb runs in a container whose removal would also remove zsnapdb's own folders."""
     own = (str(instance.host.records.parent), str(instance.host.run))
     return judge_state(own, mounts, is_container=is_container())
 
@@ -362,7 +365,7 @@ def _judge_state(instance: Instance, mounts: list[MountedFilesystem]) -> list[Fi
 def _judge_surroundings(
     facts: ServerFacts, mounts: list[MountedFilesystem], volumes: dict[str, str]
 ) -> list[FitnessFinding]:
-    """Return findings about files that a restore needs but the snapshot may not contain."""
+    """Return findings about files that a restore needs, but that the snapshot may not contain."""
     findings = []
     for path in keyring_paths(facts.variables):
         mount = mount_of(path.path, mounts)

@@ -24,7 +24,7 @@ _START_ATTEMPTS = 3
 
 
 def _marker(instance: Instance) -> Path:
-    """Return the path of the file that names the stopped channels.
+    """Return the path of the marker file, which lists the stopped channels.
 
     If this run is killed, the next run starts these channels. A reboot removes the file, but also restarts the server.
     """
@@ -83,7 +83,10 @@ def stopped_applier(instance: Instance, session: Session, facts: ServerFacts) ->
 
 
 def _start(instance: Instance, flavour: Flavour, dialect: Dialect, names: Sequence[str]) -> None:
-    """Start the channels and remove the marker. If a channel is still stopping, the server first finishes the stop."""
+    """Start the channels and remove the marker file.
+
+    If a channel is still stopping, the server first finishes the stop.
+    """
     for attempt in range(_START_ATTEMPTS):
         try:
             with instance.session(read_timeout=_STOP_SECONDS) as session:

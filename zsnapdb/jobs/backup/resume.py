@@ -1,6 +1,6 @@
-"""Decides about this host's interrupted backups: whether to continue, finish, abandon or leave each of them.
+"""Decides for each interrupted backup of this host whether to continue, finish, abandon or leave the backup.
 
-`sweep` removes the leftovers of other runs.
+The function `sweep` removes the leftovers of runs that have no journal.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
 
 
 def _release_bases(volumes: Sequence[StartedVolume]) -> None:
-    """Release a killed run's holds on its bases. Other holds stay, because this run itself may hold a set."""
+    """Release the holds of a killed run on its bases. Other holds stay, because the present run may hold a set."""
     points = snapshots.send_points_there({volume.dataset for volume in volumes if volume.from_guid is not None})
     bases = [
         points[volume.dataset].snapshots.get(volume.from_guid)
@@ -211,10 +211,10 @@ def _warning_on_error(instance: Instance, backup_id: str) -> Iterator[None]:
 def sweep(
     instance: Instance, repository: Repository, known: Summaries, but: Collection[str] = ()
 ) -> list[OwnedSnapshot]:
-    """Decide what to do with each snapshot set that has no journal, and do it.
+    """Keep or remove each snapshot set that has no journal.
 
-    The set of a stored backup becomes a base; a formerly local set becomes local again. Other sets are removed. Return
-    the snapshots of the instance's sets on this host, except recorded local sets.
+    The set of a stored backup becomes a base, and a set that was local becomes local again. Other sets are removed.
+    Return the snapshots of the instance's sets on this host, except recorded local sets.
 
     `but` contains the snapshots that this run itself holds; they stay unchanged. The caller acquired the instance's
     lease before it listed the backups `known`. A set with foreign holds or clones stays, with a warning. This host's

@@ -62,9 +62,9 @@ _PATIENCE = 10.0
 def backup_of_run(instance: Instance) -> Manifest | None:
     """Return the stored backup of the run with this id; None if there is none, or if no repository exists yet.
 
-    A backup with a time in the future is ignored. It was made while the clock was ahead, and so it has the run id of a
-    run that is not yet due. This host records the first search for a run, so that later searches ignore the same
-    backup.
+    A backup with a time in the future is ignored. Such a backup was made while the clock was ahead. So it may have the
+    id of a run that is not yet due. This host records the first search for a run, so that later searches ignore the
+    same backup.
 
     Raises:
         RepositoryError: the store cannot be read.
@@ -86,7 +86,9 @@ def backup_of_run(instance: Instance) -> Manifest | None:
 
 
 def _begun(instance: Instance, run: str, early: tuple[str, ...] | None = None) -> OnceRecord | None:
-    """Return this host's record of the run; None if it cannot be read or written, or if another command wrote it.
+    """Return this host's record of the run.
+
+    Return None if the record cannot be read or written, or if another command wrote it.
 
     A missing record is created. `early` contains the backups that got the run's id while the clock was ahead. With
     `early`, the record is replaced by a new one that names these backups.
@@ -100,9 +102,9 @@ def _begun(instance: Instance, run: str, early: tuple[str, ...] | None = None) -
 
 
 def stored_if_known(instance: Instance) -> Manifest | None:
-    """Return the result of `backup_of_run`. This is the check before the run starts.
+    """Return the result of `backup_of_run`, for the check before the run starts.
 
-    If the store does not answer, also return None, because the run asks the store again later.
+    Return None also if the store does not answer, because the run asks the store again later.
     """
     with contextlib.suppress(UnreachableError):
         return backup_of_run(instance.impatient(_PATIENCE))
@@ -111,7 +113,10 @@ def stored_if_known(instance: Instance) -> Manifest | None:
 
 @contextlib.contextmanager
 def hinting(instance: Instance) -> Iterator[None]:
-    """Run the block. If another run is in progress, the error's hint says to repeat the command with the same id."""
+    """Run the block.
+
+    If the block fails because another run is in progress, the hint says to repeat the command with the same id.
+    """
     try:
         yield
     except BusyError as error:
@@ -125,8 +130,8 @@ def hinting(instance: Instance) -> Iterator[None]:
 class BackupResult:
     """A backup in the repository, and the durations of its snapshot and its transfer in seconds.
 
-    `continued` are the interrupted backups that this run finished first. If `is_repeat` is set, this command made no
-    new backup: an earlier run with the same id had begun the returned backup.
+    `continued` contains the interrupted backups that this run finished first. If `is_repeat` is set, this command made
+    no new backup: an earlier run with the same id had begun the returned backup.
     """
 
     manifest: Manifest
@@ -141,7 +146,7 @@ class BackupResult:
 class _BackupRequest:
     """The request of one run. `full` requests a full backup, and `fresh` abandons interrupted backups.
 
-    With `once`, no backup is made if the run with this id already has one.
+    With `once`, no backup is made if the run with this id already has a backup.
     """
 
     instance: Instance
@@ -169,12 +174,12 @@ def backup(
 
     First, the run finishes this host's unfinished backups from their own snapshots. With `fresh`, it abandons these
     unfinished backups instead. If this run is interrupted after its snapshots were created, the snapshots stay held,
-    and the next run continues the backup. At the end the `done` hooks run, whether or not the backup succeeded. No lock
-    is held while they run.
+    and the next run continues the backup. At the end the `done` hooks run, whether the backup succeeded or failed. No
+    lock is held while the hooks run.
 
     If the store is unreachable and this host stored a backup of the instance earlier, the snapshots are created anyway.
     They are stored when the store is reachable again. With `once`, no backup is made if the run with this id already
-    began a backup that is stored by now. That stored backup is returned.
+    began a backup and this backup is now stored. The stored backup is returned instead.
 
     Raises:
         UnreachableError: the store is unreachable for the repository's `patience`; the snapshots stay.
@@ -208,7 +213,7 @@ def backup_local_set(
     """Make a backup from a snapshot set that `zsnapdb snapshot` created.
 
     `requested` is its id, or `latest` for the newest set. The source is not queried. If the backup fails, the set still
-    exists. Everything else is as for the function `backup`.
+    exists. In all other respects, this function works like `backup`.
 
     Raises:
         NotFound: this host has no such set.
@@ -250,7 +255,7 @@ def _made_before(request: _BackupRequest) -> BackupResult | None:
 
 
 def _kept_local(early: OutageSnapshot, before: BackupResult) -> BackupResult:
-    """Make the new set a local set, because the run with this id already has a backup. Return that backup."""
+    """Turn the new set into a local set, because the run with this id already has a backup. Return that backup."""
     holds.release(early.names, BASE_TAG)
     return before
 
@@ -385,7 +390,7 @@ def _finish_interrupted(request: _BackupRequest) -> tuple[Manifest, ...]:
 
 @contextlib.contextmanager
 def _only_writer(request: _BackupRequest, repository: Repository) -> Iterator[WriterLease]:
-    """Run the block as the only writer of the instance's backups, on all hosts."""
+    """Run the block while no other process on any host can write backups of the instance."""
     name, host = request.instance.name, request.instance.host
     with lease(
         repository,
@@ -461,7 +466,10 @@ def _store(
 
 @contextlib.contextmanager
 def _closed(journal: BackupJournal) -> Iterator[None]:
-    """Close the journal after the block. If the block fails, a note on the error says how the backup continues."""
+    """Close the journal after the block.
+
+    If the block fails, the error gets a note: the next `zsnapdb backup` continues the backup.
+    """
     try:
         yield
     except BaseException as error:

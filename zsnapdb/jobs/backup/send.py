@@ -1,10 +1,10 @@
 """Stores a backup that has a journal, in these steps: send, store, confirm, commit, keep as a base.
 
-An interrupted run leaves one of these states, and the next run (`resume.py`) continues:
-- Snapshots without a journal. The next run removes the snapshots.
-- A journal, with some or all chunks. The next run sends every stream again, compares each stored chunk, and stores only
+An interrupted run leaves one of these states, from which the next run (`resume.py`) continues:
+- Snapshots without a journal: the next run removes the snapshots.
+- A journal, and some or all chunks: the next run sends every stream again, compares each stored chunk, and stores only
   the missing chunks.
-- A manifest. The next run finishes the backup with `settle`.
+- A manifest: the next run finishes the backup with `settle`.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def may_hold_base(instance: Instance, names: Sequence[str], of_sets: Collection[
 
     If this run is killed, the next run must be able to find and release the holds. The next run finds the snapshots
     `of_sets`, because it reads all sets of the instance. The names of other snapshots are first written to a file. If
-    the file cannot be written, the result lacks these snapshots. `of_sets` is needed, because received snapshots that
-    belong to no set can have the same names as those of sets.
+    the file cannot be written, the result lacks these snapshots. The function cannot recognise snapshots of sets by
+    their names: received snapshots that belong to no set can have the same names.
     """
     others = [name for name in names if name not in of_sets]
     try:
@@ -116,7 +116,7 @@ def _write(instance: Instance, names: Sequence[str]) -> None:
 
 @dataclass(frozen=True)
 class LeasedChunks:
-    """The chunks of a volume. A chunk is written only while this run holds the instance's lease."""
+    """The chunks of a volume. A chunk is stored only while this run holds the instance's lease."""
 
     chunks: VolumeChunks
     lease: WriterLease
@@ -137,7 +137,10 @@ class LeasedChunks:
 
 @dataclass(frozen=True)
 class _JournalledChunks(LeasedChunks):
-    """Chunks of a volume. `put_chunk` checks the lease and clears the old journal entry before it stores a chunk."""
+    """The chunks of a volume.
+
+    Before `put_chunk` stores a chunk, it checks the lease and clears the old journal entry.
+    """
 
     journal: BackupJournal
 
@@ -261,7 +264,7 @@ class Sender:
         return part
 
     def _send(self, volume: StartedVolume, base: str | None, key: DataKey | None) -> VolumePart:
-        """Send one volume. `base` is the full name of a snapshot or bookmark, or None for a full stream.
+        """Send one volume. `base` is the full name of the base's snapshot or bookmark, or None for a full stream.
 
         Afterwards all its chunks are stored, the END record of the stream has been read, and `zfs send` has succeeded.
         """
@@ -374,8 +377,8 @@ def _announce(instance: str, repository: Repository, journal: BackupJournal) -> 
 def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]) -> str | None:
     """Return the name of the base: its snapshot or, if that no longer exists, its bookmark.
 
-    The result is None for a full stream. ZFS sends the same stream from the bookmark as from the snapshot. A continued
-    run would notice a difference, because it compares every chunk.
+    The result is None for a full stream. ZFS sends the same stream from the bookmark as from the snapshot. If a
+    continued run sent a different stream, it would notice this, because it compares every chunk.
     """
     if volume.from_guid is None:
         return None
@@ -392,7 +395,7 @@ def _base_name(volume: StartedVolume, points: Mapping[str, snapshots.SendPoints]
 def _bases_held(
     instance: Instance, volumes: Sequence[StartedVolume], known: Mapping[str, str] | None
 ) -> Iterator[Mapping[str, str]]:
-    """Yield the base of each increment by role. Hold the base snapshots; release these holds if the block fails.
+    """Hold the base snapshots, and yield the base of each increment by role. If the block fails, release these holds.
 
     `known` contains the bases if the caller already holds them. If this run is killed, the next run releases the holds.
     """
@@ -466,7 +469,7 @@ def started_backup(
     sequence: int,
     sent_from: Mapping[str, str],
 ) -> StartedBackup:
-    """Return all facts that a later run needs to continue the backup. Call this before its streams are sent.
+    """Return all facts that a later run needs to continue the backup. Call this before the backup's streams are sent.
 
     `sent_from` maps each role to the base's local snapshot or bookmark; empty for a full backup.
     """
@@ -497,7 +500,8 @@ def started_backup(
 def _sized(volume: StartedVolume, base: str | None) -> StartedVolume:
     """Return the volume with the estimated size of its stream.
 
-    An estimate from a bookmark takes long. If the base is a bookmark, `store_stream` makes the estimate later.
+    The estimate of an increment from a bookmark takes long. So if the base is a bookmark, `store_stream` makes the
+    estimate later.
     """
     if volume.from_guid is not None and (base is None or "@" not in base):
         return volume

@@ -1,11 +1,12 @@
 """A backup source that is a database server on filesystems of this host.
 
-During the snapshot, hooks, a stopped applier and a lock prevent writes. The binlog in the snapshot proves the position.
+During the snapshot, hooks, a stopped applier and a lock prevent writes. The binlog in the snapshot proves the position
+of the backup.
 
 A change through mapped memory is in a snapshot only after the kernel has written it back. With the setting
 myisam_use_mmap, MyISAM changes rows directly in the mapped file. FLUSH TABLES unmaps the file without a sync
-(storage/myisam/mi_dynrec.c of MySQL and MariaDB). After that, the changed pages are only in the page cache, and a ZFS
-snapshot does not contain them.
+(storage/myisam/mi_dynrec.c of MySQL and MariaDB). After FLUSH TABLES, the changed pages are only in the page cache, so
+a ZFS snapshot does not contain them.
 """
 
 from __future__ import annotations
@@ -159,7 +160,7 @@ def prove_position(
 
 
 def _covers(later: Position, earlier: Position) -> bool:
-    """Return whether position `later` contains position `earlier`, by GTIDs and by binlog coordinates."""
+    """Return whether the position `later` includes the position `earlier`, by GTIDs and by binlog coordinates."""
     if later.gtids is not None and earlier.gtids is not None and not gtid.contains(later.gtids, earlier.gtids):
         return False
     if later.coordinates is None or earlier.coordinates is None:
@@ -196,10 +197,10 @@ _POSITION_BYTES = 4096
 
 @dataclass(frozen=True)
 class ServerHold:
-    """The result of a hold of the server: the lock, and the time in milliseconds for which it was held.
+    """The result of holding the server: the lock, and the time in milliseconds for which the lock was held.
 
     `before` is the position that the server published just before the snapshot. `channels` are the replication channels
-    at that time. `known` is a tail of the newest binlog from before the hold.
+    at that time. `known` is the tail of the newest binlog that was read before the hold.
     """
 
     choice: LockChoice
@@ -211,7 +212,10 @@ class ServerHold:
 
 @dataclass(frozen=True)
 class ServerProof:
-    """The proved position of a set, the lock and its time in milliseconds, and the replication channels' positions."""
+    """The proved position of a set, its lock, and the positions of the replication channels.
+
+    The time for which the lock was held is in milliseconds.
+    """
 
     position: Position
     choice: LockChoice
@@ -237,13 +241,13 @@ def open_server(instance: Instance) -> Iterator[ServerSource]:
 
 @dataclass(frozen=True)
 class ServerSource:
-    """The server of an instance. `session` is used for queries; another connection holds the lock."""
+    """The server of an instance. The session `session` is used for queries. Another connection holds the lock."""
 
     instance: Instance
     session: Session
 
     def recover(self) -> str | None:
-        """Start an applier that a killed run left stopped. The caller holds the lock of the instance."""
+        """If a killed run left the applier stopped, start it. The caller holds the lock of the instance."""
         return replica_applier.start_forgotten(self.instance, self.session)
 
     def observe(self) -> Observed:
@@ -273,7 +277,7 @@ class ServerSource:
         return replace(held, known=known)
 
     def prove(self, observed: Observed, hold: ServerHold, made: SnapshotSet) -> ServerProof:
-        """Return the position that the binlog in the snapshot set shows.
+        """Return the position that the binlog in the snapshot set proves.
 
         Raises:
             ConsistencyError: the binlog lacks published transactions.
@@ -434,7 +438,7 @@ def _low_priority_outside_lock(
     """Run the block at low priority. Yield a context in which the work under the lock runs at high priority.
 
     If there are hooks, the block keeps its priority, because a hook may hold a resource for which other processes wait.
-    Without a lock the yielded context changes nothing, because no process waits for this process.
+    If no lock is needed, the yielded context changes nothing, because no process waits for this process.
     """
     if hooked.is_any:
         yield contextlib.nullcontext

@@ -3,8 +3,8 @@
 A source is a database server on filesystems of this host (`server_source.py`) or a virtual machine (`vm_source.py`).
 The engine holds the source during a snapshot, and the source proves its position.
 
-The engine calls the phases of `Source` in the order of their definition. It handles streams, chains and the repository
-itself.
+The engine calls the phases of `Source` in the order of their definition. The engine itself handles streams, chains and
+the repository.
 
 `take` creates one consistent snapshot set: hold the source, create all snapshots in one request, release the source,
 prove the set. A set that is not proved is removed.
@@ -38,7 +38,7 @@ from zsnapdb.zfs import destruction, holds, snapshots
 
 
 class Observation(Protocol):
-    """The observed state of a source that is fit for a backup: all findings, and the volumes (role to dataset).
+    """The observed state of a source that is fit for a backup: all findings, and the dataset of each volume by role.
 
     `ciphers` are the ciphers of the encrypted datasets.
     """
@@ -56,7 +56,7 @@ class Observation(Protocol):
 
 
 class Proof(Protocol):
-    """The proof that a source gives for a snapshot set. The engine sets `properties` on the snapshots."""
+    """The proof by a source that a snapshot set is consistent. The engine sets `properties` on the snapshots."""
 
     @property
     def properties(self) -> Mapping[str, str]: ...
@@ -74,7 +74,7 @@ class SourceDescription:
 class SnapshotRequest:
     """One request that creates the snapshots of all volumes.
 
-    It records `state` and the run's id in the snapshots' properties.
+    The properties of the snapshots record `state` and the id of the run.
     """
 
     instance: str
@@ -127,7 +127,10 @@ class Source(Protocol[O, H, P]):
     """
 
     def recover(self) -> str | None:
-        """Undo the changes of a killed run to the source. Return the text of a warning; None without changes."""
+        """Undo the changes that a killed run made to the source.
+
+        Return the text of a warning; None if there was nothing to undo.
+        """
 
     def observe(self) -> O:
         """Check the source; change nothing.
@@ -166,7 +169,7 @@ Raises ServerError, or another typed error, if the source cannot be reached.
 
 @dataclass(frozen=True)
 class ProvedSet(Generic[P]):
-    """A snapshot set, and its source's proof. If `holds_bases` is set, the snapshots of the base are held."""
+    """A snapshot set, and the proof of its source. If `holds_bases` is set, the snapshots of the base are held."""
 
     set: SnapshotSet
     proof: P
@@ -188,8 +191,9 @@ def take(
 
     The request marks the snapshots with `state`. Afterwards the snapshots of a backup are held and bookmarked, so that
     the next increment remains possible if the snapshots are removed. The snapshots `bases`, from which the backup is
-    sent, are held too. The snapshots of other sets need no hold. Clones are made from them, and ZFS destroys no
-    snapshot that has clones. After an error, the new snapshots are removed. Errors of the source are raised too.
+    sent, are held too. The snapshots of sets that are not backups need no hold. Clones are made from these snapshots,
+    and ZFS destroys no snapshot that has clones. After an error, the new snapshots are removed. Errors of the source
+    are raised too.
 
     Raises:
         ConsistencyError: the snapshots are not in one transaction group.

@@ -1,6 +1,6 @@
 """Stores existing local snapshot sets in the repository.
 
-This happens after an outage of the store, or with `zsnapdb backup --set`, which works even if the server is down.
+zsnapdb does this after an outage of the store, or for `zsnapdb backup --set`, which works even if the server is down.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class OutageSnapshot:
 
     `created` is the time of the proof. `seconds` is the time that it took to create the set.
 
-    `instance` is the instance with its volumes.
+    `instance` is the instance of the set, with its volumes.
     """
 
     instance: Instance
@@ -58,8 +58,8 @@ class OutageSnapshot:
     def becomes_backup(self) -> None:
         """Mark the set as the set of a backup that is not stored yet. The caller writes the journal next.
 
-        Until then the manifest of the local set stays. If this run is killed, the manifest tells the next run that the
-        set was local.
+        Until the journal is written, the manifest of the local set stays. If this run is killed, the manifest tells the
+        next run that the set was local.
         """
         with instance_snapshots.changing_sets(self.instance, self.instance.volumes.values()):
             holds.ensure_held(self.names, holds.HOLD_TAG)
@@ -77,7 +77,7 @@ class OutageSnapshot:
 
 
 def store_is_away(instance: Instance) -> UnreachableError | None:
-    """Return the error if the store is still unreachable after some seconds of retries; else None.
+    """Return the error if the store cannot be reached even after some seconds of retries; else None.
 
     Other errors are raised.
     """
@@ -127,7 +127,7 @@ def snapshot_during_outage(
 
 @contextlib.contextmanager
 def kept_on_error(early: OutageSnapshot) -> Iterator[None]:
-    """Run the block. If the block fails before the set belongs to a backup, a note on the error names the set's id."""
+    """Run the block. If it fails before the set belongs to a backup, the error gets a note with the id of the set."""
     try:
         yield
     except BaseException as error:
@@ -163,7 +163,7 @@ LATEST = "latest"
 
 @dataclass(frozen=True)
 class _RecordedSource:
-    """The source of an existing set. It was checked when the set was created, so it is not checked again."""
+    """The source of an existing set. The source was checked when the set was created, so it is not checked again."""
 
     volumes: Mapping[str, str]
     ciphers: Mapping[str, str]

@@ -55,7 +55,7 @@ from zsnapdb.zfs import datasets, encryption, snapshots, version, zvols
 
 @dataclass(frozen=True)
 class ObservedInside:
-    """A server inside a machine that can be locked: the facts about the server, and the weakest sufficient lock."""
+    """Facts about a server that runs inside a machine and can be locked, and the weakest sufficient lock."""
 
     facts: ServerFacts
     choice: LockChoice
@@ -99,7 +99,7 @@ class LockedGuestServer:
 
 
 def bound(position: Position) -> BoundPart:
-    """Return the stored form of a published position."""
+    """Convert a published position of the server to the form that the manifest stores."""
     at = position.coordinates
     return BoundPart(
         binlog_file=at.file if at else None,
@@ -160,7 +160,7 @@ def _prove_inside(host: str, addresses: Collection[str]) -> None:
 
 @contextlib.contextmanager
 def locked(instance: Instance, observed: ObservedInside) -> Iterator[LockedGuestServer]:
-    """Hold the server's lock during the block, for at most `lock.deadline`. All slow work is done before the lock.
+    """Hold the server's lock during the block, for at most `lock.deadline`. All slow work is done before locking.
 
     Raises:
         LockNotGranted: the lock could not be acquired; the block did not run.
@@ -187,7 +187,7 @@ InsideLock = Callable[[Instance, ObservedInside], AbstractContextManager[LockedG
 
 @dataclass(frozen=True)
 class ObservedMachine:
-    """A machine that is fit for a backup: its domain, its volumes (disk target to dataset), and all findings."""
+    """A machine that is fit for a backup: its domain, the dataset of each disk by target, and all findings."""
 
     known: KnownDomain
     volumes: Mapping[str, str]
@@ -206,7 +206,7 @@ class ObservedMachine:
 
 @dataclass(frozen=True)
 class MachineHold:
-    """The result of a hold of the machine: the reached grade, the freeze, and the locked server, if one was locked."""
+    """The result of holding the machine: the reached grade, the freeze, and the server that was locked, if any."""
 
     reached: ReachedGrade
     freeze: Freeze | None
@@ -247,7 +247,10 @@ class MachineSource:
     lock: InsideLock = locked
 
     def recover(self) -> str | None:
-        """Thaw a guest that a killed run left frozen. The caller holds the instance's lock for work on the source."""
+        """If a killed run left the guest frozen, thaw it.
+
+        The caller holds the instance's lock for work on the source.
+        """
         return guest_freeze.thaw_forgotten(self.instance, self.hypervisor, is_running=self._runs)
 
     def _runs(self, uuid: str) -> bool:
@@ -443,7 +446,7 @@ def _prepared(request: SnapshotRequest) -> snapshots.PendingSnapshots:
 
 
 def _not_stored(domain: str, xml: str) -> list[FitnessFinding]:
-    """Return a warning that lists the resources of this host, except disks, that the machine uses."""
+    """Return a warning that lists the resources of this host that the machine uses, except disks."""
     reasons = obstacles(xml)
     if not reasons:
         return []

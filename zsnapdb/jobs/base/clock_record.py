@@ -25,8 +25,8 @@ A short wait suffices, because holders of this lock only read and write the reco
 def removal_time(host: Host) -> RemovalTime:
     """Return the time that decides about expiry, and record the present readings of the clocks.
 
-    If the record cannot be written, the next command uses the previous record. Without a steady clock, the wall clock
-    is trusted, because there is no clock to compare it with.
+    If the record cannot be written, the next command uses the previous record. On a host without a steady clock, the
+    wall clock is trusted, because no other clock can check it.
     """
     if (reading := host.reading()) is None:
         at = host.now()

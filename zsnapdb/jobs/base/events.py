@@ -61,9 +61,9 @@ class KeptWarnings:
 
 @contextlib.contextmanager
 def undone_on_error(undo: Callable[[], None]) -> Iterator[None]:
-    """Call `undo` if the block fails, and then raise the error of the block.
+    """Run the block. If the block fails, call `undo`, and then raise the error of the block.
 
-    If `undo` fails too, a note on the error of the block says so.
+    If `undo` fails too, the error of the block gets a note about this second failure.
     """
     try:
         yield

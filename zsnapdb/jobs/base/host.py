@@ -117,35 +117,41 @@ class Host:
 
     @property
     def local_sets(self) -> Path:
-        """Records of snapshot sets that are in no repository, a folder per instance."""
+        """Records of the snapshot sets that are in no repository, in one folder per instance."""
         return self.records.with_name("local")
 
     @property
     def bases(self) -> Path:
-        """The base snapshots that running backups hold and that belong to no set.
+        """Records of the base snapshots that running backups hold and that belong to no snapshot set.
 
-        There is a file for each instance (`send.py`).
+        The folder contains one file per instance (`send.py`).
         """
         return self.records.with_name("bases")
 
     @property
     def tails(self) -> Path:
-        """The read position in the newest binlog of each instance, a file per instance (`binlog_tail_record.py`)."""
+        """Records of how far each instance's newest binlog was read.
+
+        There is one file per instance (`binlog_tail_record.py`).
+        """
         return self.records.with_name("tails")
 
     @property
     def readers(self) -> Path:
-        """Replicas to rebuild after a restore of their source, a file per instance (`affected_replicas.py`)."""
+        """Records of replicas to rebuild after a restore of their source.
+
+        There is one file per instance (`affected_replicas.py`).
+        """
         return self.records.with_name("readers")
 
     @property
     def put_backs(self) -> Path:
-        """The restores that replaced production, in a file for each instance (`production_restores.py`)."""
+        """Records of the restores that replaced production, in one file per instance (`production_restores.py`)."""
         return self.records.with_name("put-back")
 
     @property
     def services(self) -> Path:
-        """Recorded systemd units of servers, a file per instance (`server_unit_record.py`)."""
+        """Records of the systemd units of servers, in one file per instance (`server_unit_record.py`)."""
         return self.records.with_name("services")
 
     @property
@@ -155,12 +161,12 @@ class Host:
 
     @property
     def policies(self) -> Path:
-        """Policies of instances that this host recorded in the repositories' evidence, a folder per instance."""
+        """The policies that this host recorded in the evidence of repositories, in one folder per instance."""
         return self.records.with_name("policies")
 
     @property
     def runs(self) -> Path:
-        """Results of runs whose id the caller chose, a file per run (`idempotency_records.py`)."""
+        """The results of runs whose id the caller chose, in one file per run (`idempotency_records.py`)."""
         return self.records.with_name("runs")
 
     @property
@@ -191,8 +197,8 @@ class Host:
     def latest(self) -> datetime:
         """Return the wall-clock time or the proven time, whichever is later (`planning/clock_guard.py`).
 
-        This time is recorded when an object is created or used. So an object does not expire too early if the wall
-        clock is behind when the object is created.
+        zsnapdb records this time when it creates or uses an object that can expire. So even if the wall clock is behind
+        at that moment, the object does not expire too early.
         """
         from zsnapdb.jobs.base.clock_record import removal_time
 
@@ -221,7 +227,7 @@ THIS_HOST = Host()
 
 
 def fresh_server_id() -> int:
-    """Return a random server id from the upper half of the range. Administrators rarely choose such ids."""
+    """Return a random server_id from the upper half of its range, from which administrators rarely choose ids."""
     return 2**31 + secrets.randbelow(2**31 - 1)
 
 

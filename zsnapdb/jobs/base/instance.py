@@ -33,7 +33,7 @@ FIRST_LEVEL = 3
 
 
 def nothing_there(repository: str, url: str, error: NotFound) -> NotFound:
-    """Return the error that no repository was found at an address. The error contains the address."""
+    """Return the error for an address at which no repository was found. The error contains the address."""
     return NotFound(
         f"no repository was found at the address of repository {repository!r}, {url}: {error.message}",
         hint=error.hint,
@@ -103,7 +103,7 @@ class Instance:
         return own.in_repository(repository, settings.repository[repository])
 
     def in_repository(self, name: str, other: RepositorySettings) -> Instance:
-        """Return the instance with a repository other than its own, as `at` does."""
+        """Return the instance with another repository than its own. The settings change in the same way as for `at`."""
         objectives = (other.objectives or self.settings.objectives).model_copy(update={"copies": {}})
         changes = {"repository": name, "keep": other.keep or self.settings.keep, "objectives": objectives}
         return replace(
@@ -116,7 +116,7 @@ class Instance:
 
     @property
     def other_repository(self) -> str | None:
-        """The name of the repository if it is not the instance's own; else None."""
+        """The name of the chosen repository; None if this is the instance's own repository."""
         return None if self.is_own_repository else self.settings.repository
 
     def with_repository_of(self, settings: Settings, other: str | None) -> Instance:
@@ -139,7 +139,7 @@ class Instance:
         )
 
     def impatient(self, seconds: float) -> Instance:
-        """Return the instance with at most `seconds` of retries for each of its repositories."""
+        """Return the instance with a time limit of `seconds` for the retries of requests to each repository."""
 
         def limited(settings: RepositorySettings) -> RepositorySettings:
             return settings.model_copy(update={"patience": min(settings.patience, seconds)})
@@ -162,7 +162,10 @@ class Instance:
 
     @property
     def volumes(self) -> Mapping[str, str]:
-        """The volumes, role to dataset. Raises PreflightError if they are neither configured nor discovered yet."""
+        """The dataset of each volume, by role.
+
+        Raises PreflightError if the volumes are neither configured nor discovered yet.
+        """
         if self.settings.volumes is None:
             raise PreflightError(
                 f"the volumes of instance {self.name} are not configured, and were not discovered from its server",
@@ -171,7 +174,7 @@ class Instance:
         return self.settings.volumes
 
     def with_volumes(self, volumes: Mapping[str, str]) -> Instance:
-        """Return the instance with these volumes, which come from the server or from a backup."""
+        """Return the instance with these volumes, which were found on the server or in a backup."""
         return replace(self, settings=self.settings.model_copy(update={"volumes": dict(volumes)}))
 
     def with_events(self, events: Events) -> Instance:
@@ -283,8 +286,8 @@ class Instance:
     def open_repository(self) -> Repository:
         """Open the instance's repository.
 
-        If the repository's marker is lost, the instance's manifests identify the repository instead. Raises NotFound
-        with the address if no repository is found there.
+        If the repository's marker is lost, the instance's manifests identify the repository instead. Raises NotFound,
+        which contains the address, if no repository is found at the address.
         """
         # Import late, because most commands need no repository, and the import would take longer than the command
         # itself.

@@ -58,7 +58,7 @@ def _file(instance: Instance, place: str) -> Path:
 
 
 def recorded_snapshots(instance: Instance, place: str, names: SnapshotNames) -> frozenset[str]:
-    """Return the short names of the snapshots that the cache records as local and that have not been replaced since.
+    """Return the short names of the snapshots that the cache lists as local and that were not replaced since then.
 
     A cache file is ignored if it is a link or belongs to another account.
     """
@@ -90,10 +90,11 @@ def read_generation(instance: Instance) -> str:
 def note_snapshots(
     instance: Instance, names: Mapping[str, SnapshotNames], seen: Iterable[OwnedSnapshot], generation_before: str
 ) -> None:
-    """Record the local snapshots among `seen` in the cache. Records of other snapshots that still exist stay.
+    """Add the local snapshots among `seen` to the cache. Entries of other snapshots stay if the snapshots still exist.
 
     Nothing is recorded if a run has changed a set since `generation_before` was read, or is changing a set now. The
-    caller listed `names` before it read the snapshots, and read `seen` with `HOLDS`. Write errors are ignored.
+    caller must list `names` before it reads the snapshots `seen`, and must read `seen` with the property `HOLDS`. Write
+    errors are ignored.
     """
     with contextlib.suppress(BusyError, OSError, PreflightError), _alone(instance, 0.0):
         current = read_generation(instance)
@@ -161,7 +162,7 @@ If there are more, all snapshots are listed, which takes no longer.
 
 @dataclass(frozen=True)
 class SetsHere:
-    """The snapshots on some datasets whose names are those of snapshot sets, from one listing.
+    """All snapshots on some datasets whose names have the form of snapshot set names. They come from one listing.
 
     `listed` is None if the snapshots cannot be listed without starting a program. `generation` is the id that the cache
     had before the listing.
@@ -178,9 +179,9 @@ class SetsHere:
         return cls(instance, tuple(places), snapshot_names(places), generation)
 
     def note(self, seen: Iterable[OwnedSnapshot]) -> None:
-        """Record the local snapshots among `seen` in the cache, so that other runs need not read these snapshots.
+        """Add the local snapshots among `seen` to the cache, so that other runs need not read these snapshots.
 
-        `seen` must have been read with `HOLDS`.
+        `seen` must have been read with the property `HOLDS`.
         """
         if self.listed is not None:
             note_snapshots(self.instance, self.listed, seen, self.generation)
@@ -196,7 +197,7 @@ class SetsHere:
         return [one for one in self._read(more, {}) if _is_in(one, states)]
 
     def all_but_noted(self, more: Sequence[str] = ()) -> list[OwnedSnapshot]:
-        """Return the result of `read` for any state, but omit the cached local snapshots (`recorded_snapshots`)."""
+        """Return the snapshots that `read` returns for all states, except those that `recorded_snapshots` returns."""
         listed = self.listed or {}
         return self._read(more, {place: recorded_snapshots(self.instance, place, listed[place]) for place in listed})
 
@@ -207,9 +208,9 @@ class SetsHere:
         return frozenset(one for one in named_here if one is not None)
 
     def newest_first(self, states: Collection[str]) -> Iterator[list[OwnedSnapshot]]:
-        """Yield the result of `read` in several lists, newest sets first, in ZFS's order of creation.
+        """Yield the snapshots that `read` returns in several lists, newest sets first.
 
-        Sets without a snapshot of every volume are left out.
+        The order is that of their creation in ZFS. Sets without a snapshot of every volume are left out.
         """
         if self.listed is None:
             yield self.read((), states)
@@ -222,7 +223,7 @@ class SetsHere:
             size = min(8 * size, _MOST_BY_NAME)
 
     def torn_after(self, group: int, states: Collection[str], volumes: int) -> list[OwnedSnapshot]:
-        """Return the snapshots of incomplete sets in one of the states that were created after the transaction group.
+        """Return the snapshots of incomplete sets that are in one of the states and newer than the transaction group.
 
         `volumes` is the number of snapshots of a complete set. zsnapdb creates all snapshots of a set at once. So if a
         snapshot of a set is missing, another program renamed or destroyed the snapshot, or renamed its dataset.
@@ -240,7 +241,7 @@ class SetsHere:
         return [one for one in late if whole[one.snapshot.name] < volumes]
 
     def changed_after(self, group: int) -> list[OwnedSnapshot]:
-        """Return the snapshots of sets that were created after the transaction group and lost their name or properties.
+        """Return the snapshots of sets that are newer than the transaction group and lost their name or properties.
 
         zsnapdb sets the name and the properties together. So if only one of the two remains, another program changed
         the other. A snapshot without the properties may also have been received.
@@ -264,7 +265,10 @@ class SetsHere:
         return snapshots.owned_among(names, columns) if names else []
 
     def _oldest_first(self) -> list[str]:
-        """Return the sets that are on all datasets, in ZFS's order of creation. The times in names may be wrong."""
+        """Return the ids of the sets that are on all datasets, in the order of creation in ZFS.
+
+        The times in their names may be wrong.
+        """
         if not self.listed:
             return []
         everywhere = frozenset.intersection(*(frozenset(names.numbers) for names in self.listed.values()))
@@ -293,7 +297,8 @@ def own_snapshots(
 ) -> list[OwnedSnapshot]:
     """List the snapshots of the instance, and return those that `SetsHere.read` selects.
 
-    If `only` is a set's id, only the snapshots of that set are read. This is fast even if there are many snapshots.
+    If `only` is the id of a set, only the snapshots of that set are read, which is fast even if there are many
+    snapshots.
     """
     if only is None:
         return SetsHere.look(instance, places).read(more, states)

@@ -41,7 +41,7 @@ _LOCK_SECONDS = 30.0
 
 @dataclass
 class _Read:
-    """The content of the files when they had the given `state`.
+    """The parsed content of the files. `state` shows whether the files have changed since they were parsed.
 
     `knows_any` is set if this host stored or adopted backups. Digests are stored as bytes. Bytes need half as much
     memory as text, and no parsed file has to stay in memory.
@@ -80,7 +80,7 @@ class OwnDocumentFiles:
 
     @property
     def tells_apart(self) -> bool:
-        """Whether the records of this host distinguish its own documents from foreign ones.
+        """Whether the records of this host can distinguish its own documents from foreign ones.
 
         A host that has neither stored nor adopted a backup cannot distinguish its own documents from foreign ones.
         After an upgrade from a version without records, it cannot do so until the first backup, archive run or drill.
@@ -110,9 +110,10 @@ class OwnDocumentFiles:
                 self.change(lambda own: own.without(place))
 
     def stored_elsewhere(self, repository_id: str) -> Mapping[str, Sequence[str]]:
-        """Return the backups that this host stored at this address under other repository ids, oldest first, by id.
+        """Return the ids of the backups that this host stored at this address in other repositories, by repository id.
 
-        The result is empty if this host stored any backup under this repository id.
+        The ids of each repository are in order, oldest first. The result is empty if this host stored any backup in the
+        repository `repository_id`.
         """
         records = (_parsed(file, BackupRecord) for file in sorted(self.folder.rglob("backups.json")))
         stored = {
@@ -124,11 +125,14 @@ class OwnDocumentFiles:
 
     @property
     def _damage(self) -> Path:
-        """The path of the file with the repository's known damage. A copy has the same id, but not the same damage."""
+        """The path of the file that records the damage of the repository.
+
+        The name comes from the address, because a copy of the repository has the same id, but not the same damage.
+        """
         return self.folder / f"damage-{hashlib.sha256(self.address.encode()).hexdigest()[:16]}.json"
 
     def note_damage(self, document: bytes | None) -> None:
-        """Record the known damage of the repository; None if no damage is known.
+        """Record the damage of the repository. If `document` is None, no damage is known, and the record is removed.
 
         Warn if the record cannot be written.
         """
@@ -151,7 +155,7 @@ class OwnDocumentFiles:
             self.change(lambda own: own if self.has_begun else own.with_places(places))
 
     def add(self, places: Mapping[str, Sequence[str]]) -> None:
-        """Record adopted documents. Raises OSError if the record cannot be written."""
+        """Add adopted documents to the record. Raises OSError if the record cannot be written."""
         self.change(lambda own: own.with_places(places))
 
     def change(self, change: Callable[[OwnDocuments], OwnDocuments]) -> None:
@@ -225,7 +229,10 @@ def files_of(instance: Instance) -> OwnDocumentFiles:
 
 
 def documents_of(repository: Repository, instance: str, archive: Archive) -> DocumentPlaces:
-    """Return the verified small documents in the repository, by their object key."""
+    """Return the digests of the verified small documents in the repository.
+
+    The keys of the result are the keys of this host's record.
+    """
     places: DocumentPlaces = {}
     for one in archive.incarnations:
         kinds: tuple[tuple[str, Key], ...] = (

@@ -1,4 +1,4 @@
-"""Mutual exclusion of runs: locks on this host, and a repository's writer lease across hosts."""
+"""Mutual exclusion of runs: locks between runs on this host, and the repository's writer lease between hosts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def exclusive(
 
     `folder` contains the lock files. If `folder` is None, the folder of this host is used. If this run has to wait,
     `tell` receives a line. Afterwards the lock file is removed. Raises BusyError if another run still holds the lock
-    after `patience` seconds, PreflightError if the lock file cannot be created.
+    after `patience` seconds, and PreflightError if the lock file cannot be created.
     """
     folder = folder or THIS_HOST.run
     with exclusive_with_child(name, doing=doing, patience=patience, folder=folder, tell=tell) as opened:
@@ -168,7 +168,7 @@ def _holder(file: TextIO) -> str:
 def lock_server_work(instance: Instance) -> contextlib.AbstractContextManager[None]:
     """Hold the lock for work on the instance's server.
 
-    It excludes other runs of this host that lock the server or clean up after a killed run. Such runs end within
+    Meanwhile no other run of this host locks the server or cleans up after a killed run. Such runs end within
     `lock.budget`, so this run waits for them.
     """
     return exclusive(
@@ -197,7 +197,7 @@ def is_at_work(instance: Instance, name: str) -> bool:
 
 @contextlib.contextmanager
 def hold_writer_lease(instance: Instance, repository: Repository, doing: str) -> Iterator[Callable[[], None]]:
-    """Run the block as the only writer of the instance's part of the repository, across all hosts.
+    """Run the block while no other process on any host can write backups of the instance to the repository.
 
     Yield a function that raises LeaseError once the lease is lost.
     """

@@ -43,7 +43,7 @@ def snapshot_name(backup_id: str) -> str:
 
 
 def set_named(name: str) -> str | None:
-    """Return the id of the set whose snapshots have this short name; None if zsnapdb uses no such names."""
+    """Return the id of the set whose snapshots have this short name; None if zsnapdb creates no such names."""
     backup_id = name.removeprefix(SNAPSHOT_PREFIX)
     return backup_id if backup_id != name and is_backup_id(backup_id) else None
 

@@ -46,7 +46,7 @@ _AGAIN = 300.0
 
 
 def command_of(instance: str, config: Path | None) -> tuple[str, ...]:
-    """Return the command that makes a backup of an instance."""
+    """Return the command line that makes a backup of an instance."""
     options = () if config is None else ("--config", str(config))
     return (sys.executable, "-m", "zsnapdb", "backup", instance, *options)
 
@@ -64,9 +64,9 @@ def start_command(command: Sequence[str]) -> Running:
 
 
 class NewHistoryWatch:
-    """A watch for new binlog histories with which no backup can be rolled forward yet.
+    """Watches for a new binlog history that cannot be replayed on any backup yet.
 
-    It warns once about each history, and starts a backup if `backup_on_new_history` is configured.
+    The watch warns once about each such history. It also starts a backup if `backup_on_new_history` is configured.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class NewHistoryWatch:
         self._again_at = 0.0
 
     def after(self, result: Round) -> None:
-        """Warn or start a backup if this round began a binlog history with which no backup can be rolled forward.
+        """Warn or start a backup if this round began a binlog history that cannot be replayed on any backup.
 
         Raises:
             RepositoryError: the repository cannot be read.
@@ -157,10 +157,10 @@ def archiver_of(instance: Instance, source: BinlogSource) -> Archiver:
 def archive_once(instance: Instance) -> Round:
     """Archive everything that the server's binlogs contain now.
 
-    If another archiver is running, such as that of the agent, wait until it has archived this content.
+    If another archiver is running, such as the archiver of the agent, wait until it has archived this content.
 
     Raises:
-        BusyError: the other archiver has not archived the content within some of its rounds, or within `--wait`.
+        BusyError: the other archiver has not archived the content within a few of its rounds, or within `--wait`.
         PreflightError: the newest binlog cannot be archived. The other binlogs were archived.
     """
     deadline = time.monotonic() + max(instance.wait, _ROUNDS * instance.settings.binlog.interval + _ROUND_SECONDS)
@@ -192,7 +192,7 @@ def _newest_binlog(instance: Instance) -> ServerBinlog | None:
 
 
 def _archived_by_another(instance: Instance, goal: ServerBinlog) -> Round | None:
-    """Return the state of the archive if it contains the binlog up to its size in `goal`; None otherwise."""
+    """Return the state of the archive if the archive contains the binlog `goal` up to its recorded size; else None."""
     try:
         archive = instance.archive(instance.open_repository())
     except NotFound:
@@ -212,7 +212,7 @@ def _archived_by_another(instance: Instance, goal: ServerBinlog) -> Round | None
 
 
 def _archive_now(instance: Instance) -> Round:
-    """Archive once, under the lock of the archiver. Raises the PreflightError of `archive_once`."""
+    """Archive once, under the lock of the archiver. Raises PreflightError for the same reason as `archive_once`."""
     recorder = CompletenessRecorder(instance.events, record_interval(instance.settings.objectives))
     with instance.session() as session:
         source = find_source(session)
@@ -237,7 +237,7 @@ def _archive_now(instance: Instance) -> Round:
 def archive_continuously(instance: Instance, stop: Stop, start_backup: Callable[[], Running]) -> Round:
     """Archive binlogs in rounds until `stop` is set, and then do one last round.
 
-    Warn if no backup can be rolled forward with the newly archived binlogs. In this case also call `start_backup` if
+    Warn if the newly archived binlogs cannot be replayed on any backup. In this case also call `start_backup` if
     `backup_on_new_history` is configured. While the repository is reachable, every transaction is stored within
     `binlog.interval` after its commit. If the server or the repository fails, the error is reported, and archiving
     continues.
@@ -282,7 +282,7 @@ def _query_source(instance: Instance) -> BinlogSource | None:
 def _current(
     instance: Instance, archiver: Archiver, source: BinlogSource, recorder: CompletenessRecorder
 ) -> tuple[BinlogSource, Archiver, CommitHorizon | None]:
-    """Return the source as the server describes it now, an archiver for this source, and the commit horizon.
+    """Return the source that the server describes now, an archiver for this source, and the commit horizon.
 
     If the server does not answer, return the given source and archiver, and None as the horizon.
     """
@@ -309,7 +309,7 @@ def _renewed(instance: Instance, archiver: Archiver, source: BinlogSource) -> Ar
 
 
 class Notes:
-    """Reports events. A problem that lasts for several rounds is reported only once."""
+    """Reports the events of archiving. A problem that lasts for several rounds is reported only once."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -317,7 +317,7 @@ class Notes:
         self._problems: set[str] = set()
 
     def of(self, result: Round) -> None:
-        """Report the results of a round that were not reported before."""
+        """Report the results of a round, except problems that were already reported."""
         if self._trouble:
             self._events.tell("archiving continues")
             self._trouble = ""

@@ -1,8 +1,8 @@
 """The archiver of one server's binlogs. It stores rotated binlogs as complete files, and the active binlog in segments.
 
-It archives no bytes that the server could still lose, and reports every gap. The archiver syncs the binlog file before
-it archives a segment, because readable bytes may not be on disk yet. A server that loses transactions in a power
-failure assigns their GTIDs to other transactions. The archive is read again at every start. The decisions are in
+The archiver stores no bytes that the server could still lose, and reports every gap. It syncs the binlog file before it
+archives a segment, because readable bytes may not be on disk yet. A server that loses transactions in a power failure
+assigns their GTIDs to other transactions. The archive is read again at every start. The decisions are in
 `planning/binlog/archive.py`. No binlog records the engine of a table that was created without ENGINE. So the archiver
 asks the server for the engine of the tables that new statements created.
 """
@@ -85,9 +85,9 @@ def made_parts(
 ) -> tuple[CreatedTablePart, ...]:
     """Return the engines that the server reports for the created tables.
 
-    Tables whose engine has changed since their creation are left out. So are attributes of a table that a later ALTER
-    TABLE may have changed. The result is empty if the server does not answer or has been replaced. In that case a
-    restore lists these tables as tables without a recorded engine.
+    Tables whose engine has changed since their creation are left out. Attributes of a table that a later ALTER TABLE
+    may have changed are left out too. The result is empty if the server does not answer or has been replaced. If the
+    result is empty, a restore lists these tables as tables without a recorded engine.
     """
     as_made = [table for table in tables if table.table and not table.is_touched][:MOST_MADE]
     if not as_made:
@@ -124,8 +124,8 @@ def _word(value: object) -> str | None:
 class Round:
     """The result of one round over the server's binlogs.
 
-    Sizes are in bytes, and times in microseconds UTC. `end` is the present end of the archived binlogs of the history
-    `incarnation`.
+    Sizes are in bytes, and times are in microseconds UTC. `end` is the present end of the archived binlogs in the
+    history `incarnation`.
     """
 
     new_incarnation: str | None = None
@@ -171,7 +171,7 @@ class CompletenessRecorder:
         self._trouble = ""
 
     def before(self, session: Session) -> CommitHorizon | None:
-        """Return the time before which the server has committed all transactions in its binlogs.
+        """Return the commit horizon: a time before which every commit is already in the server's binlogs.
 
         Return None if no record is due, or the server does not answer. If the repository refuses a record, the next
         record is due only after `interval` seconds.
@@ -191,9 +191,9 @@ class CompletenessRecorder:
             return None
 
     def after(self, result: Round, horizon: CommitHorizon | None, archive: BinlogArchive) -> Round:
-        """Record the horizon's time if the round archived all commits up to the horizon.
+        """Record the time of the horizon if the round has archived all commits up to the horizon.
 
-        Return the round with the recorded time. If the repository refuses the record, the function only warns, because
+        Return the round with the recorded time. If the repository refuses the record, warn and raise no error, because
         the binlogs were archived.
         """
         if result.new_incarnation:
@@ -244,7 +244,10 @@ class _RoundResults:
 
 
 class Archiver:
-    """The archiver of one server's binlogs, which works in rounds. No other process writes to the same incarnation."""
+    """The archiver of one server's binlogs, which works in rounds.
+
+    No other process writes to the incarnation of this archiver.
+    """
 
     def __init__(self, instance: Instance, archive: BinlogArchive, source: BinlogSource) -> None:
         self._instance = instance
@@ -289,10 +292,10 @@ class Archiver:
     def look(self, ask: Callable[[], BinlogSource | None] | None = None) -> Round:
         """Archive all bytes that the server has written to its binlogs since the last round.
 
-        If an error occurs, the archiver treats none of these bytes as archived. `ask` queries the server's identity a
+        If an error occurs, the archiver treats none of the new bytes as archived. `ask` queries the server's identity a
         second time, and returns None if the server does not answer. A restore first replaces the files, and then starts
         the restored server with another identity. So the archiver begins a new incarnation only if the server still
-        reports the known identity. Otherwise the round does nothing.
+        reports the identity that the archiver knows. Otherwise the round does nothing.
         """
         self._look = self._look_now()
         local = self._files.list()
@@ -441,7 +444,7 @@ class Archiver:
             self._merge(file, step.name)
 
     def _store(self, file: BinaryIO, segment: Segment) -> Segment:
-        """Store a segment. Afterwards it is part of the archive."""
+        """Store a segment. Afterwards the segment is part of the archive."""
         key = self._key(segment.name)
         plain = read_plain(file, segment.start, segment.end)
         associated = self._archive.associated(
@@ -504,7 +507,7 @@ class Archiver:
     def _archive_rotated(self, step: ArchiveStep, done: _RoundResults) -> None:
         """Archive a complete binlog that the server has closed.
 
-        Every chunk is read back before the description of the file is written. Then the segments of the file are
+        Every chunk is read back before the description of the file is written. After that, the segments of the file are
         removed.
         """
         known = self._kept[-1] if step.offset else None
@@ -561,7 +564,7 @@ class Archiver:
     def _put_chunks(self, file: BinaryIO, name: str, attempt: str, end: int, key: DataKey | None) -> tuple[Chunk, ...]:
         """Store the bytes of the file up to `end` in chunks, read each chunk back, and return the chunk descriptions.
 
-        This needs as much memory as storing a volume's stream.
+        The function needs as much memory as the upload of a volume's stream.
         """
         cipher = ChunkCipher(key.secret, key.part.id) if key else None
         starts = range(0, end, self._settings.chunk_size)

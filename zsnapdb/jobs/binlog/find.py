@@ -1,4 +1,4 @@
-"""`zsnapdb binlog find`: lists transactions by their changes, from the server's binlogs and the archive.
+"""`zsnapdb binlog find`: lists transactions by the changes that they made, from the server's binlogs and the archive.
 
 The server's binlogs are read in place. The archive is read only for binlogs that the server no longer has.
 """
@@ -38,7 +38,7 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class FindRequest:
-    """The search that the command line requests. A period is given by two times, each with a time zone."""
+    """The search that the command line requests. A period consists of two times, each with a time zone."""
 
     table: str | None = None
     kinds: str | None = None
@@ -83,7 +83,7 @@ def _period(times: tuple[str, str] | None) -> Period | None:
 
 @dataclass(frozen=True)
 class ReadBinlog:
-    """A binlog that was read: its name, its history, and its bytes. The history is None for a binlog on the server."""
+    """A binlog that was read: its name, its history, and its bytes. For a binlog on the server, the history is None."""
 
     name: str
     history: str | None
@@ -125,7 +125,7 @@ class _Reading:
     problems: list[ZsnapdbError] = field(default_factory=list)
 
     def add(self, path: Path, name: str, history: str | None, keys: BinlogKeys = NO_KEYS) -> None:
-        """Read a binlog. If it is damaged, record a problem and keep the transactions before the damage."""
+        """Read a binlog. If the binlog is damaged, record a problem and keep the transactions before the damage."""
         try:
             with open_binlog(path, keys) as file:
                 self.read.append(ReadBinlog(name, history, file.seek(0, 2)))
@@ -248,7 +248,7 @@ Report = Callable[[ListedTransaction], None]
 class _Place:
     """The part of a binlog that was read.
 
-    It is described by the binlog's name and fingerprint, and the end of the last read transaction.
+    The fields contain the name and fingerprint of the binlog, and the end of the last transaction that was read.
     """
 
     name: str
@@ -259,7 +259,8 @@ class _Place:
 def follow(instance: Instance, request: FindRequest, stop: Stop, report: Report) -> None:
     """Report each selected transaction that the server commits from now on, until `stop` is set.
 
-    The binlogs are read in place, and the archive is not read. The server may be restarted or reset meanwhile.
+    The binlogs are read in place, and the archive is not read. The server may be restarted or reset while this function
+    runs.
 
     Raises:
         UsageError: the request has a period or an order.
@@ -277,7 +278,7 @@ def follow(instance: Instance, request: FindRequest, stop: Stop, report: Report)
 
 
 def follow_files(files: LocalFiles, conditions: ChangeFilter, stop: Stop, report: Report) -> None:
-    """Report the transactions that are added to these binlogs until `stop` is set, like `follow`."""
+    """Report the selected transactions that are added to these binlogs, until `stop` is set. See `follow`."""
 
     def select(listed: ListedTransaction) -> None:
         match = conditions.match(listed.changes)
@@ -290,7 +291,7 @@ def follow_files(files: LocalFiles, conditions: ChangeFilter, stop: Stop, report
 
 
 def _present(files: LocalFiles) -> _Place | None:
-    """Return the present end of the last transaction in the newest binlog; None if the server has no binlog yet."""
+    """Return the end of the last transaction that the newest binlog contains now; None if there is no binlog yet."""
     names = [binlog.name for binlog in files.list() if not binlog.problem]
     if not names:
         return None

@@ -1,14 +1,14 @@
 """`zsnapdb binlog purge`: removes archived binlogs from the server in small batches, with the server's own statement.
 
-A binlog is removed only if the repository contains a good copy, which requires:
+A binlog is removed only if the repository contains a good copy. All of these conditions must be met:
 
 - All objects of its archived copy are listed with their sizes.
 - No check found damage in the copy.
 - The purge has read the copy completely.
 - The server's own file has the same bytes as the copy.
 
-With `binlog.read_within`, a purge does not read a copy that was checked recently, if this host trusts the check's
-signature.
+If `binlog.read_within` is set, a purge does not read copies that were checked within this time. This applies only if
+this host trusts the signature of the check.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
 def _refuse_short(instance: Instance, repository: Repository, archive: Archive) -> None:
     """Raise DamagedError if the archive lacks binlogs that this host archived.
 
-    In that case the server's files may be the only copies.
+    If the archive lacks such a binlog, the server's file may be the only copy.
     """
     _, checked = host_backup_record.checked_backups(instance, repository, archive)
     for finding in checked.findings:
@@ -134,7 +134,7 @@ def _refuse_short(instance: Instance, repository: Repository, archive: Archive) 
 
 
 def _refuse_replaced(instance: Instance, repository: Repository, foreign: Sequence[str]) -> None:
-    """Raise DamagedError if this host archived one of these binlogs, whose stored descriptions are foreign."""
+    """Raise DamagedError if this host archived a binlog in `foreign`, which lists binlogs with foreign descriptions."""
     own = {name for _, name in own_archived_binlogs.archived_here(instance, repository)}
     replaced = [name for name in foreign if name in own]
     if replaced:
@@ -162,9 +162,9 @@ def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> d
 def _unread(instance: Instance, archived: _Archived, names: Sequence[str]) -> tuple[str, ...]:
     """Return the binlogs whose archived copy must be read before the purge.
 
-    With `binlog.read_within`, copies that were checked within that time are left out.
+    If `binlog.read_within` is set, copies that were checked within this time need not be read.
 
-    The setting has a risk: an account that can write to the bucket may replace a copy after its check.
+    This setting has a risk: an account that can write to the bucket can replace a copy after its check.
     """
     within = instance.settings.binlog.read_within
     if within is None or not archived.archive.repository.keyring.trusted:

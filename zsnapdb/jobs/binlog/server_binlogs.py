@@ -171,7 +171,7 @@ class LocalFiles:
         return open_binlog(self._paths[name], self.source.keys)
 
     def opening(self, name: str) -> Opening:
-        """Return the opening of a binlog in the list."""
+        """Return the head and the fingerprint of a binlog in the list, and whether the binlog is encrypted."""
         return self._openings[name][1]
 
     def _local(self, path: Path) -> ServerBinlog | None:
@@ -200,7 +200,7 @@ class LocalFiles:
 
 
 def head_part(source: BinlogSource, opening: Opening) -> HeadPart:
-    """Return the stored form of a file's opening."""
+    """Return a binlog's head, fingerprint and encryption in the form in which the archive stores them."""
     head = opening.head
     return HeadPart(
         server_uuid=source.server_uuid,
@@ -235,9 +235,9 @@ def cuts(
 ) -> Iterator[SegmentCut]:
     """Yield the segments from byte `start` to the end of the last complete transaction within `size` bytes of the file.
 
-    `complete` is the end of the last complete transaction in the archived part, or of the head if there is none. A
-    segment has at most `limit` bytes, and ends at the end of a transaction. Only a transaction longer than `limit` is
-    split.
+    `complete` is the end of the last complete transaction in the archived part. If there is none, it is the end of the
+    file's head. A segment has at most `limit` bytes, and ends at the end of a transaction. Only a transaction longer
+    than `limit` is split.
     """
     first = 0 if start == 0 else complete
     builder = SpanBuilder(first, complete, witness)
@@ -276,8 +276,9 @@ class KnownHistory:
 def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> KnownHistory:
     """Return the archived binlogs of the server's newest incarnation.
 
-    Normally this is the newest incarnation with the server's name. A newer incarnation with any server_id is preferred
-    if the server's own binlogs contain all of it, because the server then certainly continues that incarnation.
+    Normally the server's newest incarnation is the newest one with the server's name. But if the server's binlogs
+    contain a whole newer incarnation with any server_id, the server certainly continues that incarnation. In this case
+    the binlogs of that incarnation are returned.
 
     Raises:
         PreflightError: this decision needs the server's binlogs, but they cannot be read.
@@ -303,9 +304,9 @@ def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> 
 def returned_after(incarnations: Sequence[Incarnation], chosen: Incarnation | None, last: str | None) -> str | None:
     """Return why the server of the incarnation `chosen` returned to production; None if it did not.
 
-    `incarnations` is in the order of their sequence numbers, and `last` is the one that this host archived last. If
-    that one is newer than `chosen`, this host archived another server in between, for example until a user undid a
-    restore.
+    `incarnations` is in the order of their sequence numbers, and `last` is the incarnation that this host archived
+    last. If `last` is newer than `chosen`, this host archived another server in between, for example until a user undid
+    a restore.
     """
     newer = incarnations[incarnations.index(chosen) + 1 :] if chosen is not None else ()
     other = next((one for one in newer if one.id == last), None)
@@ -316,7 +317,7 @@ def returned_after(incarnations: Sequence[Incarnation], chosen: Incarnation | No
 
 
 def contains_last(files: LocalFiles, file: ArchivedFile) -> bool:
-    """Return whether the server's file still contains the bytes of this binlog that were archived last."""
+    """Return whether the server's file still contains the newest archived bytes of this binlog."""
     if file.is_rotated:
         start, chunk = sum(chunk.plain_size for chunk in file.chunks[:-1]), file.chunks[-1]
     else:
@@ -326,7 +327,7 @@ def contains_last(files: LocalFiles, file: ArchivedFile) -> bool:
 
 
 def last_seen(newest: ArchivedFile, complete: Sequence[CompleteUntil]) -> int | None:
-    """Return a time (microseconds UTC) before all commits that follow the newest archived file; None if unknown."""
+    """Return a time (microseconds UTC) before every commit that follows the newest archived file; None if unknown."""
     place = (newest.incarnation, newest.name)
     times = [one.until for one in complete if (one.incarnation, one.name) == place and one.end == newest.end]
     return max((time for time in (newest.seen, *times) if time is not None), default=None)

@@ -3,7 +3,7 @@
 Only `apply` changes the server: it runs the script on the server. Before that, `jobs/clone/undo_trial.py` tests the
 script on clones. Binlogs on the server are read in place, and earlier binlogs from the archive. The values are decoded
 with the present table definitions, after a check that the definitions have not changed since the transaction. The
-tables also show whether the rows were changed after the transaction.
+present rows show whether a row was changed after the transaction.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ HINT = "restore next to the server, or rescue the table: `zsnapdb rescue --to be
 
 @dataclass(frozen=True)
 class LoggedTransaction:
-    """A transaction in the binlogs of the server, and its rows."""
+    """A transaction from the server's binlogs or the archive, and the rows that it changed."""
 
     transaction: TransactionChanges
     rows: tuple[LoggedRow, ...]
@@ -142,11 +142,11 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Undo:
-    """A transaction to undo: its changes in the order of the binlog, and the later changed rows that prevent the undo.
+    """A transaction to undo: its changes in binlog order, and the rows whose later changes prevent the undo.
 
-    If `is_tried` is set, the undo was tested on clones. Each changed row then occurs once, and no change is missing. In
-    the test, the undo returned a clone to the state before the transaction. `file` is the written script, or None if
-    none was written. `is_applied` is set if the undo ran on the server too.
+    If `is_tried` is set, the undo was tested on clones. In this case, each changed row occurs once, and no change is
+    missing. In the test, the undo returned a clone to the state before the transaction. `file` is the written script,
+    or None if none was written. `is_applied` is set if the undo ran on the server too.
     """
 
     instance: str
@@ -172,7 +172,7 @@ def refuse_existing(into: Path | None) -> None:
 
 
 def undo(instance: Instance, gtid: str) -> Undo:
-    """Return the undo of the transaction. Nothing on the server is changed.
+    """Return the undo of the transaction. The server is not changed.
 
     Raises:
         NotFound: the transaction is neither in the server's binlogs nor in the archive.
@@ -195,8 +195,7 @@ def undo(instance: Instance, gtid: str) -> Undo:
 def who_sees_triggers(own: Instance, other: Instance, *, is_named: bool) -> Instance:
     """Return `own` if its account can see triggers, else `other`.
 
-    If the user did not choose the account of `other`, `other` is returned only if the server accepts that account's
-    login.
+    If the user did not choose the account of `other` and the server refuses its login, `own` is returned too.
     """
     with own.session() as session:
         if _sees_triggers(session):

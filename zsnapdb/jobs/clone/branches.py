@@ -340,7 +340,7 @@ class ComparedTable:
 
 @dataclass(frozen=True)
 class BranchDifference:
-    """The differences between two commits: the definitions, in the format of diff(1), and the rows of every table.
+    """The differences between two commits: a unified diff of the definitions, and the changed rows of every table.
 
     `is_whole` is set if the result contains all differences.
     """

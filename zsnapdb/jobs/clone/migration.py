@@ -245,9 +245,9 @@ class MigrationRequest:
 class CheckedMigration:
     """The effects of a migration on a copy of the data, and on other sessions that use the data.
 
-    `difference` shows all definitions (tables, views, triggers, routines, events) in the format of diff(1). `unwatched`
-    is the number of changed tables without readers and writers. `own_bytes` is the growth of the clone's own space in
-    bytes. `is_masked` says whether the data of the clone was masked.
+    `difference` shows how the definitions (tables, views, triggers, routines, events) differ before and after the
+    migration, as a unified diff. `unwatched` is the number of changed tables without readers and writers. `own_bytes`
+    is the growth of the clone's own space in bytes. `is_masked` says whether the data of the clone was masked.
     """
 
     backup_id: str

@@ -172,7 +172,10 @@ def _reusable_sets(settings: Settings, kind: str, time: RemovalTime, *, act: boo
 def _judge_clone(
     settings: Settings, info: CloneInfo, time: RemovalTime, *, act: bool, also: Collection[ExtraRemoval]
 ) -> JudgedLease:
-    """Decide about one clone under its lock. With `act`, repair it if needed, and record its use for the next sweep."""
+    """Decide whether to remove a clone. The caller holds the lock of the clone.
+
+    With `act`, also repair the clone if needed, and record for the next sweep whether the clone is in use.
+    """
     if info.phase in HALF_MADE:
         return JudgedLease.leak(f"half made (phase {info.phase})")
     if _is_abandoned(info):

@@ -130,7 +130,10 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
 
 
 def _full_volume(instance: Instance) -> list[FitnessFinding]:
-    """Return a finding if a volume of the server is full. The server need not run: a full volume stops it."""
+    """Return a finding if a volume of the server is full.
+
+    The server need not run for this check, because a full volume stops the server.
+    """
     full = find_full_volume(instance)
     if full is None:
         return []
@@ -179,7 +182,7 @@ def describe_stored(instance: Instance) -> list[FitnessFinding]:
 def _server_programs(instance: Instance, facts: ServerFacts) -> list[FitnessFinding]:
     """Check the server program, and innochecksum in the same folder.
 
-    Restores and clones need the server program. Drills need innochecksum. Backups need neither.
+    Restores and clones need the server program. Drills also need innochecksum. Backups need neither of them.
     """
     try:
         server.account(instance.settings.server.user)

@@ -36,7 +36,10 @@ _SCRATCH = re.compile(
 
 @dataclass(frozen=True)
 class _Work:
-    """A restore or scratch copy, and the lock of its command. If the command is killed, the server may keep running."""
+    """A restore or scratch copy, and the lock of its command.
+
+    If the command is killed, the server of the copy may keep running.
+    """
 
     what: str
     lock: str

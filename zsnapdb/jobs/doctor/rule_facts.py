@@ -67,7 +67,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class _Reader:
-    """A reader of facts. It records unreadable facts, so that rules about the other facts can be evaluated."""
+    """A reader of facts. It records which facts are unreadable, so that rules about other facts can be evaluated."""
 
     unread: list[str] = field(default_factory=list)
 
@@ -100,7 +100,7 @@ def advise(
 
 
 def gather(instance: Instance, session: Session, observed: Observed) -> AdviceFacts:
-    """Return the facts about an instance that is fit for a backup: its volumes, pool, host and server."""
+    """Return facts about the volumes, pool, host and server of an instance that is fit for a backup."""
     reader, server = _Reader(), observed.facts
     release = version.kernel_release()
     pool = pool_of(next(iter(observed.volumes.values())))
@@ -151,7 +151,7 @@ _REMOTE = frozenset(("nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "l
 
 
 def local_repository(instance: Instance) -> LocalRepository | None:
-    """Return the instance's repository if it and all copies are on disks of this host; None if one is elsewhere."""
+    """Return the instance's repository if the repository and all its copies are on disks of this host; else None."""
     copy_to = instance.settings.agent.copy_to
     if copy_to is not None and copy_to.to not in instance.copies:
         # An instance does not know the address of this copy.

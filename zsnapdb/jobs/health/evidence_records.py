@@ -58,9 +58,9 @@ class RecordedPolicy(BaseModel):
 
 
 def observed(instance: Instance) -> dict[str, str]:
-    """Return the lines of the configured policy. Key files and masking files are read for this.
+    """Return the lines of the configured policy. The function also reads the key files and the masking files.
 
-    No errors are raised.
+    It raises no errors.
     """
     encryption, settings = instance.repository.encryption, instance.settings
     return policy_lines(
@@ -146,7 +146,7 @@ The time is short, because the job itself has already ended.
 
 @dataclass(frozen=True)
 class EvidenceLog:
-    """The evidence records of an instance by number, and the faults in the chain that the records form.
+    """The evidence records of an instance in the order of their numbers, and the faults in their hash chain.
 
     `foreign` contains the numbers of the records that this host did not write. If this host checks signatures of
     trusted signers, it is empty.
@@ -179,9 +179,9 @@ class EvidenceLog:
 def recorded(instance: Instance, job: str, command: Sequence[str], about: str = "") -> Iterator[None]:
     """Run the block, which is a job of the instance, and record its end in the evidence log.
 
-    If the block raises an exception, that exception is raised here too. `about` is the object of the job, such as a
-    clone. If the policy differs from the last recorded one, the change is recorded too. If the log cannot be written,
-    this function only warns, because the job has already ended.
+    An exception in the block is recorded and raised again. `about` is the object of the job, such as a clone. If the
+    policy differs from the last recorded one, the change is recorded too. If the log cannot be written, warn and raise
+    no error, because the job has already ended.
     """
     with recorded_keys((instance,), job, command, about):
         yield
@@ -193,7 +193,7 @@ def recorded_keys(
 ) -> Iterator[list[PolicyChange]]:
     """Run the block, and record its end for each of the instances, like `recorded`.
 
-    The block adds the changes of keys to the yielded list.
+    The block must add the changes of keys to the yielded list.
     """
     at_work = [(instance, instance.host.now()) for instance in instances]
     code, changes = 0, list[PolicyChange]()
@@ -269,7 +269,10 @@ def _end(instance: Instance, repository: Repository) -> EvidenceEnd | None:
 
 
 def _remembered(instance: Instance, repository: Repository) -> RememberedLink | None:
-    """Return the newest record that this host remembers. Raises DamagedError if the host's note of it is unreadable."""
+    """Return the newest evidence record that this host remembers.
+
+    Raises DamagedError if this host's file about the newest record is unreadable.
+    """
     known = _end(instance, repository)
     return RememberedLink(known.number, known.sha256) if known is not None else None
 
@@ -290,7 +293,10 @@ class EvidencePage:
 
 
 def read_page(instance: Instance, after: int, most: int) -> EvidencePage:
-    """Return at most `most` records after the number `after`. This does not check the whole log; `read` does."""
+    """Return at most `most` records after the number `after`.
+
+    Unlike `read`, this function does not check the whole log.
+    """
     repository = instance.open_repository()
     end, newest = _end(instance, repository), _remembered(instance, repository)
     owns = end.owns if end is not None else lambda _: False
@@ -303,7 +309,10 @@ def read_page(instance: Instance, after: int, most: int) -> EvidencePage:
 
 
 def read(instance: Instance) -> EvidenceLog:
-    """Check the chain of the evidence log, compare the log with this host's own record of it, and return it."""
+    """Check the hash chain of the evidence log, and return the log.
+
+    The log is also compared with the newest record that this host remembers.
+    """
     repository = instance.open_repository()
     end, remembered = _end(instance, repository), _remembered(instance, repository)
     owns = end.owns if end is not None else lambda _: False

@@ -1,7 +1,7 @@
-"""Judges the health of an instance from facts about its backups and binlogs.
+"""Judges the health of an instance by facts about its backups and binlogs.
 
-The facts come from repositories and this host's records, not from servers. This host is asked only for the unit of
-the server, and for the free space of its volumes.
+The facts come from repositories and this host's records, not from servers. The only facts about the server itself are
+the state of its systemd unit and the free space of its volumes.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
 
 
 def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
-    """Return the unfinished restores that replace the server. The import is late: such a restore is rare."""
+    """Return the unfinished restores that replace the server. The import is late, because such a restore is rare."""
     if not journal.tops(instance.restores):
         return ()
     from zsnapdb.jobs.steps import restore_journal
@@ -141,7 +141,7 @@ def _drill(evidence: Evidence) -> DrillFact:
 
 
 def _oldest_check(restorable: Sequence[Summary], checks: Checks, depth: Depth) -> CheckFact | None:
-    """Return the restorable backup that was not checked at this depth, or deeper, for the longest time."""
+    """Return the restorable backup that has been without a check at this depth, or deeper, for the longest time."""
     checked = []
     for backup in restorable:
         when = checks.whole_since(backup.backup_id, depth)
@@ -159,7 +159,7 @@ def _copy(instance: Instance, name: str) -> CopyFact:
 
 
 def _lock(repository: Repository, backups: Sequence[Summary], restorable: Sequence[Summary]) -> LockFact | None:
-    """Return until when object locks protect the newest restorable backup.
+    """Return the time until which object locks protect the newest restorable backup.
 
     For each backup in its chain, the locks of the manifest and of each volume's first chunk are read. The earliest end
     of a lock is returned, because a restore needs the whole chain.

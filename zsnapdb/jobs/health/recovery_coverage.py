@@ -31,11 +31,11 @@ from zsnapdb.repository.verifications import known_damage
 
 @dataclass(frozen=True)
 class Stored:
-    """The content of a repository for an instance, as it was read.
+    """The objects of an instance that were read from a repository.
 
     `unreadable` contains an error for each backup whose manifest cannot be read. `missing` contains the findings of the
     comparison with this host's record. `unchosen` contains foreign backups and backups with a future time. zsnapdb uses
-    such a backup only if a user names it. `provenance` contains the backups that this host knows.
+    a backup in `unchosen` only if a user names it. `provenance` contains the backups that this host knows.
     """
 
     repository: Repository
@@ -51,7 +51,7 @@ class Stored:
 
     @property
     def damaged(self) -> tuple[DamagedError, ...]:
-        """An error for each object that cannot be read."""
+        """The errors of the objects that cannot be read, one for each object."""
         return (*self.unreadable.values(), *self.archive.damaged)
 
     @property
@@ -72,7 +72,7 @@ class Stored:
 
     @property
     def objection(self) -> str:
-        """The reason why this host cannot restore the newest backup with a complete chain; "" if it can."""
+        """The reason why this host cannot restore the newest backup with a complete chain; "" if no reason is known."""
         return self._objection(self._whole[-1]) if self._whole else ""
 
     def _objection(self, backup: Summary) -> str:
@@ -171,7 +171,7 @@ def read(instance: Instance, repository: Repository) -> Stored:
 
 
 def _judge(instance: Instance) -> Callable[[ServerPart], str]:
-    """Return the function `Stored.no_copy` for this host. It checks equal servers only once."""
+    """Return the function for `Stored.no_copy` on this host. The function checks equal servers only once."""
     known: dict[tuple[object, ...], str] = {}
 
     def no_copy(server: ServerPart) -> str:
@@ -187,14 +187,14 @@ def _judge(instance: Instance) -> Callable[[ServerPart], str]:
 
 
 def repeated(archive: Archive) -> tuple[RepeatedGtids, ...]:
-    """Return the repeated GTIDs of the server whose binlogs were archived last."""
+    """Return the GTIDs that the server of the newest archived history assigned a second time."""
     return repeated_gtids(archive.files)
 
 
 def repeated_after(instance: Instance, repository: Repository, planned: RestorePlan, server_id: int) -> str:
     """Return the GTIDs that the restored server would assign a second time under this server_id (MariaDB).
 
-    These are the GTIDs after the point that backups or archived binlogs of any history contain.
+    The result contains the GTIDs after the restored point that occur in a backup or archived binlog of any history.
     """
     if planned.point.gtids is None:
         return ""

@@ -1,4 +1,4 @@
-"""The free space of the volumes of this host's server. The server need not run."""
+"""The free space of the volumes of this host's server. The server need not be running."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _USED = ("usedbydataset", "usedbysnapshots", "usedbyrefreservation", "reservatio
 
 
 def find_full_volume(instance: Instance) -> FullVolume | None:
-    """Return the server's mounted volume with the least space if a server could not start there; else None.
+    """Return the server's mounted volume with the least free space if this is too little to start a server; else None.
 
-    Only if a volume is full, programs are started, to ask ZFS what uses the pool.
+    If a volume is full, ZFS is asked what uses the pool. Otherwise no program is started.
     """
     known = {entry.source: free for entry in _volumes(instance) if (free := _free(entry.path)) is not None}
     dataset = min(known, key=lambda name: known[name], default=None)
@@ -45,7 +45,10 @@ def _volumes(instance: Instance) -> Iterator[MountedFilesystem]:
 
 
 def _datadir(instance: Instance) -> str | None:
-    """Return the recorded data directory. Import late: the module is needed only if a backup recorded the server."""
+    """Return the recorded data directory.
+
+    The import is late, because the module is needed only if a backup recorded the server.
+    """
     if not (instance.host.services / f"{instance.name}.json").exists():
         return None
     from zsnapdb.jobs.record.server_unit_record import recorded_datadir
@@ -62,7 +65,10 @@ def _free(path: str) -> int | None:
 
 
 def _with_uses(dataset: str, free: int) -> FullVolume:
-    """Return the full volume with what uses its pool. A reservation uses its space even if its dataset is empty."""
+    """Return the full volume, and what uses the space of its pool.
+
+    A reservation uses space even if its dataset is empty.
+    """
     pool = pool_of(dataset)
     seen = datasets.children(pool, (*_USED, "available"))
     used = {

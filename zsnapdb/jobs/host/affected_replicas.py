@@ -64,14 +64,15 @@ def look(instance: Instance, datadir: Path) -> ObservedReaders | None:
 
 
 def examine(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
-    """Return findings about binlog clients of the server that a restore replaces; empty if it replaces no server."""
+    """Return findings about binlog clients of the server that a restore replaces; empty if there is no such server."""
     return _findings(instance, _of(instance, planned)) if isinstance(planned.steps[-1], Promote) else []
 
 
 def refuse(instance: Instance, planned: RestorePlan) -> ObservedReaders | None:
     """Return the binlog clients of the server that the restore replaces; None if that server does not answer.
 
-    Raises PreflightError if there are or may be clients, unless the user confirmed that all replicas will be rebuilt.
+    Raises PreflightError if the server has or may have clients, unless the user confirmed that all replicas will be
+    rebuilt.
     """
     seen = _of(instance, planned)
     require_fit(_findings(instance, seen))

@@ -1,6 +1,6 @@
 """Reads archived binlogs: their structure and spans.
 
-It also finds files of the server that contain the same bytes as archived binlogs.
+The module also finds files of the server that contain the same bytes as archived binlogs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ It equals the largest allowed `lock.budget`.
 
 
 def points_of(backups: Iterable[Manifest | Summary]) -> list[BackupPoint]:
-    """Return the binlog positions of server backups (oldest first). Other backups are left out.
+    """Return the binlog positions of the server backups, oldest first. Backups of machines are left out.
 
     If the time of a backup is later than that of a newer backup, a clock was wrong. In this case the time of the newer
     backup is used for both.
@@ -79,8 +79,8 @@ def point_of(manifest: Manifest | Summary) -> BackupPoint:
 class SpanBuilder:
     """Builds the description of a span, which consists of consecutive transactions in a binlog.
 
-    The transactions are added in order. `witness` shows which transactions were not committed at the time that their
-    events record.
+    The transactions are added in order. `witness` is the evidence that the commit times in the events of some
+    transactions are wrong.
     """
 
     def __init__(self, start: int, end: int, witness: CommitTimeEvidence = NO_WITNESS) -> None:
@@ -123,7 +123,7 @@ class SpanBuilder:
     def _times_of(self, transaction: BinlogTransaction) -> tuple[int, int]:
         """Return the earliest and latest possible commit time of a transaction.
 
-        If the transaction's `is_exact` is set, no session can have forged the time in its events.
+        If `is_exact` of the transaction is set, the time in its events is used, because no session can have forged it.
         """
         stamp, start, end = transaction.committed, transaction.start, transaction.end
         seen = None if transaction.is_exact else self._witness.contradiction(start, end, stamp)
@@ -183,9 +183,9 @@ _BUFFER = 1 << 20
 
 
 def archived_damage(archive: BinlogArchive, file: ArchivedFile) -> tuple[str, ...]:
-    """Read an archived binlog, and return the first damage of its bytes or events; () if it is intact.
+    """Read an archived binlog, and return the first damage in its bytes or events; () if the binlog is intact.
 
-    The memory use is that of two chunks.
+    The function needs as much memory as two chunks.
     """
     try:
         raw = archive.open(file)
@@ -244,7 +244,7 @@ class LocalBinlogs:
 
     @classmethod
     def of(cls, variables: Mapping[str, str], key_files: Sequence[str]) -> LocalBinlogs:
-        """Return the binlogs of the server with these variables; empty if the index cannot be read on this host.
+        """Return the binlogs of the server that has these global variables; empty if this host cannot read the index.
 
         `key_files` are the files of the server's keyring, if it encrypts its binlogs.
         """
@@ -264,7 +264,7 @@ class LocalBinlogs:
             return cls()
 
     def has(self, file: ArchivedFile) -> bool:
-        """Return whether the server's file of that name has the archived file's head and at least its length."""
+        """Return whether the server's file with that name has the archived file's head, and is at least as long."""
         path = self.paths.get(file.name)
         if path is None:
             return False
@@ -286,7 +286,7 @@ class LocalBinlogs:
             return False
 
     def copy(self, archive: BinlogArchive, file: ArchivedFile, target: Path) -> bool:
-        """Write the archived bytes of the file to a new file `target`, from the server's own file.
+        """Copy the archived part of a binlog from the server's own file to the new file `target`.
 
         If the server's file is missing or has other bytes, return False and create no file.
         """

@@ -50,10 +50,10 @@ def unknown_here(recorded: Iterable[Mapping[str, str]], pool: str) -> dict[str, 
 
 
 def tune(dataset: str, values: Mapping[str, str], marks: Mapping[str, str], warn: Callable[[str], None]) -> None:
-    """Set the marks and the source's property values on a copy.
+    """Set zsnapdb's marks and the property values of the source dataset on a copied dataset.
 
     Warn about values that this OpenZFS or pool does not support. If a value needs a newer OpenZFS or a missing pool
-    feature, the copy is left without that value.
+    feature, this property of the copy is not set.
     """
     try:
         datasets.set_properties(dataset, {**values, **marks})

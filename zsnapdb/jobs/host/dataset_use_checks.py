@@ -60,7 +60,7 @@ def dataset_of(folder: Path) -> str | None:
 
 
 def servers_on(names: Collection[str]) -> dict[int, str]:
-    """Return the server processes whose data directory is on one of the datasets: the result maps pid to dataset."""
+    """Return the server processes whose data directory is on one of the datasets, as a map from pid to dataset."""
     on = {one.pid: dataset_of(Path(f"/proc/{one.pid}/cwd")) for one in discovery.server_processes()}
     return {pid: dataset for pid, dataset in on.items() if dataset is not None and dataset in names}
 
@@ -85,7 +85,7 @@ def refuse_strangers(places: Mapping[str, str]) -> None:
 
 
 def _away(name: str) -> str:
-    """Return a command for users that moves a dataset or a mount out of a server's datasets."""
+    """Return the command with which a user can move a dataset or a mount out of a server's datasets."""
     if name.startswith("/"):
         return f"umount {name}"
     return f"zfs rename {name} {name.partition('/')[0]}/{name.rpartition('/')[2]}"
@@ -95,7 +95,7 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
     """Raise ForeignInsideError if another mount namespace would keep one of the datasets mounted.
 
     A server in a container would keep using these files while they are replaced. `after_unmount` says that the datasets
-    are already unmounted in this namespace. Mounts that still exist at that time will stay.
+    are already unmounted in this namespace. A mount that exists in another namespace even after that will stay.
     """
     for mount in mounts.mounted_elsewhere(names):
         if after_unmount or not mount.follows:
@@ -105,7 +105,8 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
 def refuse_second_mounts(places: Mapping[str, str]) -> None:
     """Raise ForeignInsideError if a dataset is mounted twice here, for example by a bind mount for a container.
 
-    The second mount would still show the old files after the replacement. For `places`, see `refuse_strangers`.
+    The second mount would still show the old files after the replacement. `places` maps each dataset to the mount point
+    of its volume.
     """
     entries = [entry for entry in mounts.mounted() if entry.fstype == "zfs" and entry.source in places]
     for entry in entries:
@@ -120,7 +121,7 @@ def refuse_second_mounts(places: Mapping[str, str]) -> None:
 def refuse_covering(points: Collection[str], own: Collection[str]) -> None:
     """Raise PreflightError if a mount at one of the points would cover a running server or another filesystem.
 
-    The server that is replaced has no datasets at these mount points. `own` contains the datasets that are exchanged.
+    The replaced server has no datasets at these mount points. `own` contains the datasets that the restore exchanges.
     """
     for point in sorted(points):
         for entry in mounts.mounted():
@@ -181,6 +182,8 @@ def refuse_running(names: Collection[str], doing: str) -> None:
 
 def refuse_removal(replaced: Collection[str], places: Collection[str], seal: Mapping[str, str]) -> None:
     """Raise PreflightError unless all replaced datasets may be destroyed.
+
+    All of these conditions must be met:
 
     - The datasets that replaced them exist, and a server runs on these datasets.
     - Nothing was written to a replaced dataset since the snapshot of its last state (`seal` maps each dataset to that
@@ -276,7 +279,7 @@ class ReplacedServer:
     def expires(self, keep: float | None) -> datetime | None:
         """Return when the datasets expire: `keep` seconds after they were replaced.
 
-        None means that they never expire.
+        The result is None if the datasets never expire.
         """
         return None if keep is None or self.replaced == FOREVER else self.replaced + timedelta(seconds=keep)
 
@@ -302,14 +305,14 @@ def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: date
 
 
 def settle(server: ReplacedServer, now: datetime) -> ReplacedServer:
-    """Set the replacement time of a server to now, because the clock was wrong at the replacement."""
+    """Set the recorded time of a server's replacement to `now`, because the clock was wrong at the replacement."""
     for name in server.datasets.values():
         datasets.set_properties(name, {_AT: stamp(now)})
     return replace(server, replaced=now)
 
 
 def seal(parts: Sequence[PromotePart], restore_id: str, instance: str, origin: SourceServer) -> bool:
-    """Snapshot the last state of the replaced datasets atomically, unless an earlier run has done so.
+    """Create atomic snapshots of the last state of the replaced datasets, unless an earlier run has created them.
 
     Return False if some new datasets replaced no old dataset, because then the old datasets are not a complete server
     that could be cloned.
@@ -353,7 +356,8 @@ def listing(instance: Instance) -> list[ReplacedServer]:
 def _tops(instance: Instance) -> dict[str, str]:
     """Return the replaced datasets next to the outermost volumes of the instance, with the restore ids.
 
-    A replaced dataset that was put back into use may still have the properties. So the name must match too.
+    A replaced dataset that a user put back into use may still have the properties of a replaced dataset. So its name
+    must match too.
     """
     volumes = instance.volumes.values()
     outermost = [name for name in volumes if not any(name.startswith(other + "/") for other in volumes)]
@@ -418,8 +422,8 @@ def refuse_replaced_removal(server: ReplacedServer, under_way: Mapping[str, str]
 def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
     """Destroy the datasets of a replaced server with all their snapshots.
 
-    Raises PreflightError like `refuse_removal`; in that case nothing was destroyed. Raises NotOursError if a dataset is
-    not marked as replaced by that restore.
+    Raises PreflightError like `refuse_removal`; in that case nothing was destroyed. Raises NotOursError if a dataset
+    lacks the mark that the restore replaced it.
     """
     refuse_replaced_removal(server, under_way)
     mark = Mark(REPLACED_PROPERTY, server.restore_id)
@@ -427,7 +431,7 @@ def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
 
 
 def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path("/proc")) -> OtherView | None:
-    """Return a folder setting of the server whose path leads to another folder on this host; None if there is none.
+    """Return a setting of the server whose path leads to another folder on this host; None if there is no such setting.
 
     `peer` is the process at the other end of the connection, according to the kernel. For TCP connections, `peer` is
     None. If `peer` runs a server program, only that process is examined. Otherwise all server processes that are
@@ -450,7 +454,7 @@ def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path
 def _cover(proc: Path, pid: int, datadir: str) -> Cover | None:
     """Return the mount that hides the process's data directory from this host; None if no mount does.
 
-    A process keeps the directory that it entered before the mount.
+    A process keeps using the directory that it entered before something was mounted over the path.
     """
     folder = proc / str(pid) / "cwd"
     try:
@@ -478,10 +482,10 @@ def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str,
 
 
 def _by_folder(datadir: str, proc: Path, *, is_ours: bool) -> int | None:
-    """Return the server process whose data directory has this path, if this host sees another folder at the path.
+    """Return the server process whose data directory has this path, if the path leads to another folder on this host.
 
-    `is_ours` says that the server reports this host's name. If `is_ours` is set and a process uses the folder that this
-    host sees, that process is the server, and the result is None.
+    `is_ours` says that the server reports this host's name. If `is_ours` is set and a server process uses the folder at
+    this path on this host, that process is the server. In this case the result is None.
     """
     here = _identity(Path(datadir))
     others = []

@@ -16,9 +16,9 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 
 
 def as_backed_up_last(instance: Instance) -> Instance | None:
-    """Return the instance with the volumes of its newest backup; None if there is no backup.
+    """Return the instance with the volumes that its newest backup records; None if there is no backup.
 
-    This is for a server that is down and has no configured volumes. Raises RepositoryError if the repository is
+    Callers need this if the server is down and no volumes are configured. Raises RepositoryError if the repository is
     unreachable.
     """
     # Import late, because commands that read only this host need no repository modules.
@@ -30,7 +30,7 @@ def as_backed_up_last(instance: Instance) -> Instance | None:
 
 
 def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
-    """Return the complete snapshot sets of the instance on this host, in ZFS's order of creation, oldest first.
+    """Return the complete snapshot sets of the instance on this host in the order of creation in ZFS, oldest first.
 
     A set is complete if every volume has its snapshot, and all snapshots are in one transaction group. Only sets in one
     of the given states are returned. By default, these are the sets whose backups are stored.
@@ -53,7 +53,7 @@ class DescribedSet:
 def described_sets(
     instance: Instance, *states: str, more: Sequence[str] = (), only: str | None = None
 ) -> list[DescribedSet]:
-    """Return the sets that `local_sets` finds, each with the properties `more`.
+    """Return the sets that `local_sets` returns, each with the additional properties `more`.
 
     If `only` is an id, only the set with this id is read. This is fast even if there are many sets.
     """
@@ -62,7 +62,7 @@ def described_sets(
 
 
 def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
-    """Return the newest of the sets that `local_sets` finds; None if there is none.
+    """Return the newest of the sets that `local_sets` returns; None if there is none.
 
     The newest sets are read first, so that as few sets as possible are read.
     """
@@ -76,11 +76,12 @@ def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
 def require_whole(
     instance: Instance, made: SnapshotSet | int, *, accepts_older: bool = False, is_received: bool = False
 ) -> None:
-    """Raise PreflightError if ZFS created a later set that is unusable, because another program changed its snapshots.
+    """Raise PreflightError if another program changed snapshots of a newer set, so that this set is unusable.
 
-    `made` is a set on this host, or the transaction group of a stored backup. If there is a later unusable set, `made`
-    is not the latest state. With `accepts_older`, this function only warns. With `is_received`, `made` is the group in
-    which production received the backup. Each volume received the later sets in other groups.
+    `made` is a set on this host, or the transaction group of a stored backup. If there is a newer unusable set, `made`
+    is not the latest state. With `accepts_older`, this function warns and raises no error. With `is_received`, `made`
+    is the transaction group in which production received the backup. Each volume received newer sets in other
+    transaction groups.
     """
     places = [name for name in instance.volumes.values() if datasets.exists(name)]
     if not places:
@@ -106,7 +107,7 @@ def require_whole(
 
 
 def sets_among(instance: Instance, seen: Iterable[OwnedSnapshot], *states: str) -> list[DescribedSet]:
-    """Return the sets that these snapshots of the instance's volumes form, with the conditions of `local_sets`."""
+    """Return the sets that these snapshots of the instance's volumes form. The conditions of `local_sets` apply."""
     sets = []
     for backup_id, members in _members(instance, seen, states or (STORED,)).items():
         if set(members) == set(instance.volumes) and len({one.snapshot.createtxg for one in members.values()}) == 1:

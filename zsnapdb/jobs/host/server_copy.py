@@ -92,9 +92,9 @@ def lay_out(source: Mapping[str, tuple[str, str]], top: str, mount: str) -> Copy
 class Copy:
     """A mounted copy of an instance's files: the source server, and the locations of the volumes.
 
-    `key_files` are the known files from which the source server read the keys of encrypted tables. `buffer_pool` is the
-    buffer pool's size in bytes for servers that run only for one task; None for the configured size. `plugins` are the
-    plugins of the source server, and `zone` is the time zone of its process, or None if unknown.
+    `key_files` are the files, if known, from which the source server read the keys of encrypted tables. `buffer_pool`
+    is the buffer pool's size in bytes for servers that run only for one task; None for the configured size. `plugins`
+    are the plugins of the source server, and `zone` is the time zone of its process, or None if unknown.
     """
 
     flavour: Flavour
@@ -135,7 +135,7 @@ class Copy:
         """Return why the copy's binlogs, which are encrypted with this key, cannot be read; None if they can be read.
 
         The copy's server needs the binlogs for its recovery, so it must see the keyring too. If the keyring is on a
-        volume, its file in the mounted copy is used, because its content is that of the moment of the snapshot.
+        volume, its file in the mounted copy is used, because this file has the content from the moment of the snapshot.
         """
         if binlog_key is None or any(self.paths.has(file) for file in self.key_files):
             return None
@@ -157,7 +157,7 @@ class Copy:
     def make_private(self) -> None:
         """Create the private folder.
 
-        In every list of binlogs and relay logs, replace the paths with those of the copy's files. Afterwards no list
+        In every list of binlogs and relay logs, replace the source's paths with paths in the copy. Afterwards no list
         contains a path of the source.
         """
         self._refuse_links()
@@ -171,7 +171,7 @@ class Copy:
         self.remove_keys()
 
     def remove_keys(self) -> None:
-        """Remove the source's TLS keys from the copy, whether the source created them or they were configured."""
+        """Remove the source's TLS keys from the copy: both the keys that the source created and the configured keys."""
         server.remove_keys(self.datadir)
         for file in tls_keys(self.variables, self.paths):
             # A path from the manifest may be a folder on the copy, or one of its parent folders may be a file.
@@ -179,7 +179,7 @@ class Copy:
                 safe_open.remove(Path(file))
 
     def turn_lists(self) -> None:
-        """In every list of binlogs and relay logs, replace the paths with those of the copy's files.
+        """In every list of binlogs and relay logs, replace the source's paths with paths in the copy.
 
         Afterwards no list contains a path of the source.
         """
@@ -243,9 +243,10 @@ class Copy:
         return path
 
     def recorded_position(self, known: KnownTail | None = None, *, has_gtids: bool) -> Position:
-        """Return the position to which the copy must recover: the end of the newest binlog in the copy.
+        """Return the position that the copy must reach by its recovery: the end of the newest binlog in the copy.
 
-        If this binlog contains the `known` tail, only the bytes after the tail are read.
+        `known` is a position up to which an earlier run has read the binlog. If the binlog in the copy contains it,
+        only the bytes after it are read.
         """
         paths = binlog_paths(self.variables, "log_bin")
         if self.variables.get("log_bin") != "ON" or paths is None:
@@ -340,7 +341,7 @@ class Copy:
         return None if self.zone is None else given_zone(self.zone, time_zone.host_zones(self.zone))
 
     def _check_zone(self, session: Session) -> None:
-        """Raise ConsistencyError unless the started server uses the local times that the plan expects."""
+        """Raise ConsistencyError unless the started server has the local times that the plan expects."""
         if self.zone is None:
             return
         seen = time_zone.offsets_of(session)
@@ -432,7 +433,7 @@ def give_files(copy: Copy, recorded: Owner | None = None) -> int:
 
 
 def _owner_of(datadir: Path, owner: Owner) -> Owner | None:
-    """Return the owner of the data directory; None if that is root or already the account `owner`."""
+    """Return the owner of the data directory; None if the owner is root or already the account `owner`."""
     with safe_open.folder(datadir) as at:
         status = os.fstat(at)
     assert stat.S_ISDIR(status.st_mode), "it was opened as a folder"

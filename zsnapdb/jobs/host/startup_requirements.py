@@ -90,7 +90,7 @@ def _is_shown(folder: str, binary: Path, settings: ServerSettings) -> bool:
 
 
 def lacking_plugins(binary: Path, settings: ServerSettings, known: ServerPlugins | None) -> tuple[PluginObjection, ...]:
-    """Return the source's plugins that a copy would lack if this server program ran the copy."""
+    """Return the plugins of the source that would be missing if this server program ran on the copy."""
     if known is None or not with_libraries(known):
         return ()
     return objections(known, installed_plugins(binary, settings), settings.options)
@@ -108,8 +108,8 @@ def judge_plugins(
 ) -> list[FitnessFinding]:
     """Return findings about the plugins that a copy of a server of this version needs on this host.
 
-    `prevents` says that a copy is about to be created. Otherwise missing plugins only cause a warning. Without a server
-    program, the list is empty, because another finding reports that the program is missing.
+    If `prevents` is set, a copy is about to be created, and missing plugins prevent this. Otherwise they cause a
+    warning. Without a server program, the list is empty, because another finding reports that the program is missing.
     """
     try:
         binary = programs.choose_program(settings, flavour, version)
@@ -161,7 +161,7 @@ class CopyObjection:
 
 
 def startup_objections(settings: ServerSettings, copied: CopiedServer) -> Iterator[CopyObjection]:
-    """Yield the reasons why this host cannot start a server on a copy of that server's files.
+    """Yield the reasons why this host cannot start a server on a copy of the given server's files.
 
     On a host without a server program, plugins are not checked, because such a host only watches other servers.
     """
@@ -181,7 +181,7 @@ def startup_objections(settings: ServerSettings, copied: CopiedServer) -> Iterat
 
 
 def zone_differences(settings: ServerSettings, copied: CopiedServer) -> tuple[str, ...]:
-    """Return where the local times of a copy on this host differ from the local times of its source."""
+    """Return texts that say how the local times of a copy on this host differ from those of its source."""
     zone = _judged_zone(settings, copied)
     return () if zone is None else zone_notes(zone, host_zones(zone))
 
@@ -193,6 +193,6 @@ def _judged_zone(settings: ServerSettings, copied: CopiedServer) -> ServerZone |
 
 
 def refuse_unstartable(settings: ServerSettings, copied: CopiedServer) -> None:
-    """Raise PreflightError if this host cannot start a server on a copy of that server's files."""
+    """Raise PreflightError if this host cannot start a server on a copy of the given server's files."""
     for objection in startup_objections(settings, copied):
         raise PreflightError(objection.text, hint=objection.hint)

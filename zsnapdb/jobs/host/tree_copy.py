@@ -45,8 +45,8 @@ def copy_entries(source: Path, names: Collection[str], target: Path) -> tuple[Co
 def fingerprint(folder: Path) -> str:
     """Return a digest of all names, sizes and times below the folder.
 
-    Every change below the folder changes the digest. A rename of the folder itself does not. No link is followed.
-    Sockets and pipes are included.
+    Every change below the folder changes the digest. A rename of the folder itself does not change the digest. No link
+    is followed. Sockets and pipes are included.
     """
     digest = hashlib.blake2b(digest_size=32)
     with _open_folder(folder) as at:
@@ -75,7 +75,7 @@ def compare(source: Path, copied: Collection[CopiedFile], target: Path) -> None:
 
 
 def keep_only(folder: Path, names: Collection[str]) -> None:
-    """Remove all entries of the folder except these. The folder must belong to zsnapdb."""
+    """Remove all entries of the folder except the named ones. The folder must belong to zsnapdb."""
     with _open_folder(folder) as at:
         for name in set(os.listdir(at)) - {*names, ".zfs"}:
             _remove(name, at)

@@ -1,7 +1,8 @@
-"""Records up to where each instance's newest binlog was read and proved (its tail), in a file per instance.
+"""Records the tail of each instance's newest binlog: the position up to which it was read and proved.
 
-The proof of the next set and the check of a clone read the binlog only after this tail. The record may be removed at
-any time. If the record is missing or does not match the binlog, the whole binlog is read, with the same result.
+There is a file for each instance. The proof of the next set and the check of a clone read only the bytes after the
+tail. The record may be removed at any time. If the record is missing or does not match the binlog, the whole binlog is
+read, with the same result.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _MOST_BYTES = 4 << 20
 
 
 class TailPart(RecordPart):
-    """The stored form of a known tail."""
+    """The stored form of a tail."""
 
     flavour: Flavour
     file: str

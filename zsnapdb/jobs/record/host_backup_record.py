@@ -54,7 +54,10 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def unwritten_warned(instance: Instance) -> Iterator[None]:
-    """Run the block. If it cannot write the record, only warn, because the repository has already been changed."""
+    """Run the block. If the block cannot write the record, warn and raise no error.
+
+    An error would be wrong, because the repository has already been changed.
+    """
     try:
         yield
     except (OSError, ValidationError) as error:
@@ -137,11 +140,11 @@ def next_sequence(instance: Instance, repository: Repository, stored: Sequence[i
 
 
 def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, pool_guid: int) -> None:
-    """Record that a set was created now.
+    """Record that the set `made` was created now.
 
-    If the record contains backups from later transaction groups of the same pool, mark these backups as abandoned. If
-    there are such backups, the pool was replaced with an older copy of itself. Warn about these backups. Also warn if
-    the record cannot be written.
+    If the record contains backups from later transaction groups of the same pool, the pool was replaced with an older
+    copy of itself. In this case, mark these backups as abandoned and warn about them. Also warn if the record cannot be
+    written.
     """
     record = HostRecord.of(instance, repository)
     with contextlib.suppress(DamagedError), unwritten_warned(instance):
@@ -160,8 +163,8 @@ def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, poo
 def note_successor(instance: Instance, repository: Repository, backup_id: str, successor: Summary) -> None:
     """Record the successor of a backup of this host that is about to be removed.
 
-    The successor contains the same snapshots. After that, this host reports the successor as missing if the repository
-    lacks it. Warn if the record cannot be written.
+    The successor contains the same snapshots as the backup. From now on, if the repository lacks the successor, this
+    host reports it as missing. Warn if the record cannot be written.
     """
     recorded = _recorded(successor, successor.digest)
     _change(instance, repository, lambda known: known.with_successor(backup_id, recorded))
@@ -209,7 +212,7 @@ def _recorded(manifest: Manifest | Summary, digest: str | None) -> RecordedBacku
 
 
 def note_removed(instance: Instance, repository: Repository, removed: Sequence[RemovedBackup]) -> None:
-    """Record backups that this host is about to remove, or that a user told it to forget.
+    """Record backups that this host is about to remove, or that a user wants this host to forget.
 
     Warn if the record cannot be written.
     """
@@ -246,7 +249,7 @@ def pinned_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
 
 
 def note_settled(instance: Instance, repository: Repository, left: Collection[str]) -> None:
-    """Forget removed backups of which no snapshot or bookmark is left on this host.
+    """Delete from the record the removed backups that have no snapshot or bookmark on this host any more.
 
     `left` contains the ids of the removed backups that must stay recorded.
     """
@@ -256,8 +259,8 @@ def note_settled(instance: Instance, repository: Repository, left: Collection[st
 def removed_here(instance: Instance, repository: Repository) -> Mapping[str, frozenset[int]]:
     """Return the snapshot GUIDs of each backup that prunes of this host removed, by backup id.
 
-    If the record cannot be read, the result is empty, because nothing proves in that case that this host removed a
-    backup.
+    If the record cannot be read, the result is empty, because without the record nothing proves that this host removed
+    a backup.
     """
     record = _recorded_there(instance, repository)
     return record.removed_guids() if record is not None else {}
@@ -279,7 +282,8 @@ def check(
     `there` contains the readable backups in the repository. `unreadable` contains the ids of the unreadable backups,
     with their errors if some of them may be foreign. If `archive` is None, the binlogs are not compared. `is_writing`
     says that this host is about to store a backup in the repository. `seen` contains the snapshots of the instance's
-    sets on this host, if the caller has just read them. `digests` is None if `there` contains the manifests' digests.
+    sets on this host, if the caller has just read them. `digests` contains the digests of the manifests; it is None if
+    `there` contains them.
     """
     if digests is None:
         digests = {backup.backup_id: backup.digest for backup in there if isinstance(backup, Summary)}
@@ -357,7 +361,7 @@ def _rolled_back(instance: Instance, checked: StoredCheck, there: Sequence[Place
 
 
 def is_consolidated(backup: Summary | Manifest) -> bool:
-    """Return whether a consolidation created the backup, according to its own description."""
+    """Return whether a consolidation created the backup, according to the backup's manifest."""
     return backup.is_full and any(volume.sent_from is not None for volume in backup.volumes)
 
 
@@ -448,7 +452,7 @@ def checked_backups(
 
 
 def choosable(instance: Instance, repository: Repository) -> tuple[Summary, ...]:
-    """Return the readable backups, oldest first, except backups that are used only if a user names them."""
+    """Return the readable backups, oldest first. Backups that are used only if a user names them are left out."""
     known, checked = checked_backups(instance, repository)
     return tuple(backup for backup in known.backups if backup.backup_id not in checked.unchosen)
 
@@ -473,7 +477,7 @@ def stored_after(instance: Instance, made: SnapshotSet) -> tuple[str, ...]:
 
 
 def recorded_groups(instance: Instance, pool_guid: int) -> Mapping[str, int]:
-    """Return, by backup id, the recorded transaction groups of the backups that this host stored from the pool."""
+    """Return the recorded transaction groups of the backups that this host stored from the pool, by backup id."""
     groups: dict[str, int] = {}
     for record in _records(instance):
         groups |= {
@@ -494,7 +498,7 @@ def _records(instance: Instance) -> Iterator[BackupRecord]:
 
 
 def positions(archive: Archive) -> Iterator[ArchivedPosition]:
-    """Yield the position at the end of each archived binlog."""
+    """Yield the position that the server had reached at the end of each archived binlog."""
     for file in archive.files:
         yield ArchivedPosition(incarnation=file.incarnation, file=file.name, end=file.end, last_commit=file.last_commit)
 

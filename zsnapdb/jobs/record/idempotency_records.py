@@ -37,9 +37,10 @@ _TEXT_BYTES = 64 << 20
 
 
 class OnceRecord(RecordPart):
-    """A run: its action, its state, and its result as text and as the printed document.
+    """The record of a run: its action, its state, and its result as text and as a JSON document.
 
-    `boot` is the boot id ("" if unknown), and `steady` the steady clock in seconds, both at the time `began`.
+    `boot` is the boot id ("" if unknown), and `steady` is the steady clock in seconds. Both were read at the time
+    `began`.
     """
 
     format: Literal[1] = 1
@@ -108,7 +109,7 @@ class OnceRecords:
         return idempotency.decide(run, action, known.action if known is not None else None, state, latest)
 
     def begin(self, run: str, action: Action) -> OnceRecord:
-        """Record that the run begins. Also remove the records of days so old that a run can no longer be repeated."""
+        """Record that the run begins. Also remove old records, whose runs can no longer be repeated."""
         record = OnceRecord(run_id=run, verb=action.verb, about=action.about, aim=action.aim, began=self.host.now())
         if (now := self.host.reading()) is not None:
             record = record.model_copy(update={"began": now.wall, "boot": now.boot, "steady": now.steady})
@@ -130,10 +131,10 @@ class OnceRecords:
         return done
 
     def note_given_up(self, run: str) -> None:
-        """If the run is recorded, record that its action was abandoned.
+        """If there is a record of the run, record that its action was abandoned.
 
-        A repeated run then does not start the action again. An empty `run` is ignored, because the journals of older
-        versions contain no run.
+        After that, a repeated run does not start the action again. An empty `run` is ignored, because the journals of
+        older versions contain no run.
         """
         known = self.read(run) if run else None
         if known is not None and not known.is_done:

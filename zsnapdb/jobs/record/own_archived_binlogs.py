@@ -37,8 +37,8 @@ def note_archived_files(
 ) -> None:
     """Record the binlogs that this host archived, copied or adopted. Warn if the record cannot be written.
 
-    `lines` maps the key of each description that was read to the SHA-256 of its stored line. For other descriptions,
-    the line that this version would write is used.
+    `lines` maps the key of each description that was read to the SHA-256 of its stored line. For a description that was
+    not read, the line that this version of zsnapdb would write is used.
     """
     recorded = [
         RecordedBinlog(
@@ -55,9 +55,10 @@ def note_archived_files(
 
 
 def inherit(instance: Instance, repository: Repository, archive: Archive) -> None:
-    """Record once the binlogs that an earlier version archived from this host, and the repository's small documents.
+    """Record the binlogs that an earlier version archived from this host, and the small documents in the repository.
 
-    The earlier version recorded only the newest position that it had archived. Warn if the record cannot be written.
+    This is done once, because the earlier version recorded only the newest position that it had archived. Warn if the
+    record cannot be written.
     """
     record = record_of(instance, repository)
     with contextlib.suppress(DamagedError):
@@ -74,8 +75,8 @@ def known_binlogs(
 ) -> frozenset[tuple[str, str]]:
     """Return the incarnations and names of the archived files that this host knows.
 
-    If this host trusts signers, it knows all files. Otherwise it knows the rotated files whose description it recorded,
-    and the active files of the histories that it began.
+    If trusted signers are configured on this host, the host knows all files. Otherwise the host knows the rotated files
+    whose description it recorded, and the active files of the histories that it began.
     """
     if repository.keyring.trusted:
         return frozenset((file.incarnation, file.name) for file in files)

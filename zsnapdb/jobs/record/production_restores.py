@@ -27,11 +27,11 @@ from zsnapdb.zfs.mounts import working_dataset
 
 
 def read_production_restores(instance: Instance) -> ProductionRestoreRecord:
-    """Return the restores from which production's present datasets come.
+    """Return the restores that created the present datasets of production.
 
-    The last of these restores is the restore whose mark is on production's datasets. If the datasets have no mark, the
-    list is empty, because a user put the replaced datasets back. If production's datasets are unknown or do not exist,
-    all recorded restores are returned, because the lost data came from them.
+    The mark on the datasets of production names the last of these restores. If the datasets have no mark, the list is
+    empty, because a user put the replaced datasets back. If production's datasets are unknown or do not exist, all
+    recorded restores are returned, because the lost data came from them.
 
     Raises:
         DamagedError: the record cannot be read.
@@ -79,7 +79,7 @@ def _production(instance: Instance) -> Collection[str] | None:
 
 
 def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> Mapping[str, str]:
-    """Return the backups that are not earlier states of present production, with the reason by backup id.
+    """Return the backups that are not an earlier state of the present production, with the reason by backup id.
 
     Raises the errors of `read_production_restores`.
     """
@@ -97,11 +97,11 @@ def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> 
 
 
 def recorded_pool_guid(places: Collection[str], backups: Sequence[RecordedBackup | PlacedLink]) -> int:
-    """Return the GUID that these backups recorded for the present pool of the datasets `places`.
+    """Return the GUID under which these backups recorded the pool that now contains the datasets `places`.
 
     `zpool reguid` changes a pool's GUID, and the new pool of `zpool split` gets a new GUID. Both commands keep
-    snapshots, bookmarks and transaction groups. So the pool is the same if it still has a snapshot or bookmark of a
-    backup in the same group. `places` are the datasets of production; `backups` are oldest first.
+    snapshots, bookmarks and transaction groups. So the pool is still the recorded one if it has a snapshot or bookmark
+    of a backup in the same transaction group. `places` are the datasets of production; `backups` are oldest first.
     """
     pool_guid = version.pool_guid(pool_of(next(iter(places))))
     if backups and all(one.pool_guid != pool_guid for one in backups):
@@ -118,9 +118,9 @@ def rolled_back(
     """Return the newest backups whose state production lost by a `zfs rollback`, with the reason by backup id.
 
     The backups are ordered, oldest first. `places` contains the configured datasets. If none are configured and the
-    server is down, it contains the datasets of the newest backup. `local` contains the GUIDs of production's snapshots,
-    if the caller has read them. If these GUIDs show that nothing was rolled back, which is usual, no program is
-    started. Raises the errors of `read_production_restores`.
+    server is down, `places` contains the datasets of the newest backup. `local` contains the GUIDs of production's
+    snapshots, if the caller has read them. Usually these GUIDs already show that nothing was rolled back. In this case
+    no program is started. Raises the errors of `read_production_restores`.
     """
     if not backups or any(volume.guid in local for volume in backups[-1].volumes):
         return {}

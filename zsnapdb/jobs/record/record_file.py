@@ -55,7 +55,7 @@ class HostRecord:
 
     @classmethod
     def of(cls, instance: Instance, repository: Repository) -> HostRecord | None:
-        """Return the record; None if the repository is not the instance's own.
+        """Return the record of the instance in its repository; None if the repository is not the instance's own.
 
         Records exist only for repositories in which this host stores backups. A copy of a repository has the same id as
         the original, but its record has another path.
@@ -67,7 +67,10 @@ class HostRecord:
 
     @classmethod
     def of_copy(cls, instance: Instance, repository: Repository) -> HostRecord:
-        """Return the record of backups that this host copied to a repository other than its own, or adopted there."""
+        """Return the record for another repository than the instance's own.
+
+        This host copied backups to that repository, or adopted backups in it.
+        """
         address = hashlib.sha256(instance.repository.url.encode()).hexdigest()[:16]
         folder = instance.host.records / instance.name / f"copy-{address}" / folder_name(repository.id)
         return cls(folder, instance.name, repository.id, instance.repository.url)
@@ -85,7 +88,7 @@ class HostRecord:
         return known or empty
 
     def archived(self) -> ArchivedPosition | None:
-        """Return the newest position that this host archived; None if none is recorded.
+        """Return the newest binlog position that this host archived; None if no position is recorded.
 
         Raises the errors of `backups`.
         """
@@ -101,7 +104,7 @@ class HostRecord:
     def set_evidence_end(self, end: EvidenceEnd) -> None:
         """Remember the newest record of the evidence log, and the newest record that this host wrote.
 
-        If another run has stored a newer record, that record stays.
+        If another run has remembered a newer record, that record stays.
 
         Raises:
             OSError: the file cannot be written.
@@ -164,9 +167,9 @@ class HostRecord:
             files.replace(self.folder / _ARCHIVE, position.model_dump_json().encode(), 0o644)
 
     def archived_was_removed(self, incarnation: str, file: str) -> None:
-        """Forget the newest archived position if it is in this binlog.
+        """Delete the newest archived position from the record if the position is in this binlog.
 
-        A prune on this host is about to remove the binlog.
+        Call this before a prune on this host removes the binlog.
         """
         with self._changing():
             try:
@@ -231,8 +234,8 @@ _LEAST_BYTES = 1 << 20
 def objections(folder: Path) -> tuple[str, ...]:
     """Return the reasons why no records can be written to the folder: a full or read-only file system.
 
-    The result is empty if there are none. Backups are still possible without a journal. But then an interrupted backup
-    starts from the beginning, and zsnapdb does not know which notifications it already sent.
+    The result is empty if there are none. Backups are still possible without a journal. But without a journal, an
+    interrupted backup starts from the beginning, and zsnapdb does not know which notifications it already sent.
     """
     try:
         disk = os.statvfs(folder)
@@ -282,8 +285,8 @@ class StoredCheck:
     def unbelieved(self) -> Mapping[str, str]:
         """The reason why zsnapdb does not choose a backup that is foreign or has a future time, by backup id.
 
-        Backups whose removal has begun are included: they may lack chunks, but every writer of the bucket can add their
-        manifests again.
+        Backups whose removal has begun are included. They may lack chunks, and anybody who can write to the bucket can
+        add their manifests again.
         """
         begun = dict.fromkeys(self.provenance.begun, "this host began to remove it")
         return {**begun, **dict.fromkeys(self.future, "it is from the future"), **self.provenance.unchosen}
@@ -295,27 +298,30 @@ class StoredCheck:
 
     @property
     def doubtful_future(self) -> Collection[str]:
-        """The backups with a future time on a host that knows no backup. Each of these backups may be the newest."""
+        """The backups with a future time, if this host knows no backup. Each of these backups may be the newest."""
         return self.future.keys() - self.provenance.unchosen.keys()
 
     def order_with(self, there: Sequence[PlacedLink]) -> tuple[str, ...]:
-        """Return the ids of these backups and sets in the order of `order`.
+        """Return the ids of the given backups and sets, oldest first.
 
-        The backups and sets `there` need not be those that were compared. For example, they may include local sets.
+        The given backups and sets may differ from the compared ones. For example, they may include local sets.
         """
         if self.record is None:
             return self.order
         return host_backup_record.order_of(self.record, self.local, there, self.provenance.unchosen)
 
     def ordered(self, there: Sequence[P]) -> tuple[P, ...]:
-        """Return these stored backups, oldest first. Foreign backups do not change the order of the other backups."""
+        """Return the given stored backups, oldest first.
+
+        Foreign backups do not change the order of the other backups.
+        """
         foreign = self.provenance.unchosen
         believed = {backup.backup_id for backup in there if backup.backup_id not in foreign}
         abandoned = self.record.abandoned if self.record is not None else creation_order.NOTHING
         return tuple(creation_order.in_order(there, believed, abandoned))
 
     def numbers(self, there: Sequence[PlacedLink]) -> tuple[int | None, ...]:
-        """Return the sequence numbers of these stored backups.
+        """Return the sequence numbers of the given stored backups.
 
         Foreign backups are left out, because their numbers are not trusted.
         """

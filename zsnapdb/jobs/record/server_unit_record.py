@@ -1,4 +1,4 @@
-"""The systemd unit that ran the server of an instance at its last backup, in a file per instance."""
+"""Records the systemd unit that ran the server of an instance at its last backup, in one file per instance."""
 
 from __future__ import annotations
 
@@ -76,7 +76,10 @@ def _recorded(instance: Instance) -> ServiceRecord | None:
 def service_now_or_before(
     instance: Instance, process: ServingProcess | None, known: str | None = None
 ) -> ServerService:
-    """Return how to stop and start the server: as configured, else with its present unit, else with the recorded unit.
+    """Return the commands that stop and start the server.
+
+    These are the configured commands. If none are configured, they use the server's present unit, or else its recorded
+    unit.
 
     `known` is the unit in the journal of an interrupted run.
 

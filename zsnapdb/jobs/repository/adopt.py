@@ -1,7 +1,7 @@
 """Adopts stored backups and archived binlogs, so that this host treats them as its own.
 
-A host needs an adoption if it was rebuilt, takes over from another host, or prunes another host's objects. With an
-adoption, the user trusts everybody who can write to the bucket. So all known facts about each backup are shown first.
+A host must adopt backups if it was rebuilt, takes over from another host, or prunes another host's objects. A user who
+adopts backups trusts everybody who can write to the bucket. So zsnapdb first shows all known facts about each backup.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PARALLEL_LISTINGS = 8
 
 @dataclass(frozen=True)
 class AdoptCandidate:
-    """A foreign backup: the reason why it is foreign, its known facts, and the reason against its adoption, if any.
+    """A foreign backup: the reason why it is foreign, facts about it, and the reason against its adoption, if any.
 
     If there is a reason against the adoption, the backup is adopted only if the user names its id.
     """
@@ -51,7 +51,8 @@ class AdoptPlan:
     - `binlogs`: the archived binlogs to adopt,
     - `lines`: the digests of all binlog descriptions, by object key,
     - `damaged`: the foreign binlogs that are incomplete and not adopted,
-    - `documents`: the SHA-256 of small documents (archive parts, drill evidence, findings, pins), by place.
+    - `documents`: the SHA-256 digests of small documents (archive parts, drill evidence, findings, pins), with the same
+      keys as this host's record.
     """
 
     instance: str
@@ -242,7 +243,10 @@ def _binlogs(
 
 
 def _documents(own: OwnDocumentFiles, there: DocumentPlaces, believed: DocumentPlaces) -> Mapping[str, Sequence[str]]:
-    """Return, by place, the small documents that this host did not write and that have no trusted signature."""
+    """Return the digests of the small documents that this host did not write and that have no trusted signature.
+
+    The result has the same keys as the record of this host.
+    """
     signed = {digest for digests in believed.values() for digest in digests}
     foreign = {
         place: [one for one in digests if not own.knows(one) and one not in signed] for place, digests in there.items()

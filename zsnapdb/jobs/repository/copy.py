@@ -44,7 +44,7 @@ from zsnapdb.stream.chunks import Chunk
 class CopiedBinlogs:
     """The result of copying binlogs: the names of copied files, the failed files with reasons, and the bytes written.
 
-    Each copied file is complete in the second repository, or at least longer than before.
+    Each copied file is now complete in the second repository, or at least longer than before the copy.
     """
 
     copied: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class CopiedBinlogs:
 def missing_binlogs(
     here: BinlogArchive, there: BinlogArchive | None, kept: Collection[str], backups: Iterable[Summary]
 ) -> tuple[ArchivedFile, ...]:
-    """Return, in order, the archived files that are missing or incomplete in the second repository.
+    """Return the archived files that are missing or incomplete in the second repository, in the order of the archive.
 
     `kept` contains the backups that the second repository contains or will contain.
     """
@@ -116,9 +116,9 @@ def copy_binlogs(
 
 
 def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
-    """Copy the records that say up to which position each incarnation's archive is complete.
+    """Copy the record of each incarnation that says up to which position its archive is complete.
 
-    A record is copied only if the second repository contains the binlog bytes up to that position.
+    If the second repository lacks the binlog bytes up to that position, readers ignore the record.
     """
     for listed in there.repository.list(layout.incarnations(there.instance)):
         key = layout.complete(there.instance, listed.key.incarnation)
@@ -158,9 +158,9 @@ def _description(here: BinlogArchive, there: BinlogArchive, key: Key) -> None:
 class CopyPlan:
     """The plan of a copy.
 
-    `backups` contains all backups of the first repository. `missing` contains the backups to copy, bases before
-    increments. `there` is the number of backups in the second repository. `left_out` contains the reason why a backup
-    is not copied, by backup id.
+    `backups` contains all backups of the first repository. `missing` contains the backups to copy, each base before its
+    increments. `there` is the number of backups in the second repository. `left_out` contains, by backup id, the
+    reasons why backups are not copied.
     """
 
     instance: str
@@ -398,7 +398,7 @@ class _Run:
             self._report(Progress("copy", self._done, self._total))
 
     def copy_manifest(self, backup_id: str) -> None:
-        """Copy the manifest byte for byte, and read the copy back. A different manifest is never overwritten.
+        """Copy the manifest byte for byte, and read the copy back. A different manifest in the second repository stays.
 
         Raises:
             ConsistencyError: the stored manifest is different.

@@ -52,20 +52,20 @@ class EvidenceReport:
 
     @property
     def of_wrong_clocks(self) -> tuple[EvidenceRecord, ...]:
-        """The trusted records of the whole log whose times contradict the order of the records."""
+        """The trusted records in the whole evidence log whose times contradict the order of the records."""
         log = self.log.believed
         wrong = contradicted([record.finished for record in log], _CLOCKS)
         return tuple(record for record, is_wrong in zip(log, wrong, strict=True) if is_wrong)
 
     @property
     def longest_drill(self) -> Evidence | None:
-        """The passed drill of the period that took longest. Its duration is reported as the measured restore time."""
+        """The longest passed drill of the period. The report shows its duration as the measured restore time."""
         passed = [one for one in self.drills.read if one.outcome is drills.Outcome.PASSED]
         return max(passed, key=lambda one: one.seconds, default=None)
 
 
 def report(instance: Instance, first: date | None, last: date | None) -> EvidenceReport:
-    """Return the report of the days from `first` to `last` (UTC). The default is the last 30 days."""
+    """Return the report for the days from `first` to `last` (UTC). The default is the last 30 days."""
     now = instance.host.now()
     end = last or now.date()
     begin = first or end - _USUAL_DAYS
@@ -88,7 +88,7 @@ def report(instance: Instance, first: date | None, last: date | None) -> Evidenc
 
 
 def _without_repeats(records: Sequence[EvidenceRecord]) -> Iterator[EvidenceRecord]:
-    """Yield the records, but leave out repetitions of completed `--once` runs, because repetitions change nothing."""
+    """Yield the records, except records of `--once` runs that only repeated a completed run and changed nothing."""
     done = set[tuple[str, str, str]]()
     for record in records:
         if record.job in _ONCE and record.exit_code == 0:

@@ -1,7 +1,8 @@
 """Reads the state of all instances in one repository. Only instances that have changed are read again.
 
-An instance is judged by the same code as on its own host. No host, server or pool is queried. The repository is only
-listed and read, and its whole content is untrusted. Folders whose names no instance can have are counted, but not read.
+The code that judges an instance is the same as on the instance's own host. No host, server or pool is queried. The
+repository is only listed and read, and its whole content is untrusted. If the name of a folder cannot be an instance
+name, the folder is counted, but not read.
 """
 
 from __future__ import annotations
@@ -80,10 +81,10 @@ class _Part(BaseModel):
 
 
 class ReadInstance(_Part):
-    """The state of an instance when it was read. `evidence` is the number of the newest evidence record, or 0.
+    """The state of an instance when it was read. `evidence` is the number of its newest evidence record, or 0.
 
     `future` is the number of backups and signs of life whose time was in the future when the instance was read. The
-    other facts do not include these.
+    other fields do not count such backups and signs of life.
     """
 
     read: patterns.Moment
@@ -123,7 +124,9 @@ class SeenProblem(_Part):
 
 
 class SeenRepository(_Part):
-    """The state of a repository when it was read. `foreign` is the number of folders whose name no instance can have.
+    """The state of a repository when it was read.
+
+    `foreign` is the number of folders whose name cannot be an instance name.
 
     `problems` contains the errors of instances by name. If an instance has an error, its entry in `instances` comes
     from an earlier reading. `reading` is a random text that both files of one reading contain.
@@ -167,7 +170,7 @@ class _Bodies(_Part):
 
 
 class _Frame(_Part):
-    """The first line of each cache file: the facts outside the store on which the content of the file depends."""
+    """The first line of each cache file: the settings and the program version for which the file is valid."""
 
     format: int
     tool: str
@@ -179,7 +182,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class SeenMemory:
-    """The last reading of each repository, kept in memory as long as the file of the reading does not change.
+    """The last reading of each repository, kept in memory until its cache file changes.
 
     Threads may share this object.
     """
@@ -241,7 +244,7 @@ class SeenFiles:
         return self._read("seen.json", SeenRepository)
 
     def version(self) -> tuple[object, ...] | None:
-        """Return a value that changes whenever the result of `repository` changes; None if there is no reading."""
+        """Return a value that changes whenever the stored reading changes; None if there is no reading."""
         try:
             status = (self.folder / "seen.json").stat()
         except OSError:
@@ -249,21 +252,24 @@ class SeenFiles:
         return (self.folder, self._frame(), status.st_ino, status.st_size, status.st_mtime_ns)
 
     def traces(self, seen: SeenRepository) -> dict[str, Trace]:
-        """Return the objects and listings from which each instance in the reading `seen` was read, if known."""
+        """Return the objects and listings from which the instances in the reading `seen` were read, if known."""
         known = self._read("traces.json", _Dependences)
         if known is None or known.reading != seen.reading:
             return {}
         return {name: Trace(dict(one.listings), dict(one.objects)) for name, one in known.instances.items()}
 
     def bodies(self, instance: str) -> dict[str, Remembered]:
-        """Return the objects that were fetched for an instance, by key."""
+        """Return the objects that an earlier reading fetched for an instance, by object key."""
         known = self._read(f"objects/{instance}.json", _Bodies)
         if known is None:
             return {}
         return {key: Remembered(one.size, one.tag, one.text.encode()) for key, one in known.objects.items()}
 
     def keep(self, seen: SeenRepository, traces: dict[str, Trace]) -> None:
-        """Replace the stored reading. If the file cannot be written, the next run only takes longer."""
+        """Replace the stored reading.
+
+        If the file cannot be written, the next run takes longer, but has the same result.
+        """
         dependences = {name: _Dependence(listings=one.listings, objects=one.objects) for name, one in traces.items()}
         self._write("seen.json", seen)
         with contextlib.suppress(OSError):
@@ -475,7 +481,7 @@ class RepositoryReader:
         )
 
     def _instance(self, name: str, objectives: ObjectiveSettings) -> Instance:
-        """Return the instance without any records of this host, so that only the repository is used."""
+        """Return the instance without the records of this host, so that all facts come from the repository."""
         settings = InstanceSettings(repository=self.name, objectives=objectives)
         nothing = Path("/nonexistent")
         host = replace(self.host, cache=self.files.manifests, records=nothing, journals=nothing)
@@ -484,7 +490,10 @@ class RepositoryReader:
 
 @dataclass(frozen=True)
 class _Written:
-    """The newest evidence record: its number (0 if there is no record) and, if trusted, its end time and host."""
+    """The newest evidence record: its number, or 0 if there is none.
+
+    If the record is trusted, its end time and host are known too.
+    """
 
     number: int
     finished: datetime | None
@@ -492,7 +501,7 @@ class _Written:
 
 
 class _Remembering:
-    """A repository that fetches each object once, and the store that remembers the objects."""
+    """A repository that fetches each object only once, and the store that keeps the fetched objects."""
 
     def __init__(self, repository: Repository) -> None:
         layers: list[RememberingStore] = []

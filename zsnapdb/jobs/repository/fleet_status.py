@@ -15,11 +15,11 @@ from zsnapdb.planning.fleet import overview
 
 @dataclass(frozen=True)
 class RepositoryState:
-    """The known state of a repository of the fleet, and the error if the repository could not be read now.
+    """The last read state of a repository of the fleet, and the error if the repository could not be read now.
 
     `seen` is the present reading or, if there is an `error`, the last successful reading. If there is no reading,
-    `seen` is None. `changed` is the number of instances that were read again. `is_believed_by_key` says that only
-    documents with a known signature are trusted.
+    `seen` is None. `changed` is the number of instances that were read again. `is_believed_by_key` is set if this host
+    trusts only documents that a configured signer signed.
     """
 
     name: str
@@ -96,14 +96,14 @@ class FleetRequest:
         return replace(self, after=after, most=most)
 
     def told(self, problem: SeenProblem) -> str:
-        """Return the text that is shown for a problem."""
+        """Return the text to show for a problem: the message or, if errors are not shown, only the error code."""
         return problem.message if self.tells_errors else problem.code
 
 
 def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: SeenMemory | None = None) -> FleetState:
     """Return the state of the fleet now. If a repository cannot be read, the other repositories are still shown.
 
-    Callers that call often pass `memory`, so that only changed files are parsed.
+    Callers that need the state often should pass `memory`, so that only changed files are parsed again.
     """
     at = host.now()
     states = [_repository(settings, name, request, host, memory) for name in sorted(settings.repository)]
@@ -116,7 +116,7 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: S
 
 
 def _signs(states: Sequence[RepositoryState]) -> list[overview.InstanceFacts]:
-    """Return the facts. If a trusted document names a host, leave out that host's untrusted signs of life.
+    """Return the facts about all instances, without untrusted signs of life of hosts that a trusted document names.
 
     Anybody who can write to the repository can write an untrusted sign of life.
     """

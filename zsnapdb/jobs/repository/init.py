@@ -1,6 +1,6 @@
 """Creates a repository's marker and signing key.
 
-Writes a new marker if the marker is lost or the recipients changed.
+The module also writes a new marker if the old marker is lost or the recipients have changed.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class InitPlan:
 
 @dataclass(frozen=True)
 class _Place:
-    """A configured repository with its open store. `missing_key` is the configured key file if it does not exist."""
+    """A configured repository with its open store. `missing_key` is the configured key file if that does not exist."""
 
     name: str
     url: str
@@ -156,7 +156,7 @@ class _Place:
 
 
 def choose_repository(settings: Settings, name: str | None) -> str:
-    """Return the name of the given repository, or of the only configured repository.
+    """Return the name of the given repository; without one, the name of the only configured repository.
 
     Raises:
         UsageError: the given repository is not configured, or no name is given although there are several.
@@ -190,7 +190,7 @@ def _place(settings: Settings, name: str | None) -> _Place:
 
 
 def plan(settings: Settings, name: str | None) -> InitPlan:
-    """Return the plan of init for the given repository, or for the only configured repository; change nothing.
+    """Return the plan of `init` for the given repository, or for the only configured one; change nothing.
 
     Raises:
         ConfigError: a configured key cannot be used.
@@ -254,8 +254,8 @@ def init(settings: Settings, name: str | None) -> InitPlan:
     """Execute the plan and return it.
 
     Raises:
-        PreflightError: the file system is not suitable for a new repository. ExistsError, ChangedError: another process
-        wrote the marker in the meantime. That marker stays.
+        PreflightError: the file system is not suitable for a new repository.
+        ExistsError, ChangedError: another process wrote the marker in the meantime. That marker stays.
     """
     planned = plan(settings, name)
     place = _place(settings, planned.name)

@@ -33,7 +33,10 @@ _FIRST_BACKUP_HINT = "run `zsnapdb backup`; if there were backups, check `url` o
 
 @dataclass(frozen=True)
 class InventoryEntry:
-    """A backup, and whether this host has its snapshots. If so, the backup can be cloned without receiving it."""
+    """A backup, and whether this host has its snapshots.
+
+    If this host has the snapshots, it can clone the backup without receiving it.
+    """
 
     manifest: Summary
     is_local: bool
@@ -139,7 +142,7 @@ def detail(instance: Instance, backup_id: str) -> Detail:
 
 
 def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> None:
-    """Raise DamagedError if there is a newer stored backup than the chosen backup and it cannot be used."""
+    """Raise DamagedError if a newer backup than the chosen backup is stored but cannot be used."""
     unusable = {name: error.message for name, error in known.unreadable.items()}
     unusable |= {missing.backup_id: "the repository lacks it" for missing in checked.missing}
     later = [backup.backup_id for backup in known.backups[known.backups.index(chosen) + 1 :]]
@@ -173,7 +176,7 @@ class RepositoryInstances:
 
 
 def list_instances(settings: Settings, host: Host, repository: str | None) -> tuple[RepositoryInstances, ...]:
-    """Return the instances in each repository, or only in the given one.
+    """Return the instances in each configured repository or, if a repository is given, only in that one.
 
     Instances are found by their folders, and no manifest is read. Raises UsageError if the repository is not
     configured.

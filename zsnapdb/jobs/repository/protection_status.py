@@ -66,7 +66,10 @@ class ProtectionStatus:
 
     @property
     def last_commit(self) -> int | None:
-        """The commit time of the last archived transaction (microseconds UTC), never later than now."""
+        """The commit time of the last archived transaction in microseconds UTC.
+
+        If this time is in the future, the present time is used.
+        """
         known = None if self.last is None else self.last.last_commit
         return None if known is None else min(known, round(self.at.timestamp() * _MICROSECONDS))
 
@@ -77,7 +80,7 @@ def status(instance: Instance) -> ProtectionStatus:
 
 
 def status_of(instance: Instance, stored: Stored) -> ProtectionStatus:
-    """Return the present state of protection, computed from the content `stored` of the repository."""
+    """Return the present state of protection, computed from `stored`, the content of the repository."""
     at = instance.host.now()
     newest, complete = next(reversed(stored.current), None), stored.complete_until
     past = health.past_drills(stored, instance)
@@ -134,7 +137,7 @@ class InstanceStatus:
     def exit_code(self) -> int:
         """0 if all objectives are met, 1 if there is a warning, 2 if an objective is broken.
 
-        If the state could not be read, this is the exit code of the error.
+        If the state could not be read, the value is the exit code of the error.
         """
         if self.status is None:
             return self.error.exit_code if self.error is not None else ZsnapdbError.exit_code
@@ -147,7 +150,7 @@ _PATIENCE = 30.0
 
 
 def statuses(settings: Settings, repository: str | None) -> list[InstanceStatus]:
-    """Return the state of every configured instance, in its own repository or in the given one.
+    """Return the state of every configured instance in its own repository or, if a repository is given, in that one.
 
     If an error occurs with one instance, its entry contains the error, and the other instances are still read.
     """
@@ -157,7 +160,7 @@ def statuses(settings: Settings, repository: str | None) -> list[InstanceStatus]
 def observed(instance: Instance) -> InstanceStatus:
     """Return the state of one instance, or the error if the state could not be read.
 
-    Unreachable stores are retried only for a short time.
+    If the store is unreachable, requests are retried only for a short time.
     """
     name, place = instance.name, instance.settings.repository
     try:

@@ -3,11 +3,13 @@
 The order of the steps guarantees these invariants:
 - Every removal needs the lease of the instance, so no backup runs at the same time.
 - An increment is removed before its base. So even if a prune is interrupted, every listed backup is complete.
-- The removal of a backup is first recorded on this host. Then its local snapshots and bookmarks are destroyed. Then its
-  manifest is removed, after which the backup no longer exists. Its chunks are removed last. A later run removes
-  leftovers that have the minimum age.
-- A manifest is read again directly before its removal. If it is now unreadable or differs from the plan, the run stops.
-- Only objects with keys of the repository's layout, and only snapshots with zsnapdb's property, are removed.
+- A backup is removed in this order: its removal is recorded on this host, its local snapshots and bookmarks are
+  destroyed, its manifest is removed, and its chunks are removed. Without the manifest, the backup no longer exists. A
+  later run removes leftovers that have the minimum age.
+- A manifest is read again directly before its removal. If the manifest is now unreadable or differs from the plan, the
+  run stops.
+- The prune removes an object only if its key belongs to the repository's layout, and a snapshot only if it has
+  zsnapdb's property.
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ class PrunePlan:
 
     @property
     def chain_cost(self) -> ChainCost:
-        """The backups that are kept only as bases of other backups, and the bytes that shorter chains would free."""
+        """The backups that are kept only because other backups need them, and the bytes that shorter chains free."""
         return chain_cost(self.retention.decisions, self.backups.backups)
 
     @property
@@ -339,12 +341,12 @@ class _Run:
 
     @property
     def _stays(self) -> frozenset[str]:
-        """The known backups that are kept, except backups with a future time."""
+        """The backups known to this host that the plan keeps, except backups with a future time."""
         future = {name for finding in self._plan.missing if finding.is_future for name in finding.backups}
         return (self._plan.retention.kept & self._plan.provenance.proofs.keys()) - future
 
     def _check_what_stays(self) -> None:
-        """Read the complete chain of the newest kept and restorable backup again from the store."""
+        """Read again the complete chain of the newest restorable backup that the plan keeps."""
         lineage = Lineage(self._plan.provenance.trusted(self._plan.backups.backups))
         stays = self._stays
         self._check_chunks(stays)
@@ -364,7 +366,7 @@ class _Run:
     def _check_chunks(self, stays: Collection[str]) -> None:
         """Raise DamagedError if a kept backup lacks chunks and this damage is not recorded yet.
 
-        Without this check, the prune might keep such a backup and remove a good backup.
+        Without this check, the prune could keep such a damaged backup and remove a good one.
         """
         faulty = known_damage(self._repository, self._name).stored().keys()
         names = sorted(stays - faulty)
@@ -479,7 +481,7 @@ class _Run:
     def _destroy_of_no_backup(self, name: str, decisions: Sequence[LocalDecision]) -> None:
         """Destroy the local leftovers of a backup that stays in the repository or no longer exists there.
 
-        First check again whether the store contains the backup.
+        If the backup no longer exists, first check again that the store has no manifest of the backup.
         """
         if name not in self._plan.retention.kept and self._has_manifest(name):
             self._notes.append(f"{name} has a manifest that the store did not list; its snapshots stay")

@@ -42,7 +42,7 @@ def pinned(repository: Repository, instance: str, here: Sequence[str]) -> dict[s
 
 
 def faulty(repository: Repository, instance: str) -> dict[str, str]:
-    """Return the findings about each backup with recorded damage."""
+    """Return the findings about each backup that is recorded as damaged, by backup id."""
     return {
         name: f"{damage.by} found {'; '.join(damage.findings[:2])}"
         for name, damage in known_damage(repository, instance).stored().items()
@@ -68,9 +68,9 @@ def locked(repository: Repository, instance: str, names: Sequence[str]) -> dict[
 
 
 def leftovers(repository: Repository, instance: str, backups: Summaries, marks: Sequence[Unfinished]) -> list[Leftover]:
-    """Return the leftovers of backup ids without a manifest.
+    """Return the leftovers of backups: the objects under each backup id that has no manifest.
 
-    First all backup ids are listed, and then the objects of each id that has no manifest.
+    The store is first asked for all backup ids, and then for the objects of each id without a manifest.
     """
     there = {backup.backup_id for backup in backups.backups} | set(backups.unread)
     marked = {mark.backup_id: mark for mark in marks if mark.backup_id not in there}
@@ -139,7 +139,7 @@ def plan(
     *,
     knows_any: bool,
 ) -> tuple[OldBinlog, ...]:
-    """Return the decisions about the instance's archived binlogs if the backups `kept` stay.
+    """Return the decisions about the instance's archived binlogs, given the backups `kept` that stay.
 
     `order` contains the ids of all backups, oldest first; unreadable backups may be missing from it. `strangers`
     contains the ids of backups that this host did not store. Unreadable parts of the archive and foreign binlogs are
@@ -158,7 +158,7 @@ def expired(
     order: Sequence[str],
     strangers: Collection[str] = (),
 ) -> tuple[OldBinlog, ...]:
-    """Return the decisions about an instance's archived binlogs from all servers, if the backups `kept` stay."""
+    """Return the decisions about the archived binlogs of all servers of an instance, given the backups that stay."""
     files = archive.load().files
     if not files:
         return ()

@@ -1,7 +1,9 @@
-"""Verifies that the repository still contains all bytes that were written. It lists all objects, or reads every byte.
+"""Verifies that the repository still contains all bytes that were written.
 
-The findings are recorded in the repository. A failure of the store is not a finding. In this case the run ends with an
-error, after it has recorded the findings so far.
+A verification lists all objects or, with `--deep`, reads every byte.
+
+The findings are recorded in the repository. A failure of the store is not a finding: the run records the findings so
+far, and ends with an error.
 
 Findings about archived binlogs are recorded under `<incarnation>/<file>`. Findings about an active binlog are not
 recorded, because its objects change until the next run. A document (marker, manifest, description, evidence, pin, mark,
@@ -50,10 +52,10 @@ _LEASES = ("writer", "consolidate")
 
 @dataclass(frozen=True)
 class DocumentCheck:
-    """The damage of stored documents by key, and the number of documents that were read.
+    """The damage of stored documents by object key, and the number of documents that were read.
 
-    `without_digest` is the number of documents that an earlier version stored without signature and digest. In such
-    documents, damage is found only if it makes the document malformed.
+    `without_digest` is the number of documents that an earlier version stored without signature and digest. In such a
+    document, damage is found only if the damage makes the document malformed.
     """
 
     damage: dict[str, tuple[str, ...]]
@@ -89,7 +91,10 @@ def check_documents(repository: Repository, instance: str) -> DocumentCheck:
 
 
 def _read_document(repository: Repository, key: Key) -> bool | DamagedError | None:
-    """Return the document's damage or, if intact, whether it has a signature or digest; None if it no longer exists."""
+    """Return the damage of a document; if there is none, return whether the document has a signature or digest.
+
+    Return None if the document no longer exists.
+    """
     place = repository.place(key)
     try:
         body = repository.get(key)
@@ -382,7 +387,7 @@ class _Notebook:
         self._saved, self._is_dirty = time.monotonic(), False
 
     def finish(self) -> None:
-        """Save the findings, and remove the earlier records, because the new record also contains their findings."""
+        """Save the findings, and remove the earlier records, whose findings the new record also contains."""
         self.save()
         if self._is_written and not self.unrecorded:
             try:
@@ -394,7 +399,10 @@ class _Notebook:
 def _look(
     instance: Instance, repository: Repository, planned: VerifyPlan
 ) -> Iterator[tuple[str, tuple[str, ...] | None, int]]:
-    """Yield each chosen backup, its damage (None if the backup was removed meanwhile), and the number of bytes read."""
+    """Yield each chosen backup, its damage, and the number of bytes read.
+
+    The damage is None if the backup was removed during the check.
+    """
     if planned.depth is Depth.LISTED:
         with ThreadPoolExecutor(_LISTERS, thread_name_prefix="verify") as pool:
             damages = pool.map(lambda name: damage_of(repository, instance.name, name), planned.chosen)
@@ -452,7 +460,7 @@ def damage_of(
 class Reader:
     """A reader of complete volumes.
 
-    It checks the hash of each chunk, decrypts the chunk, and checks the records and GUIDs of the stream.
+    The reader checks the hash of each chunk, decrypts the chunk, and checks the records and GUIDs of the stream.
     """
 
     def __init__(self, repository: Repository, concurrency: int, total: int, events: Events) -> None:
@@ -463,7 +471,7 @@ class Reader:
     def read(self, manifest: Manifest, volume: VolumePart, unread: set[int]) -> list[str]:
         """Return the damage of a volume. Chunks in `unread` are known to be damaged and are skipped.
 
-        The memory use is that of `concurrency` + 1 chunks.
+        The function needs as much memory as `concurrency` + 1 chunks.
         """
         damage: list[str] = []
         walker: Walker | None = Walker(expected_stream(volume, volume.features)) if not unread else None

@@ -237,7 +237,7 @@ class OldServerControl:
 
 
 def control_of(instance: Instance, journals: Journals, journal: RestoreJournal) -> OldServerControl | None:
-    """Return the control of the old server if this restore has changed that server; else None."""
+    """Return the object that stops and starts the old server; None if this restore has not changed that server."""
     step = journal.plan.promotion
     if step is None or journal.old_server is None:
         return None

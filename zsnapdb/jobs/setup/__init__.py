@@ -1,4 +1,4 @@
 """Sets up a host: finds a server, configures its protection, moves its files and verifies the result.
 
-Also removes the configuration.
+The package also removes an instance from the configuration.
 """

@@ -44,7 +44,7 @@ class _Entry(BaseModel):
 
 
 class _Record(BaseModel):
-    """The configuration tables that setup wrote, by instance.
+    """The record of the configuration tables that setup wrote for each instance.
 
     While the configuration file is being replaced, an instance has two entries in this record. The content of the
     configuration file shows which entry is valid.
@@ -94,7 +94,7 @@ def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePat
 
 
 def remove_tables(file: Path, rest: str, instance: str) -> None:
-    """Write the configuration without the instance (`rest`). If nothing is left, remove the file.
+    """Write `rest`, the configuration without the instance. If `rest` contains nothing, remove the file.
 
     The old text is kept in another file in the same folder.
     """
@@ -112,7 +112,7 @@ def remove_tables(file: Path, rest: str, instance: str) -> None:
 
 
 def kept_path(file: Path) -> Path:
-    """Return the path for a copy of the replaced configuration. Each different text gets its own path."""
+    """Return the path for a copy of the replaced configuration. Copies with different texts get different paths."""
     return file.with_name(f"{file.name}.before-{hashlib.sha256(_text(file).encode()).hexdigest()[:8]}")
 
 
@@ -125,7 +125,7 @@ def _record_file(file: Path) -> Path:
 
 
 def _record(file: Path) -> _Record:
-    """Return the record of setup's tables. An invalid record counts as empty, so no table is treated as setup's own."""
+    """Return the record of the tables that setup wrote. An invalid record counts as empty: setup wrote no table."""
     record = _record_file(file)
     if not record.is_file():
         return _Record()

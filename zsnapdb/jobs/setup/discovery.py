@@ -62,7 +62,7 @@ def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
 
 
 def with_store(planned: SetupPlan) -> SetupPlan:
-    """Check the repository now, because otherwise only the last step of the setup would find a fault in it.
+    """Check the repository, so that a fault in the repository does not appear only in the last step of the setup.
 
     If the repository cannot be read, return the plan with a reason why it cannot be executed.
     """
@@ -84,7 +84,7 @@ def with_store(planned: SetupPlan) -> SetupPlan:
 
 
 def before_keys(planned: SetupPlan) -> Settings:
-    """Return the settings of the plan. Key files that do not exist yet are left out.
+    """Return the planned settings, but without the key files that the setup will create.
 
     Raises ConfigError if the settings are invalid.
     """
@@ -92,7 +92,10 @@ def before_keys(planned: SetupPlan) -> Settings:
 
 
 def _interrupted_move() -> StartedMove | None:
-    """Return the interrupted move and its next step. If it has just started the server, wait until the server runs."""
+    """Return the interrupted move and its next step.
+
+    If the move has already started the server on ZFS, wait until the server accepts connections.
+    """
     record = move_state.recorded()
     if record is None:
         return None
@@ -130,7 +133,10 @@ def gather(configuration: Path, answers: SetupAnswers) -> SetupFacts:
 
 
 def _missing_folder(url: str) -> str | None:
-    """Return the folder of the repository if it does not exist. Raises ConfigError if the address is invalid."""
+    """Return the folder of the repository if this folder does not exist; else None.
+
+    Raises ConfigError if the address is invalid.
+    """
     try:
         address = parse_address(url)
     except ValueError as error:
@@ -168,7 +174,10 @@ def _recipient(identity: Path) -> str | None:
 
 
 def _agent_reads() -> str | None:
-    """Return the path of the configuration that this host's agent reads; None if it has no unit or no settings."""
+    """Return the path of the configuration that this host's agent reads.
+
+    Return None if the agent has no unit, or if this configuration contains no settings.
+    """
     unit = next(
         (file for file in (Path(UNIT_FILE), *(Path(folder, UNIT) for folder in PACKAGED_UNITS)) if file.exists()), None
     )
@@ -189,7 +198,7 @@ def _missing_unit(configuration: Path) -> str | None:
 
 
 def own_command() -> tuple[str, ...]:
-    """Return the command line that starts this program from any folder: its command, or Python with the module."""
+    """Return the command line that starts zsnapdb from any folder: the installed command, or Python with the module."""
     program = shutil.which(sys.argv[0])
     if program is not None and os.path.basename(program) == "zsnapdb":
         return (os.path.abspath(program),)
@@ -235,7 +244,7 @@ def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem], *, is_a
 
 
 def _binary(process: DiscoveredProcess, flavour: Flavour) -> str:
-    """Return the path of the running server program, if it must be configured; "" if zsnapdb finds it by itself."""
+    """Return the path of the server program if it must be configured; "" if zsnapdb finds the program anyway."""
     try:
         usual = os.path.realpath(find_binary(None, flavour))
     except PreflightError:

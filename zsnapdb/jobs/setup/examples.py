@@ -79,7 +79,7 @@ def flavour_of(instance: Instance) -> Flavour:
 
 
 def grants(flavour: Flavour, user: str = DEFAULT_USER) -> str:
-    """Return the statements that create zsnapdb's account `user` on a server of this flavour, with its grants."""
+    """Return the statements that create zsnapdb's account `user` with its privileges on a server of this flavour."""
     text = find(f"grants-{flavour.value}.sql").text
     return text if user == DEFAULT_USER else _ACCOUNT.sub(lambda _: f"{quoted(user)}@localhost", text)
 

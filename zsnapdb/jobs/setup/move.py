@@ -60,7 +60,7 @@ from zsnapdb.zfs.snapshots import PendingSnapshots
 def files_of(
     process: DiscoveredProcess, flavour: Flavour, seen: RootObservation, mounts: Sequence[MountedFilesystem]
 ) -> FoundFiles:
-    """Return the facts that a move of this server's files needs."""
+    """Return the facts about this server's files that are needed to plan a move."""
     datadir, paths = process.datadir, seen.paths
     is_mount = any(mount.path == datadir for mount in mounts)
     below = [mount.path for mount in mounts if mount.path.startswith(f"{datadir}/")]
@@ -92,7 +92,7 @@ def option_folder(flavour: Flavour) -> str:
 def server_id_file(flavour: Flavour) -> str:
     """Return the path of the option file for a new server_id after a rewind; "" if it is not needed or not possible.
 
-    All servers of a host may read the folder, so the file is used only if the host has a single server.
+    All servers of a host may read the folder of this file. So the file is used only if the host has a single server.
     """
     if family(flavour).has_uuid:
         return ""
@@ -121,8 +121,8 @@ _TRIES = 5
 def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
     """Copy every file, and compare every copy.
 
-    All other files are removed from the datasets; the caller has checked that this is safe. Raises ConsistencyError if
-    a copy differs from its original.
+    All other files in the new datasets are removed. The caller has checked that this is safe. Raises ConsistencyError
+    if a copy differs from its original.
     """
     source, logs = Path(move.server.datadir), Path(move.places.staging)
     data = logs / "data"
@@ -159,10 +159,10 @@ def snapshot(move: ServerMove) -> tuple[int, ...]:
 
 
 def snapshot_of_copies(record: MoveRecord) -> tuple[int, ...]:
-    """Create snapshots of the copies that later show whether the copies changed. Return the GUIDs of these snapshots.
+    """Create snapshots of the copies, and return the snapshots' GUIDs. The snapshots later show whether a copy changed.
 
     After a sync, ZFS itself may write to a dataset (observed after `sync -f`), which looks like a change of the copies.
-    So new snapshots are created until no such write follows. If every try is followed by a change, the copies are later
+    So new snapshots are created until no such write follows. If a write follows every attempt, the copies are later
     treated as changed.
     """
     for _ in range(_TRIES):
@@ -220,7 +220,7 @@ def execute(move: ServerMove, step: MoveStep = MoveStep.COPY, tell: Tell = lambd
 
 
 def _always(tell: Tell) -> Tell:
-    """Return a function like `tell` that never fails, because a closed terminal must not leave the server stopped."""
+    """Return a function that calls `tell` and ignores its errors, so that a closed terminal does not stop the move."""
 
     def safe(text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -294,7 +294,7 @@ class _Moving:
         self.record = move_state.with_created(self.record)
 
     def _check_room(self) -> None:
-        """Raise PreflightError if the pool has no space for another copy, in addition to the copy in a snapshot."""
+        """Raise PreflightError if the pool lacks space for a new copy in addition to the earlier copy in a snapshot."""
         needed, free = size_of_files(Path(self.move.server.datadir)), datasets.available(self.move.datasets[0].name)
         if free < needed:
             name = self.move.datasets[0].name
@@ -386,7 +386,7 @@ class _Moving:
     def _check_options(self) -> None:
         """Raise ServerError if the server would ignore the option file. A start without it would corrupt files.
 
-        The server program prints the options that it would use. If that fails, the server is started anyway.
+        The server program prints the options that it would use. If it cannot print them, the server is started anyway.
         """
         process = ServingProcess(0, self.record.words)
         try:
@@ -476,7 +476,7 @@ class _Moving:
         move_state.remove()
 
     def _ask_the_server(self) -> None:
-        """Ask the server itself for its data directory, if root can log in. Earlier steps only ask the kernel."""
+        """Query the server's data directory, if root can log in. Earlier steps get this fact only from the kernel."""
         try:
             with Session.open(Address("root", Path(self.move.server.sockets[0])), SecretStr("")) as session:
                 datadir = variables.global_variables(session, ["datadir"])["datadir"].rstrip("/")

@@ -65,8 +65,9 @@ def execute(
 ) -> SetupResult:
     """Execute each step of the plan that setup itself performs, except the final verification.
 
-    `tell` receives the title of each step. `hears` returns whether a test message reached the target with that name. If
-    an error occurs that is not listed below, the earlier steps are finished, and the same setup command can continue.
+    `tell` receives the title of each step. `hears` gets the name of a notification target, and returns whether a test
+    message reached it. After any error that is not listed below, the earlier steps stay complete, and the same setup
+    command can continue.
 
     Raises:
         CommandError: the test message did not arrive. No step was executed.
@@ -120,8 +121,8 @@ def _turn_binlogs_on(socket: Path, step: SetupStep) -> None:
     """Write the option file, restart the server, and check that it writes binlogs.
 
     Raises ServerError if the server writes no binlogs. If the server does not start with the option file, the file is
-    removed and the server is started again. If the server starts but does not answer yet, nothing is changed, because
-    it may be recovering.
+    removed and the server is started again. If the server starts but does not answer yet, the option file stays,
+    because the server may be recovering.
     """
     file, (line,) = Path(step.path), step.lines
     _write(file, step.text, 0o644)
@@ -147,7 +148,10 @@ def _turn_binlogs_on(socket: Path, step: SetupStep) -> None:
 
 
 def _answer(socket: Path, question: str) -> str:
-    """Query a value from a just started server. Raises ServerError if it accepts no connection within a minute."""
+    """Query a value from a server that has just been started.
+
+    Raises ServerError if the server accepts no connection within a minute.
+    """
     deadline = time.monotonic() + _ANSWER_SECONDS
     while True:
         try:
@@ -189,7 +193,7 @@ def _write(file: Path, text: str, mode: int) -> None:
 
 
 def _make_account(socket: Path, account: AccountPlan) -> None:
-    """Create the account and log in. If an interrupted setup left a password file, use its password."""
+    """Create the account and log in. If an interrupted setup left a password file, use the password in this file."""
     password = SecretStr("")
     if account.password_file is not None:
         file = Path(account.password_file)
@@ -229,7 +233,7 @@ class AnswersDocument(BaseModel):
 
 
 def read(file: Path) -> SetupAnswers:
-    """Return the answers in a TOML file. If a key is wrong, raises ConfigError with a list of all wrong keys."""
+    """Return the answers in a TOML file. Raises ConfigError, which lists all wrong keys, if a key is wrong."""
     hint = "`zsnapdb example setup-answers.toml` prints one"
     text = files.read_text(file, "the answers", hint)
     raw = read_toml(text, str(file))
@@ -258,10 +262,10 @@ ProofResult = SetupCheck | run.BackupResult | DrillResult
 
 
 def prove(plan: SetupPlan, events: Events) -> Iterator[ProofResult]:
-    """Execute the verification steps of the plan, and yield the result of each step, whether it is good or bad.
+    """Execute the verification steps of the plan, and yield the result of each step, good or bad.
 
-    A note on an error says how to continue the setup. Raises PreflightError if the instance is not fit for backups,
-    ConsistencyError or DamagedError if the drill did not pass.
+    An error gets a note that says how to continue the setup. Raises PreflightError if the instance is not fit for
+    backups. Raises ConsistencyError or DamagedError if the drill did not pass.
     """
     settings = load(Path(plan.configuration))
     instance = Instance.of(settings, plan.answers.instance, events).waiting(_PATIENCE)

@@ -1,1 +1,1 @@
-"""Executes steps with a journal, and reads the state of unfinished moves and restores."""
+"""Executes steps and records them in a journal. Reads the state of unfinished moves and restores."""

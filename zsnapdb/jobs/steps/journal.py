@@ -50,7 +50,7 @@ class StepJournal(Generic[P_co]):
         return any(done.step == step for done in self.done)
 
     def with_done(self, done: CompletedStep) -> Self:
-        """Return the journal with one more finished step."""
+        """Return the journal with the given step as its newest finished step."""
         return replace(self, done=(*self.done, done))
 
     @property
@@ -167,7 +167,7 @@ class JournalFolder(Generic[J]):
     def finished(self) -> list[J]:
         """Return the journals of finished restores, oldest first.
 
-        Unreadable journals are left out, because no restored data depends on them.
+        Unreadable journals are left out, because no data depends on the journal of a finished restore.
         """
         journals = []
         for path in sorted((self.folder / "done").glob("*.json")):

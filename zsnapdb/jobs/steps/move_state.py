@@ -1,6 +1,7 @@
 """The state of a move of a server's files: the record on this host, and facts from the kernel and ZFS.
 
-The record contains the last phase that was certainly reached. It is synced to disk before the next step begins.
+The record contains the last phase that the move has certainly reached. The record is synced to disk before the next
+step begins.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def journal() -> Path:
 def recorded() -> MoveRecord | None:
     """Return the record of an interrupted move; None if there is none.
 
-    A record from a release without phases gets the phase UNKNOWN, which proves nothing.
+    A record from an older version without phases gets the phase UNKNOWN, which proves nothing.
 
     Raises:
         DamagedError: the file is not a record.
@@ -96,7 +97,9 @@ def remove() -> None:
 
 @dataclass(frozen=True)
 class MovedServer:
-    """Where the server of a move is running. If `listens` is set, the server accepts connections, so it has recovered.
+    """The place where the server of a move is running.
+
+    If `listens` is set, the server accepts connections, which shows that it has recovered.
 
     If `pid` is 0, there is no process. `state` is the systemd state of the unit.
     """
@@ -114,7 +117,7 @@ class MovedServer:
 
 
 def is_moved(socket: Path | None) -> bool:
-    """Return whether `zsnapdb setup` is moving this socket's server, and the server is not running.
+    """Return whether `zsnapdb setup` has not finished a move of this socket's server, and the server is not running.
 
     Raises:
         DamagedError: the record of the move cannot be read.
@@ -126,7 +129,7 @@ def is_moved(socket: Path | None) -> bool:
 
 
 def running_server(move: ServerMove) -> MovedServer:
-    """Return where the server is running, according to the working directory of its process.
+    """Return the place where the server is running, according to the working directory of its process.
 
     A process on the copies or on the old files is found even if it belongs to another unit.
     """
@@ -185,7 +188,7 @@ def observe(record: MoveRecord) -> MoveFacts:
 def _is_switched(move: ServerMove, *, has_dataset: bool) -> bool:
     """Return whether the server would start on the copies.
 
-    The last action of the switch is to rename the folder or to write the option file.
+    The last action of the switch renames the folder or writes the option file.
     """
     if not move.is_renaming:
         return os.path.lexists(move.fragment)
@@ -210,7 +213,7 @@ def is_mounted(path: str, dataset: str) -> bool:
 
 
 def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
-    """Return whether the datasets contain copies, and whether these have changed.
+    """Return whether the datasets contain copies of the files, and whether the copies have changed.
 
     `is_there` says which datasets exist, because a move may be killed after it has created only one dataset.
     """

@@ -21,11 +21,11 @@ from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan
 
 @dataclass(frozen=True)
 class OldServer:
-    """The changes that a rewind makes to the server that it replaces. If the rewind is abandoned, they are reverted.
+    """The changes that a rewind makes to the server that it replaces. An abandoned rewind reverts its changes.
 
     `option_file` is the file with the new server_id, and `option_text` is its former content, or None if it did not
-    exist. `stopped` is the time (UTC) since which the server has been down. It is None if the server was not stopped,
-    or if a server is running again. `down` is the downtime in seconds before `stopped`.
+    exist. `stopped` is the time (UTC) since which the server has been down. `stopped` is None if the server was not
+    stopped, or if a server is running again. `down` is the downtime in seconds before `stopped`.
     """
 
     option_file: str | None = None
@@ -34,7 +34,10 @@ class OldServer:
     down: float = 0.0
 
     def stopped_at(self, moment: datetime) -> OldServer:
-        """Return the record with `moment` as the time of the stop, unless it already contains an earlier stop."""
+        """Return the record with `moment` as the time of the stop.
+
+        If the record already contains an earlier stop, the earlier time stays.
+        """
         return self if self.stopped is not None else replace(self, stopped=moment)
 
     def up_at(self, moment: datetime) -> OldServer:

@@ -1,13 +1,15 @@
-"""Consolidates a chain into a full backup: receives it into scratch datasets, and sends the last snapshots in full.
+"""Consolidates a chain into a full backup.
 
-The source is not used. The received snapshots have the GUIDs of the originals, so the source's next increment can be
-based on the new full backup.
+The chain is received into scratch datasets. Full streams of its last snapshots are then stored as a new backup.
+
+The source of the backups is not used. The received snapshots have the same GUIDs as the original snapshots. So the next
+increment can be based on the new full backup.
 
 Invariants:
 
-- The manifest is written last, as the only writer of the instance. A killed run leaves chunks without a manifest, which
-  `prune` sweeps. The next run removes leftovers in the pool (`scratch_datasets.py`).
-- Receiving and sending need no writer lease, so backups of the source continue meanwhile.
+- The manifest is written last, under the writer lease of the instance. A killed run leaves chunks without a manifest,
+  which `prune` sweeps. The next run removes leftovers in the pool (`scratch_datasets.py`).
+- Receiving and sending need no writer lease, so backups of the source can run at the same time.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class ConsolidatePlan:
 
     @property
     def original(self) -> Manifest:
-        """The backup whose snapshots the new full backup also contains."""
+        """The last backup of the chain. The new full backup contains the same snapshots."""
         return self.chain[-1]
 
     @property
@@ -141,7 +143,7 @@ def execute(
 
     Raises:
         PreflightError: the pool is not suitable; nothing was created.
-        NotFound: the chain was removed meanwhile.
+        NotFound: another process removed the chain after the plan was made.
     """
     require_fit(planned.findings)
     # Take the instance's lock for consolidations. This lock excludes consolidations on all hosts.
@@ -166,7 +168,10 @@ def execute(
 
 
 def _receive(work: _Work) -> None:
-    """Receive the chain. Each scratch dataset then has the last snapshot of its volume, with the original's GUID."""
+    """Receive the chain.
+
+    Afterwards each scratch dataset has the last snapshot of its volume, with the GUID of the original snapshot.
+    """
     planned = work.plan
     try:
         for step in planned.receives:
@@ -189,7 +194,7 @@ def _receive(work: _Work) -> None:
 
 
 def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, alone: WriterLease) -> Manifest:
-    """Store full streams of the received snapshots. Return the new backup's manifest without writing it."""
+    """Store full streams of the received snapshots. Return the manifest of the new backup, which is not written yet."""
     key = repository.keyring.new_key("1") if repository.keyring.is_encrypting else None
     volumes = tuple(
         _send_volume(instance, repository, planned, volume, alone, key) for volume in planned.original.volumes
@@ -236,10 +241,10 @@ def _send_volume(
 
 
 def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan, manifest: Manifest) -> None:
-    """Write the manifest as the only writer of the instance, after every chunk is confirmed.
+    """Write the manifest under the writer lease of the instance, after every chunk is confirmed.
 
     Raises:
-        NotFound: the original backup was removed meanwhile, so the new backup must not be added.
+        NotFound: another process removed the original backup, so the new backup must not be added.
     """
     patient = instance.waiting(max(instance.wait, _COMMIT_PATIENCE))
     doing = "storing a consolidated backup of"
@@ -267,7 +272,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
 
 
 def _forget(repository: Repository, planned: ConsolidatePlan) -> None:
-    """Remove the chunks of a failed consolidation without a manifest. `prune` removes chunks that remain."""
+    """Remove the chunks of a failed consolidation if it has no manifest. `prune` removes chunks that remain."""
     with contextlib.suppress(RepositoryError):
         if not repository.exists(layout.manifest(planned.instance, planned.backup_id)):
             sizes = repository.sizes(layout.chunks_of_backup(planned.instance, planned.backup_id))

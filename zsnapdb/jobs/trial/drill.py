@@ -64,8 +64,8 @@ class DrillResult:
 class DrillRequest:
     """The requested drill: a point as for `restore`, or `random`.
 
-    The seed determines the random choices; if none is given, a new seed is chosen. With `whole`, all pages and tables
-    are checked, not only a sample. For `accepts_older` and `history`, see `restore`.
+    `seed` determines the random choices. If it is None, a new seed is chosen. With `whole`, all pages and tables are
+    checked instead of a sample. `accepts_older` and `history` have the same meaning as for `restore`.
     """
 
     to: str = "latest"
@@ -211,7 +211,7 @@ class DrillLog:
 
 
 def _digest(instance: Instance, repository: Repository, backup_id: str) -> str | None:
-    """Return the digest of the backup's manifest; None if it is unreadable, or if the drill used a local set."""
+    """Return the digest of the backup's manifest; None if the manifest is unreadable, or the drill used a local set."""
     try:
         return repository.digested_manifest(instance.name, backup_id)[1]
     except (DamagedError, NotFound):
@@ -248,7 +248,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
 
 
 def refuse_unfit(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> None:
-    """Raise the error that this drill would raise now, according to the first step of the restore; change nothing.
+    """Raise the error that this drill would raise now in the first step of its restore; change nothing.
 
     Warnings are reported to the instance's events.
     """
@@ -279,8 +279,8 @@ def drill(settings: Settings, instance: Instance, request: DrillRequest) -> Dril
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> DrillResult:
     """Execute exactly this plan and store the evidence. Afterwards the copy is removed, even if an error occurs.
 
-    The evidence contains every result about the restored server, good or bad. An error is raised only if something
-    other than the backup is wrong, such as a missing repository, too little space, or a missing server program.
+    The evidence contains every result about the restored server, good or bad. An error is raised only for a problem
+    that does not come from the backup, such as a missing repository or server program, or too little space.
     """
     log = DrillLog(instance.host.now(), server_version=planned.restore.server_version)
     with scratch_datasets.ephemeral(instance, planned.place, settings.restore.mount_root):
@@ -339,7 +339,7 @@ def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: IsolatedServ
 
 
 def exit_code(evidence: Evidence) -> int:
-    """Return the exit code of a drill: 0 if it passed, else the exit code for a failed check or for damage."""
+    """Return the exit code of a drill: 0 if the drill passed, else the exit code for a failed check or for damage."""
     return {Outcome.PASSED: 0, Outcome.FAILED: ConsistencyError.exit_code, Outcome.DAMAGED: DamagedError.exit_code}[
         evidence.outcome
     ]

@@ -90,7 +90,7 @@ class InsideClient:
         return self._ask(sql, time.monotonic() + self.timeout)
 
     def query_once_up(self, sql: str, patience: float) -> Rows:
-        """Run a statement as soon as the server answers, and return the rows of the answer.
+        """Wait until the server answers, run a statement, and return the rows of the answer.
 
         Raises:
             ServerError: there is no answer within `patience` seconds.
@@ -126,7 +126,7 @@ class NotUpError(ServerError):
 
 
 def ask(client: InsideClient, patience: float, part: ServerInsidePart | None) -> GuestServerAnswer:
-    """Return the server's description of itself as soon as it answers. Raises the errors of `InsideClient`.
+    """Wait until the server answers, and return its answers about itself. Raises the errors of `InsideClient`.
 
     `part` is the server's description in the backup, if there is one.
     """
@@ -144,7 +144,7 @@ def ask(client: InsideClient, patience: float, part: ServerInsidePart | None) ->
 
 
 def _bound_position(flavour: Flavour, bound: BoundPart) -> Position:
-    """Return a position in a manifest in parsed form.
+    """Return the parsed form of a position in a manifest.
 
     Raises:
         DamagedError: the GTIDs of the position cannot be read.
@@ -173,7 +173,7 @@ def _tables(client: InsideClient) -> Iterator[CatalogueTable]:
 
 
 def check_tables(client: InsideClient, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
-    """Let the server check about `budget` bytes of tables. If `budget` is None, all tables are checked.
+    """Let the server check tables of about `budget` bytes in total. If `budget` is None, all tables are checked.
 
     Sequences are left out, because they cannot be checked.
     """
@@ -191,7 +191,7 @@ def check_tables(client: InsideClient, budget: int | None, seed: int) -> Iterato
 
 @dataclass(frozen=True)
 class DrilledMachine:
-    """The existing scratch copy of a drilled machine: its instance, and the dataset that contains it."""
+    """An existing scratch copy of a drilled machine: the instance, and the dataset that contains the copy."""
 
     instance: str
     container: str
@@ -219,7 +219,7 @@ def ending(settings: Settings, connect: Connect = connected) -> scratch_datasets
     """Return a function that powers off and undefines the domains of a scratch copy.
 
     The function is called before the datasets of the copy are destroyed. A domain belongs to the copy if its metadata
-    contains the domain's own UUID and the restore id from the mark of the copy's datasets. No other domain is changed.
+    contains both its own UUID and the restore id in the mark of the copy's datasets. No other domain is changed.
 
     Raises:
         PreflightError: libvirt does not answer.
@@ -255,8 +255,8 @@ class MachineDrillPlan(DrillDraw):
     """The plan of a machine's drill: the restore, and the time limit of the boot in seconds.
 
     `client` is the command line that queries the server in the machine, or None if no server is known. `server`
-    contains the positions that the server published before and after the snapshot. It is None if the server was not
-    locked, because these positions are unknown in that case.
+    contains the positions that the server published before and after the snapshot. If the server was not locked during
+    the snapshot, these positions are unknown, and `server` is None.
     """
 
     restore: MachineRestorePlan
@@ -320,8 +320,8 @@ def client_of(configured: tuple[str, ...] | None, server: ServerInsidePart | Non
     """Return the command line of the client in the guest; None if no server is known.
 
     If no client is configured, the standard client of the server's family is used. The agent runs the client as root.
-    MariaDB accepts the operating system's root on its socket. MySQL accepts it only if the MySQL account root uses
-    auth_socket.
+    MariaDB accepts the operating system's root on its socket. MySQL accepts this user only if the MySQL account root
+    uses auth_socket.
     """
     if configured is not None or server is None:
         return configured
@@ -339,8 +339,8 @@ def drill(settings: Settings, instance: Instance, request: DrillRequest, connect
 def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Sleep = time.sleep) -> DrillResult:
     """Execute exactly this plan and store the evidence. Afterwards the machine and its zvols are removed.
 
-    The evidence contains findings about the backup. An error is raised only if something other than the backup is
-    wrong, such as a missing repository, too little space, or a libvirt that does not start machines.
+    The evidence contains findings about the backup. An error is raised only for a problem that does not come from the
+    backup, such as a missing repository, too little space, or a failure of libvirt.
     """
     instance, settings = work.instance, work.settings
     log = DrillLog(instance.host.now())
@@ -439,7 +439,7 @@ def _wait_for_agent(hypervisor: Hypervisor, planned: MachineDrillPlan, sleep: Sl
     """Wait until the guest agent answers.
 
     Raises:
-        ConsistencyError: the machine powers off while it is being waited for.
+        ConsistencyError: the machine powers off before its agent answers.
         CommandTimeout: the agent does not answer in time.
     """
     deadline = time.monotonic() + planned.patience

@@ -1,6 +1,6 @@
-"""Rescues a table or schema from a past point: delivers it to a dump file, or to a live server under a new name.
+"""Rescues a table or schema from a past point: copies it to a dump file, or to a live server under a new name.
 
-An ephemeral server on a copy of the backup delivers the table or schema.
+The table or schema comes from an ephemeral server, which runs on a copy of the backup.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _NEEDED = ("version", "version_comment", "innodb_page_size", "log_bin", "datadir
 
 @dataclass(frozen=True)
 class Destination:
-    """The destination of the table: a new file, or a live server with the password of the account there."""
+    """The destination of the table: a new file, or a live server and the password of the account on that server."""
 
     where: DumpFile | LiveServer
     password: SecretStr
@@ -59,8 +59,8 @@ class Destination:
 class RescueRequest:
     """The requested rescue: the original table or schema, the point and the destination.
 
-    If `chosen_name` or `transport` is None, zsnapdb chooses a value. `timeout` is the time limit in seconds of each
-    long command. For `accepts_older` and `history`, see `RestoreRequest`.
+    If `chosen_name` or `transport` is None, zsnapdb chooses its value. `timeout` is the time limit in seconds of each
+    long command. `accepts_older` and `history` have the same meaning as in `RestoreRequest`.
     """
 
     original: TableName
@@ -75,7 +75,7 @@ class RescueRequest:
 
 @dataclass(frozen=True)
 class RescuePlan:
-    """The plan of a rescue: the backup, the origin of its files, the destination, and the name at the destination."""
+    """The plan of a rescue: the backup, the origin of the server's files, the destination, and the name there."""
 
     request: RescueRequest
     restore: RestorePlan
@@ -103,7 +103,7 @@ class RescuePlan:
 
 @dataclass(frozen=True)
 class RescueResult:
-    """A delivered table, after the ephemeral server was removed. Times are in seconds."""
+    """The result of a rescue: the delivered table. The ephemeral server was removed. Times are in seconds."""
 
     plan: RescuePlan
     delivered: Delivered
@@ -149,7 +149,8 @@ def destination(
     """Return the destination: a file, an address, or the server of a configured instance.
 
     `user` is the account on the server of an instance. If `user` is None, root is used, because the configured account
-    may only read. `tls` contains the TLS settings for an address. A configured instance has its own TLS settings.
+    may have no right to write. `tls` contains the TLS settings for an address. A configured instance has its own TLS
+    settings.
 
     Raises:
         UsageError: several destinations are given, or none.
@@ -284,7 +285,7 @@ def _target(request: RescueRequest, session: Session) -> Target:
 def plan_near(settings: Settings, instance: Instance, request: RescueRequest) -> RescuePlan:
     """Return the plan of a rescue; change nothing.
 
-    If the repository does not contain the point, use only sets and binlogs on this host.
+    If the repository does not contain the point, the plan uses only the sets and binlogs on this host.
     """
     return stored_or_here(
         instance,
@@ -328,7 +329,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
 
 
 def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
-    """Clone the snapshot of every volume, parents first. Each clone is created and marked with one command."""
+    """Clone the snapshot of every volume, parents before children. One command creates and marks each clone."""
     mark = {scratch_datasets.SCRATCH_PROPERTY: planned.place.scratch_id}
     layout = planned.restore.layout
     if layout.top not in layout.datasets.values():

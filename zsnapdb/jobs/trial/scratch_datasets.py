@@ -1,6 +1,6 @@
-"""Creates and marks scratch datasets below a dataset of zsnapdb.
+"""Creates and marks scratch datasets below a dataset that belongs to zsnapdb.
 
-It removes scratch datasets after use, and sweeps leftovers after a crash.
+The module also removes scratch datasets after use, and leftovers after a crash.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ EndUsers = Callable[[str], None]
 
 
 def end_no_process(_container: str) -> None:
-    """Do nothing, because only servers on mounted folders use the copy, and these are ended anyway."""
+    """Do nothing. Only servers on mounted folders use the copy, and `remove` ends such servers itself."""
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """The place for one scratch copy: a container dataset that contains only the copy `top`."""
+    """The place for a scratch copy: a container dataset, whose only child is the dataset `top` of the copy."""
 
     scratch_id: str
     container: str
@@ -80,7 +80,7 @@ def home(instance: Instance, volumes: tuple[str, ...]) -> str:
 def place(home_dataset: str, scratch_id: str, what: str) -> Scratch:
     """Return the place for a scratch copy; create nothing.
 
-    Each purpose `what` has its own dataset, so that a long drill does not block a rescue.
+    Each purpose `what`, such as a drill, has its own dataset, so that a long drill does not block a rescue.
     """
     return Scratch(scratch_id, f"{home_dataset}/{what}/{scratch_id}", what)
 
@@ -119,7 +119,7 @@ def containers_in(home_dataset: str) -> list[str]:
 
 
 def sweep(home_dataset: str, mount_root: Path, end_users: EndUsers = end_no_process) -> list[str]:
-    """Remove every scratch copy below the home dataset, and return their names.
+    """Remove every scratch copy below the home dataset, and return the names of the removed copies.
 
     The caller holds the lock of these copies, so none of them is in use.
     """
@@ -182,7 +182,7 @@ def execute(
     """Execute exactly this plan. Afterwards the copy is at the plan's point, or an error says what failed.
 
     Raises:
-        NotFound: the planned backup was removed from the repository meanwhile; this is not damage.
+        NotFound: the backup was removed from the repository after the plan was made; this is not damage.
     """
     with naming_removed(instance, repository, None if planned.clones else planned.backup_id):
         return restoring.execute_without_journal(settings, instance, repository, planned)
@@ -192,7 +192,8 @@ def execute(
 def naming_removed(instance: Instance, repository: Repository, backup_id: str | None) -> Iterator[None]:
     """If the block fails because the backup was removed from the repository after the plan was made, raise NotFound.
 
-    The missing objects are not damage in that case. If `backup_id` is None, no backup of the repository is restored.
+    The objects of a removed backup are missing, but this is not damage. If `backup_id` is None, no backup of the
+    repository is restored.
     """
     try:
         yield

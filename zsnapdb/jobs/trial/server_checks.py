@@ -39,7 +39,7 @@ _SMALLEST_TABLE = 16384
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """The result of one check: its subject, the outcome, and the finding as text."""
+    """The result of one check: the checked object, the outcome, and the finding as text."""
 
     what: str
     outcome: Outcome
@@ -103,7 +103,7 @@ def check_pages(
 
 
 class IsolatedServer:
-    """A server on a restored copy that only zsnapdb can reach and that does nothing on its own.
+    """A server on a restored copy. Only zsnapdb can reach the server, and the server starts no work by itself.
 
     `timeout` is the time limit of each answer in seconds.
     """
@@ -117,8 +117,8 @@ class IsolatedServer:
         """Start the server and return its facts.
 
         The server runs without access control, so it does not load storage engines that were installed as plugins. If
-        the backup does not record the plugins, the server is started again with the plugins in its own table of
-        plugins.
+        the backup does not record the plugins, the server is started again with the plugins that its own plugin table
+        lists.
 
         Raises:
             ServerError: the server does not start.
@@ -136,7 +136,10 @@ class IsolatedServer:
             return probe(session)
 
     def session(self, *, of_users: bool = False) -> Session:
-        """Open a session with the time limit `timeout` for each answer. For `of_users`, see `Session.open`."""
+        """Open a session in which each answer has the time limit `timeout`.
+
+        `of_users` has the same meaning as in `Session.open`.
+        """
         return Session.open(
             Address(user="root", socket=Path(self.identity.socket)),
             SecretStr(""),
@@ -158,7 +161,7 @@ class IsolatedServer:
         return self.copy.process().pid() is not None
 
     def check(self, facts: ServerFacts) -> CheckOutcome:
-        """Check, by the server's own answers, that the server is isolated."""
+        """Query the server, and check from its answers that it is isolated."""
         check_inside(facts, self.copy.root)
         wrong = []
         if facts.variables.get("skip_networking", "").upper() not in ("ON", "1"):
@@ -209,9 +212,9 @@ def sized(table: CatalogueTable) -> Sized:
 
 
 def check_tables(isolated: IsolatedServer, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
-    """Let the server check about `budget` bytes of tables; all tables if `budget` is None.
+    """Let the server check tables of about `budget` bytes in total. If `budget` is None, all tables are checked.
 
-    If the server ends, the checks end.
+    If the server process ends, no further table is checked.
     """
     with isolated.session() as session:
         # Choose all types of tables whose rows are in the server's own files.

@@ -160,8 +160,9 @@ _LISTED = 30
 class Delivered:
     """The result of a delivery.
 
-    It contains the destination, the transport with its reason, the row count of each counted table, and the parts that
-    were left out. A dump file of a schema also has the schema's character set and collation, and the omitted events.
+    It contains the destination, the transport and the reason for its choice, the row count of each counted table, and
+    the parts that were left out. A dump file of a schema also has the schema's character set and collation, and the
+    omitted events.
     """
 
     where: str
@@ -173,7 +174,7 @@ class Delivered:
 
 
 def check_there(session: Session, original: TableName) -> None:
-    """Raise PreflightError unless the schema (and the table in it) exists at the restored point."""
+    """Raise PreflightError unless the schema and, if one is requested, the table exist at the restored point."""
     if not schema_catalogue.has_schema(session, original.schema):
         listing = ", ".join(schema_catalogue.schemas(session))
         raise PreflightError(
@@ -306,10 +307,10 @@ def table_to_server(
     requested: Transport | None,
     here: ServerKind,
 ) -> Delivered:
-    """Copy the table to the live server under its new name, which must be unused.
+    """Copy the table to the live server under the new name, which must be unused there.
 
-    If an error occurs, no part remains there. Foreign keys and triggers are left out, because they would connect the
-    table with other tables of the live server.
+    If an error occurs, no part of the table remains on the live server. Foreign keys and triggers are left out, because
+    they would connect the table with other tables of the live server.
     """
     assert name.table is not None
     with isolated.session() as session:
@@ -373,7 +374,7 @@ def _sequence_to_server(
 def _import(
     session: Session, moved: TableName, isolated: IsolatedServer, target: Target, name: TableName, file: Path
 ) -> None:
-    """Move the tablespace: export it from the ephemeral server, copy it, import it into the live server.
+    """Move the tablespace: export it from the ephemeral server, copy its file, and import it into the live server.
 
     See refman 8.4, "Importing InnoDB Tables".
     """
@@ -404,7 +405,10 @@ def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
 
 
 def _drop(target: Target, name: TableName, *, unlogged: bool) -> None:
-    """Drop all that this run created on the live server. A new session is used: the earlier one may be lost."""
+    """Drop all objects that this run created on the live server.
+
+    A new session is used, because the earlier session may be lost.
+    """
     with Session.open(target.address, target.password, read_timeout=target.timeout) as session:
         table_transfer.drop(session, name, unlogged=unlogged)
 
@@ -453,8 +457,8 @@ def schema_to_server(
 ) -> Delivered:
     """Copy the schema's tables and sequences to the live server, into a schema with the new name, which must be unused.
 
-    If an error occurs, no part of the schema remains there. Old row versions are included if both servers support this.
-    Views, triggers, routines and events are left out, because they contain the name of the old schema.
+    If an error occurs, no part of the schema remains on the live server. Old row versions are included if both servers
+    support this. Views, triggers, routines and events are left out, because they contain the name of the old schema.
     """
     with isolated.session() as session:
         schema = schema_catalogue.content(session, original.schema)
@@ -477,7 +481,10 @@ def schema_to_server(
 
 
 def _code(schema: SchemaContent) -> Iterator[str]:
-    """Yield the views, routines, events and triggers. They are not delivered: they contain the old schema's name."""
+    """Yield the views, routines, events and triggers.
+
+    They are not delivered, because they contain the name of the old schema.
+    """
     yield from (f"view {view}" for view in schema.views)
     yield from schema.routines
     yield from (f"event {event}" for event in (*schema.events, *schema.hidden_events))

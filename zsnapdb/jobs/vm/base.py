@@ -1,4 +1,4 @@
-"""Creates and removes bases. A base is a machine that never runs, and from which other machines are cloned.
+"""Creates and removes bases. A base is a machine that never runs. Other machines are cloned from it.
 
 A base is created from an image, or from a domain that is shut off.
 """
@@ -38,8 +38,8 @@ _MIB = 1 << 20
 class BaseRequest:
     """The request for a base with this name, from an image or from a domain.
 
-    For an image, `domain_file` contains the XML of the machine. If it is None, the machine gets a default XML with
-    `memory` bytes and `cpus` processors.
+    For an image, `domain_file` is the file with the XML of the machine. If `domain_file` is None, the machine gets a
+    default XML with `memory` bytes and `cpus` processors.
     """
 
     name: str
@@ -206,7 +206,10 @@ def plan_destroy(settings: Settings, name: str) -> MachineBase | None:
 
 
 def destroy(settings: Settings, name: str) -> MachineBase | None:
-    """Remove the base, and return it; None if there was none. Raises PreflightError if machines depend on the base."""
+    """Remove the base, and return the removed base; None if it did not exist.
+
+    Raises PreflightError if machines depend on the base.
+    """
     with catalogue.on_base(name):
         base = plan_destroy(settings, name)
         if base is not None:

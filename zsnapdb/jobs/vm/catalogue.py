@@ -74,7 +74,7 @@ def encode_domain(xml: str) -> str:
 def decode_domain(text: str, where: str) -> str:
     """Return the XML that the text of a property contains.
 
-    If it cannot be decoded, raise DamagedError, which names `where`.
+    If the text cannot be decoded, raise DamagedError, whose message contains `where`.
     """
     try:
         unpacked = zlib.decompressobj()
@@ -88,9 +88,10 @@ _HOME = "zsnapdb/vms"
 
 @dataclass(frozen=True, kw_only=True)
 class BaseRecord:
-    """The record on the anchor of a base.
+    """The record in the properties of a base's anchor dataset.
 
-    `made_of` is the image or the domain. `encoded` is the compressed XML of the base's domain.
+    `made_of` is the image or the domain from which the base was created. `encoded` is the compressed XML of the base's
+    domain.
     """
 
     name: str
@@ -116,11 +117,11 @@ class MachineBase(BaseRecord):
 
 @dataclass(frozen=True, kw_only=True)
 class MachineRecord:
-    """The record on the anchor of a cloned machine.
+    """The record in the properties of a cloned machine's anchor dataset.
 
-    `base` is the base, or INSTANCE@BACKUP. `grade` is the consistency level of the backup; it is None if the machine
-    was cloned from a base. `uuid` is the UUID of the machine's domain. `identity` says from where the guest gets its
-    own identity.
+    `base` is the name of the base, or INSTANCE@BACKUP. `grade` is the consistency level of the backup; it is None if
+    the machine was cloned from a base. `uuid` is the UUID of the machine's domain. `identity` says how the guest gets
+    an identity of its own.
     """
 
     name: str
@@ -234,7 +235,7 @@ def _read(kind: type[M], found: CopyDatasets) -> M:
 
 
 def ready_machine(settings: Settings, name: str) -> Machine:
-    """Return the machine with that name. Raises PreflightError while it is being created or destroyed.
+    """Return the machine with that name. Raises PreflightError while the machine is being created or destroyed.
 
     Raises UnknownNameError, which lists the existing machines, if no machine has that name. Raises DamagedError if the
     properties of the machine cannot be read.
@@ -270,7 +271,7 @@ def observe(hypervisor: Hypervisor, machine: Machine) -> SeenMachine:
 
 
 def spaces(volumes: Mapping[str, str]) -> tuple[ZvolSpace, ...]:
-    """Return the space of each volume of a base."""
+    """Return the space that each volume of a base uses."""
     facts = zvols.describe(list(volumes.values()))
     return tuple(
         ZvolSpace(target, facts[name].size, facts[name].block_size, facts[name].reserved)
@@ -282,7 +283,7 @@ PATIENCE = 60.0
 
 
 def names() -> contextlib.AbstractContextManager[None]:
-    """Take the lock for reserving names of bases and machines. Callers do only fast work under this lock."""
+    """Take the lock for reserving names of bases and machines. Callers must only do fast work under this lock."""
     return exclusive("vm-names", doing="naming virtual machines", patience=PATIENCE)
 
 

@@ -1,8 +1,8 @@
-"""Finds the origin of cloned machines: a base, or a backup of a machine that is an instance.
+"""Finds the origin of cloned machines: a base, or a backup of an instance that is a machine.
 
-`NAME` means the base with that name. If there is no such base, it means the newest backup of the instance NAME on this
-host. `NAME@latest` and `NAME@ID` are always backups of the instance. The backup's snapshots must be on this host,
-because backups are not fetched from the repository here.
+`NAME` means the base with that name. If no base has that name, `NAME` means the newest backup of the instance NAME on
+this host. `NAME@latest` and `NAME@ID` are always backups of the instance. The snapshots of the backup must be on this
+host, because this command fetches no backups from the repository.
 """
 
 from __future__ import annotations
@@ -34,9 +34,10 @@ from zsnapdb.zfs import datasets, zvols
 class MachineOrigin:
     """The origin of cloned machines.
 
-    `name` is the base, or INSTANCE@BACKUP. `home` is the parent dataset of the clones. `snapshots` contains the
-    snapshot of each disk by target, and `guids` the GUIDs of these snapshots. Each clone gets a copy of the NVRAM file
-    `nvram`. `grade` is the consistency level of the backup; it is None for a base, because its disks were not in use.
+    `name` is the name of the base, or INSTANCE@BACKUP. `home` is the parent dataset of the clones. `snapshots` contains
+    the snapshot of each disk by target, and `guids` the GUIDs of these snapshots. Each clone gets a copy of the NVRAM
+    file `nvram`. `grade` is the consistency level of the backup; it is None for a base, because its disks were not in
+    use.
     """
 
     name: str
@@ -59,14 +60,14 @@ class MachineOrigin:
 def locked(text: str) -> contextlib.AbstractContextManager[None]:
     """Prevent the removal of the base during the block.
 
-    For a backup there is no such lock, because ZFS does not destroy a snapshot that has clones.
+    A backup needs no such lock, because ZFS does not destroy a snapshot that has clones.
     """
     named = request.origin_name(text)
     return catalogue.on_base(named.name) if named.backup is None else contextlib.nullcontext()
 
 
 def find(settings: Settings, hypervisor: Hypervisor, text: str) -> MachineOrigin:
-    """Return the origin with the name `text`; change nothing.
+    """Return the origin that `text` names; change nothing.
 
     Raises NotFound if neither such a base nor such a machine exists, or if this host has no snapshots of a suitable
     backup. Raises PreflightError if the machine cannot be cloned.

@@ -1,6 +1,6 @@
 """Clones machines from a base or a backup. Either all requested machines are created, or none.
 
-After that, zsnapdb waits until each machine is ready.
+After the machines are created, zsnapdb waits until each started machine is ready.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ limits only clients.
 
 
 class ReadyKind(StrEnum):
-    """The kinds of signs that show that a machine is ready."""
+    """The kinds of markers that show that a machine is ready."""
 
     STARTED = "started"
     AGENT = "agent"
@@ -62,7 +62,7 @@ class ReadyKind(StrEnum):
 
 @dataclass(frozen=True)
 class ReadyMarker:
-    """The sign that a machine is ready.
+    """The marker that shows that a machine is ready.
 
     `text` is the text that must appear on the serial line. `port` is the TCP port on which a MySQL or MariaDB server
     must send its greeting.
@@ -74,7 +74,7 @@ class ReadyMarker:
 
     @property
     def words(self) -> str:
-        """The marker, as users write it on the command line."""
+        """The text of the marker in the form of the command line."""
         details = {ReadyKind.SERIAL: f":{self.text}", ReadyKind.SERVER: f":{self.port}"}
         return f"{self.kind}{details.get(self.kind, '')}"
 
@@ -95,7 +95,7 @@ def ready_marker(text: str) -> ReadyMarker:
 
 
 def refuse_unreachable(shows: ReadyMarker, network: str) -> None:
-    """Raise PreflightError if the marker is a server on a network where this host has no address."""
+    """Raise PreflightError if the marker is a server, and this host has no address in the machine's network."""
     if shows.kind is ReadyKind.SERVER and network == f"network {ISOLATED_NETWORK}":
         raise PreflightError(
             f"this host has no address on the network {ISOLATED_NETWORK}, which --wait-for {shows.words} needs",
@@ -172,7 +172,7 @@ class MachinesRequest:
     """The request for `count` clones of a source: a base, INSTANCE or INSTANCE@BACKUP (`clone_sources.py`).
 
     If `ttl` (seconds), `memory` (bytes), `cpus` or `network` is None, the value from the configuration or from the base
-    is used. `marker` shows when a started machine is ready. `identity` says from where the guest gets its own identity.
+    is used. `marker` shows when a started machine is ready. `identity` says how the guest gets an identity of its own.
     """
 
     source: str
@@ -270,7 +270,7 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
 
 
 def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
-    """Raise UsageError if the request contradicts itself or the configuration. No program is queried."""
+    """Raise UsageError if the request contradicts itself or the configuration. This check queries no other program."""
     names = request.names(wanted.template, wanted.count)
     if wanted.identity is GuestIdentity.CLOUD_INIT:
         cloud_init.refuse_no_host_name(names)
@@ -403,7 +403,7 @@ def _execute(
 
 
 def _clone_all(planned: MachinesPlan) -> None:
-    """Clone the volumes of all machines in parallel, because each request waits for a transaction group.
+    """Clone the volumes of all machines in parallel. One by one, each request would wait for its own transaction group.
 
     If an error occurs, no further machine is cloned. When this returns, no request is still running.
     """
@@ -432,7 +432,7 @@ def _clone_volumes(planned: MachinesPlan, machine: PlannedMachine) -> None:
 
 
 def verify_devices(settings: Settings, volumes: list[str]) -> None:
-    """Wait until the device node of each volume exists and belongs to the volume.
+    """Wait until each volume has a device node, and this node belongs to the volume.
 
     Raises ConsistencyError if a volume has no such node after `vms.device_timeout`.
     """

@@ -1,4 +1,4 @@
-"""Jobs on an existing machine: start, stop, reset, lease and destruction."""
+"""Jobs on an existing machine: start, stop, reset, extend the lease, protect and destroy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ def listing(settings: Settings) -> KnownCopies[SeenMachine]:
 
 
 def _verb(settings: Settings, name: str, decide: Callable[[_Opened], tuple[P, Callable[[], R]]]) -> MachineVerb[P, R]:
-    """Return the command on the complete machine and its domain. Raises PreflightError if there is no domain."""
+    """Return a command on a complete machine and its domain.
+
+    Raises PreflightError if libvirt has no domain of the machine.
+    """
 
     @contextlib.contextmanager
     def held() -> Iterator[_Opened]:
@@ -154,12 +157,12 @@ def _roll_back(settings: Settings, hypervisor: Hypervisor, seen: SeenMachine, sh
 
 
 def extend(settings: Settings, host: Host, name: str, ttl: float | None) -> SeenMachine:
-    """Extend the machine's lease. A lease is never shortened."""
+    """Extend the machine's lease. If the present lease ends later, it is not shortened."""
     return _lease(settings, host, name, copy_properties.extension(settings, ttl, host.latest()))
 
 
 def protect(settings: Settings, host: Host, name: str, seconds: float) -> SeenMachine:
-    """Protect the machine from the reaper for `seconds`. With 0, end the protection."""
+    """Protect the machine from the reaper for `seconds`. If `seconds` is 0, end the protection."""
     return _lease(settings, host, name, copy_properties.protection(settings, seconds, host.latest()))
 
 
@@ -174,7 +177,7 @@ def _lease(settings: Settings, host: Host, name: str, change: Callable[[CloneLea
 
 @dataclass(frozen=True)
 class MachineDestroyPlan:
-    """The plan of `destroy`: the machine, and the snapshots that other programs created of its volumes."""
+    """The plan of `destroy`: the machine, and the snapshots of its volumes that other programs created."""
 
     seen: SeenMachine
     others: ForeignSnapshots
@@ -183,10 +186,10 @@ class MachineDestroyPlan:
 def destroy(
     settings: Settings, name: str, *, snapshots_may_go: bool
 ) -> Verb[Machine | None, MachineDestroyPlan | None, MachineDestroyPlan | None]:
-    """Remove the machine, its domain and exactly its datasets.
+    """Remove the machine: its domain, its files and its datasets, but no other dataset.
 
-    If there is no such machine, the result is None. So the command can be repeated. Raises PreflightError if foreign
-    datasets depend on the machine.
+    If there is no such machine, the result is None, so that the command can be repeated. Raises PreflightError if
+    foreign datasets depend on the machine.
     """
 
     @contextlib.contextmanager

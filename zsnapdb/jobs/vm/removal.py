@@ -1,4 +1,4 @@
-"""Removes bases and machines: first the domain, then only their own datasets and files."""
+"""Removes bases and machines: first the domain, and then the datasets and files that belong to the base or machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class ForeignSnapshots:
 
 
 def others(anchor: str, mark: Mark) -> ForeignSnapshots:
-    """Return the objects of other programs below the anchor: snapshots without the mark, clones and bookmarks."""
+    """Return the objects of other programs below the anchor: clones, bookmarks, and snapshots without the mark."""
     foreign, clones = list[str](), list[str]()
     for snapshot, values in snapshots.below(anchor, (mark.name, "clones")).items():
         if not mark.is_on(values):
@@ -52,7 +52,7 @@ def refuse_bookmarks(what: str, foreign: ForeignSnapshots) -> None:
 
 
 def refuse_others(what: str, foreign: ForeignSnapshots, *, snapshots_may_go: bool) -> None:
-    """Raise PreflightError if an object of another program prevents the removal or the reset of `what`."""
+    """Raise PreflightError if a clone or a foreign snapshot prevents the removal or the reset of `what`."""
     if foreign.clones:
         raise PreflightError(
             f"{what} has clones: {', '.join(foreign.clones)}", hint="destroy the clones first (`zsnapdb vm list`)"
@@ -81,7 +81,10 @@ def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine)
 
 
 def remove_base(settings: Settings, base: MachineBase) -> None:
-    """Destroy the base's datasets and file, and the snapshots of the domain's disks from which the base was cloned."""
+    """Destroy the datasets of the base, and remove its NVRAM file.
+
+    If the base was cloned from the disks of a domain, also destroy the snapshots that were created for this purpose.
+    """
     mark = catalogue.base_mark(base.name)
     origins = [volume.origin for volume in zvols.describe(list(base.volumes.values())).values() if volume.origin]
     with destroying(base.anchor, mark) as members:
@@ -97,7 +100,7 @@ _UNUSED = CloneUse(0, None)
 
 
 def leaks(settings: Settings, host: Host) -> list[Leak]:
-    """Return the leftovers of killed runs. A machine or base that another process is using is not a leftover."""
+    """Return the leftovers of killed runs. A machine or base that another process uses now is not a leftover."""
     kinds = sweeping.leaks(_machines(settings, host)), sweeping.leaks(_bases(settings))
     return [*itertools.chain(*kinds), *_orphaned_domains(settings)]
 
@@ -128,7 +131,9 @@ def _orphaned_domains(settings: Settings) -> list[Leak]:
 
 
 def sweep(settings: Settings, host: Host, *, act: bool, also: Collection[ExtraRemoval] = ()) -> list[ReapOutcome]:
-    """Remove incomplete and expired machines and incomplete bases. If `act` is false, only return the plan.
+    """Remove incomplete machines, expired machines and incomplete bases.
+
+    If `act` is false, return the plan and remove nothing.
 
     A machine with foreign snapshots stays, unless `also` allows their removal.
     """
@@ -152,7 +157,7 @@ def _machines(
 
 
 def _bases(settings: Settings, also: Collection[ExtraRemoval] = ()) -> CopyKind[MachineBase]:
-    """Return the kind of copies that a sweep of bases handles. A complete base stays until a user destroys it."""
+    """Return the rules for a sweep of bases. A complete base stays until a user destroys it."""
     may_go = ExtraRemoval.FOREIGN_SNAPSHOTS in also
     return CopyKind[MachineBase](
         what="vm base",

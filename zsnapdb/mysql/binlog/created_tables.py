@@ -267,7 +267,8 @@ class CreatedTables:
     def _close(self, event: Event) -> None:
         """Process the end of a transaction, which shows whether its tables are transactional.
 
-        An XID shows only that a single changed table is transactional. A COMMIT shows that all changed tables are not
+        If the transaction ends with an XID and changed exactly one table, that table is transactional. An XID after
+        changes of several tables shows nothing. If the transaction ends with COMMIT, none of its changed tables is
         transactional.
         """
         changed, self._changed = self._changed, set()
@@ -287,7 +288,7 @@ class CreatedTables:
                 self.tables[self._open[name]] = replace(table, is_transactional=is_xid)
 
     def read(self, file: BinaryIO, name: str, start: int, number: int = 1) -> None:
-        """Read an open binlog from `start`, which must be the end of a transaction or of the head.
+        """Read an open binlog from `start`, which must be the end of the file's head or of a transaction.
 
         Raises DamagedError with the offset if an event is damaged, and PreflightError if the file is encrypted.
         """

@@ -62,7 +62,11 @@ class DiscoveredProcess:
 
 @dataclass(frozen=True)
 class RootObservation:
-    """Facts that root can read after a login to a server: InnoDB's page size, how accounts are created, and paths."""
+    """Facts about a server that are known after root has logged in to it.
+
+    `page_size` is InnoDB's page size. `has_socket_login` says whether accounts can be set up to log in through the
+    socket.
+    """
 
     page_size: int
     is_read_only: bool

@@ -369,7 +369,7 @@ POOL_RULES = (
     ),
     Rule(
         "slog-in-memory",
-        "The log device keeps its contents without power.",
+        "The log device keeps its contents when the power fails.",
         "A log device in memory loses its contents at every restart. The commits in that log are lost, and the pool"
         " comes back degraded or not at all.",
         "an experiment with the intent log on a RAM disk (2009); zpool-import(8), -m",

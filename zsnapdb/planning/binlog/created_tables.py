@@ -144,7 +144,7 @@ def _needed_defaults(
 ) -> Defaults | None:
     """Return the defaults that recreate the original table; None if they are unknown.
 
-    A default that has no effect on the table is not changed.
+    If a default has no effect on this table, the result contains its current value.
     """
     known = record if record is not None and fits(record.engine, table.is_transactional) else None
     engine: str | None = current.engine

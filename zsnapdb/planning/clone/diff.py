@@ -320,7 +320,7 @@ def definition(text: str) -> str:
 
 
 def schema_difference(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the differences between all definitions of two states, in the format of diff(1); "" if there are none."""
+    """Return a unified diff of all definitions in two states; "" if they do not differ."""
     lines: list[str] = []
     for name in sorted(before.keys() | after.keys()):
         old, new = (given.get(name, "").splitlines() for given in (before, after))

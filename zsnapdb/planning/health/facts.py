@@ -120,16 +120,16 @@ class StoppedServer:
 
 @dataclass(frozen=True)
 class HealthFacts:
-    """The known protection of an instance in one repository at a given time (UTC).
+    """The facts at the time `at` (UTC) about the protection of an instance by one repository.
 
     - `newest_point`: the newest restorable point; None if nothing can be restored
     - `window_start`: the start of the gapless range up to that point; None if nothing can be restored
     - `no_copy`: the reason why this host cannot restore the newest backup
     - `damage`, `doubts`: the problems that a person must solve now, and the problems that can wait
-    - `room`: the reason why this host cannot write its records
+    - `room`: the reasons why this host cannot write its own records, such as a full disk
     - `restore_seconds`: the expected duration of a restore of the newest point; None without a suitable drill
     - `exchanges`: the unfinished replacements of this host's server
-    - `full`: a volume of this host's server that has no space for a server
+    - `full`: a volume of this host's server without enough free space to start the server; None if there is none
     """
 
     instance: str

@@ -150,8 +150,8 @@ class NotedReader(RecordPart):
 class ReaderNote(RecordPart):
     """The record of a server's readers, written before its datasets were exchanged.
 
-    The record applies while the server uses the datasets of the restore `incarnation`. `left_out` contains the GTIDs
-    that the server had before the restore and lacks after it; empty if unknown.
+    The record applies while the server uses the datasets that the restore with the id `incarnation` created. `left_out`
+    contains the GTIDs that the server had before the restore and lacks after it; empty if unknown.
     """
 
     incarnation: BackupId

@@ -271,7 +271,10 @@ def _element_label(place: str, element: ElementTree.Element) -> str:
 
 
 def _icount(root: ElementTree.Element) -> list[ElementTree.Element]:
-    """Return the only harmless QEMU argument, if the domain has it."""
+    """Return the domain's QEMU option `-icount` as XML; empty if the domain has no valid one.
+
+    All other QEMU options of the domain are dropped, because they may be harmful.
+    """
     words = [word.get("value", "") for word in root.iterfind(f"{QEMU_COMMAND_LINE}/{QEMU_ARGUMENT}")]
     for option, value in zip(words[::2], words[1::2], strict=False):
         if option == "-icount" and _ICOUNT.fullmatch(value):
