@@ -232,7 +232,9 @@ class RangedReader:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Write the object to `target`, as far as it fits. Return the object's full size in bytes.
+        """Copy the object into `target`, and return the object's full size in bytes.
+
+        If the object is larger than `target`, only the beginning of the object is copied.
 
         After an error, threads no longer write to `target`. An object that is replaced during the read is read again.
         """
@@ -306,7 +308,9 @@ class RangedReader:
             raise IncompleteReadError(actual_bytes=size, expected_bytes=len(target))
 
     def _received(self, answer: GetObjectOutputTypeDef, target: memoryview, began: float) -> int:
-        """Write the answer to the target in blocks, as far as it fits. Return the answer's full size in bytes.
+        """Copy the answer into the target in blocks, and return the answer's full size in bytes.
+
+        If the answer is larger than the target, only the beginning of the answer is copied.
 
         Blocks are used because reading a large object in one call would allocate new memory each time.
         """
