@@ -120,8 +120,8 @@ def is_child(pid: int) -> bool:
 class Adoption:
     """Adopts orphaned descendants for short times, and reaps adopted processes that are not jobs.
 
-    An adopted process that is not a job can be, for example, a MySQL server whose job ended at that moment. If it were
-    not reaped, it would stay a zombie.
+    An adopted process that is not a job can be, for example, a MySQL server whose job ended at that moment. An adopted
+    process that is not reaped stays a zombie.
     """
 
     _unmeant: list[AdoptedProcess] = field(init=False, default_factory=list)
@@ -165,7 +165,7 @@ Streams = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class StartRequest:
-    """A request to start `zsnapdb` with these arguments and this environment.
+    """A request to start `zsnapdb` with the given arguments and environment.
 
     If `is_apart` is set, the command starts in the folder /, as the first process of its own group. Four descriptors
     are sent with the request: the job's three streams, and the end of a pipe from which the job reads GO.
@@ -207,7 +207,7 @@ class Child(Running, Protocol):
 
 
 class StartChild(Protocol):
-    """Starts the run `run_id` of `zsnapdb` with these arguments.
+    """Starts the run `run_id` of `zsnapdb` with the given arguments.
 
     The output goes to the file `log`, which is emptied first.
     """
@@ -219,7 +219,7 @@ class Starter(Protocol):
     """Starts jobs, and may hold resources for this purpose."""
 
     def start(self, words: Sequence[str], log: Path, run_id: str) -> Child:
-        """Start the run `run_id` of `zsnapdb` with these arguments, as `StartChild` does."""
+        """Start the run `run_id` of `zsnapdb` with the given arguments, as `StartChild` does."""
 
     def tidy(self) -> None:
         """Release unneeded resources. The caller calls this method regularly, and each time a child ends."""
@@ -262,7 +262,7 @@ class ProcessChild:
 
 
 def start(words: Sequence[str], log: Path, run_id: str, environment: Mapping[str, str] | None = None) -> ProcessChild:
-    """Start the run of `zsnapdb` with these arguments as a process. Raises OSError if the job cannot be started.
+    """Start the run of `zsnapdb` with the given arguments as a process. Raises OSError if the job cannot be started.
 
     The process has the agent's environment, including the variables with passwords that the configuration refers to.
     """
@@ -299,7 +299,7 @@ def from_nothing(request: StartRequest, streams: Streams, program: Sequence[str]
 def start_detached(
     words: Sequence[str], environment: Mapping[str, str], streams: Streams, program: Sequence[str] = ZSNAPDB
 ) -> Process:
-    """Start `zsnapdb` with these arguments in the folder /, as the first process of its own group.
+    """Start `zsnapdb` with the given arguments in the folder /, as the first process of its own group.
 
     The process has only this environment. Raises OSError if it cannot be started.
     """

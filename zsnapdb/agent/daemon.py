@@ -50,7 +50,7 @@ def serve(
 ) -> None:
     """Run the jobs of the configuration until the stop is requested.
 
-    Each turn of the loop notifies systemd's watchdog, unless a job neither works nor ends although it was stopped. So
+    Each turn of the loop notifies systemd's watchdog, unless a job that must stop does no work and does not end. So
     systemd restarts the service if the agent hangs, or if an idle job cannot be ended.
 
     Raises:

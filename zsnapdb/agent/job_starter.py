@@ -1,7 +1,7 @@
 """Starts jobs for the agent and for the helper of `zsnapdb serve`. If jobs are frequent, a fork server is used.
 
 The fork server has already imported the modules that jobs need, which saves half a second of processor time per job.
-Its process runs `zsnapdb/cli/fork_server.py`.
+The process of the fork server runs `zsnapdb/cli/fork_server.py`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ GO = b"go"
 PATIENCE = 10.0
 """Seconds within which the fork server must fork a job.
 
-If it takes longer, it is killed, and the job is started without it.
+A fork server that takes longer is killed, and the job is started without a fork server.
 """
 _MODULE = "zsnapdb.cli.fork_server"
 _ROOM = " " * 256
@@ -89,8 +89,8 @@ class ForkServer:
     def fork(self, request: StartRequest, streams: Streams, adoption: Adoption) -> AdoptedProcess | None:
         """Let the server fork a job, and return the job as a child of this process.
 
-        Return None if the server cannot fork the job. In that case no job runs, and the server has ended or must be
-        ended.
+        Return None if the server cannot fork the job. If the result is None, no job runs, and the server has ended or
+        must be ended.
         """
         with contextlib.ExitStack() as ending:
             reading, writing = os.pipe()
@@ -187,14 +187,14 @@ class JobStarter:
     _alone: threading.RLock = field(init=False, default_factory=threading.RLock)
 
     def start(self, words: Sequence[str], log: Path, run_id: str) -> ProcessChild:
-        """Start the run of `zsnapdb` with these arguments. The log is emptied first.
+        """Start the run of `zsnapdb` with the given arguments. The log is emptied first.
 
         Raises OSError if the job cannot be started.
         """
         return logged(self._started, StartRequest(tuple(words), own_environment(run_id, self.environment)), log)
 
     def apart(self, words: Sequence[str], environment: Mapping[str, str], streams: Streams) -> Process:
-        """Start `zsnapdb` with these arguments as `children.apart` does, with only this environment."""
+        """Start `zsnapdb` with the given arguments as `children.apart` does, with only this environment."""
         return self._started(StartRequest(tuple(words), environment, is_apart=True), streams)
 
     def prepare(self) -> None:

@@ -36,7 +36,10 @@ class Schedule:
     trigger: OrTrigger | IntervalTrigger
     zone: ZoneInfo
     is_hourly: bool
-    """Whether the hour of the cron expression varies. If so, the job runs in both occurrences of a repeated hour."""
+    """Whether the hour of the cron expression varies.
+
+    If it varies, the job runs in both occurrences of a repeated hour.
+    """
 
     @classmethod
     def of(cls, settings: ScheduleSettings, timezone: str) -> Schedule:
@@ -128,11 +131,11 @@ class RanJob:
 
 
 def run_now(settings: Settings, kind: str, instance: str | None, start: StartChild, host: Host) -> RanJob:
-    """Run the configured job of that kind to its end, store its result, and return it.
+    """Run the configured job of the given kind to its end, store its result, and return it.
 
-    Raises ConfigError if no such job is configured, or if several instances have one. The job's own locks prevent two
-    runs at once: while another run is active, the job ends with 75. An interrupt ends the job. The next scheduled run
-    then does its work.
+    Raises ConfigError if no such job is configured, or if several instances have such a job. The job's own locks
+    prevent two runs at once: while another run is active, the job ends with 75. An interrupt ends the job. The next
+    scheduled run then does its work.
     """
     job, records = run_one_job(settings, kind, instance), Records(settings.agent.state)
     now = host.now()

@@ -72,7 +72,7 @@ def _reason(instance: Instance) -> str:
 _KEPT_AGAIN = 1.0
 """Seconds after which a failed write of a record is repeated."""
 LONGEST_WAIT = 10.0
-"""Maximum seconds between two turns. Each turn detects ended jobs, pauses, and changes of the clock."""
+"""Maximum number of seconds between two turns. Each turn detects ended jobs, pauses, and changes of the clock."""
 _CANNOT_START = 127
 _POLL = 0.2
 UNWIND = 300.0
@@ -157,7 +157,7 @@ class Supervisor:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether any job neither works nor ends, although it was stopped and then killed some time ago."""
+        """Whether any job does no work and does not end, although it was stopped, and killed some time ago."""
         limit = self.steady() - 2 * UNWIND
         return any(run.stopped_at is not None and run.stopped_at <= limit for run in self._running.values())
 
@@ -247,7 +247,7 @@ class Supervisor:
         return run_id_of(FleetVerb.BACKUP, name.instance, self._schedules[name].until(now) or now)
 
     def _next(self, name: JobName, served: datetime) -> datetime | None:
-        """Return the next time of the job's schedule after this one."""
+        """Return the next time of the job's schedule after the time `served`."""
         known = self._following.get(name)
         if known is None or known[0] != served:
             known = self._following[name] = (served, self._schedules[name].after(served))

@@ -286,10 +286,10 @@ class Listener:
         return self._server.port if self._server is not None else None
 
     def use(self, settings: HttpSettings | None) -> None:
-        """Listen only at the address of these settings. Certificates and tokens are read again.
+        """Listen only at the address of the given settings. Certificates and tokens are read again.
 
-        Raises ConfigError if the server cannot listen. After this error, the server stays at the previous address, but
-        only if the new address differs from it.
+        Raises ConfigError if the server cannot listen. After ConfigError, the server still listens at the previous
+        address, but only if the new address is a different one.
         """
         has_files = settings is not None and (settings.certificate is not None or settings.token_file is not None)
         if self._server is not None and settings == self._settings and not has_files:
@@ -383,7 +383,7 @@ class AgentOverview:
 
     A pause without an instance is a pause of the host. `held` contains the instances whose jobs must not start, each
     with the reason. `difference` describes how the running agent's configuration differs from the configuration file.
-    It is "" if they do not differ.
+    `difference` is "" if the configurations do not differ.
     """
 
     is_running: bool

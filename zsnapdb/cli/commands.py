@@ -1,6 +1,6 @@
 """The commands of `zsnapdb`. Each command is declared once in this module.
 
-`command_groups.py` builds the command line from them.
+`command_groups.py` builds the command line from these declarations.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from zsnapdb.cli import app
 from zsnapdb.cli.process_attributes import set_process_title
 
 GRAIN = 2.0
-"""Maximum seconds by which a file system's clock may be behind the clock of the process."""
+"""Maximum number of seconds by which a file system's clock may be behind the clock of the process."""
 
 _Stamp = tuple[int, int, int, int]
 

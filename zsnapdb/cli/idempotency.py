@@ -1,6 +1,6 @@
 """`--once RUN`: a repeated command with the same run id returns the earlier answer and repeats no action.
 
-Each verb declares which object it changes, and how to detect that an earlier run already has its result. This module
+Each verb declares which object it changes, and how to detect that an earlier run already made its change. This module
 chooses the action. `backup` does not need this module: the manifest contains the run id, and a later backup resumes an
 interrupted one.
 """
@@ -52,7 +52,7 @@ class Repeatable:
     """A command that may be repeated.
 
     - `about`: the object of the command.
-    - `aim`: returns the GUIDs of the datasets of that name.
+    - `aim`: returns the GUIDs of the datasets that have the object's name.
     - `made`: returns the answer of a run that was killed between its action and its record, or resumes that run (None:
       the run left nothing).
     - `gone`: returns the answer if the object no longer exists (None: the command is refused).

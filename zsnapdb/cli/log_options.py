@@ -1,4 +1,4 @@
-"""The log options. They may be before or after the command: `zsnapdb -q backup` and `zsnapdb backup -q`."""
+"""The log options. The options may be before or after the command: `zsnapdb -q backup` and `zsnapdb backup -q`."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

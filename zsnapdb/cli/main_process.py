@@ -83,7 +83,7 @@ def _hang_up(number: int, _frame: FrameType | None) -> None:
 
 
 def _again(unraisable: sys.UnraisableHookArgs) -> None:
-    """Repeat an interrupt that arrived during a destructor, a moment later.
+    """Repeat, a moment later, an interrupt that arrived during a destructor.
 
     The interpreter drops exceptions in destructors and calls this hook (sys.unraisablehook). The interpreter would also
     drop an exception raised in this hook. SIGTERM repeats every signal: SIGHUP interrupts only once, and SIGINT may be
@@ -111,8 +111,8 @@ def interrupt_on_signals() -> None:
 class SignalledStop:
     """A request to stop, set by a signal.
 
-    The handler may run at any moment in the waiting thread. If it were a threading.Event, its lock could deadlock that
-    thread. So a pipe ends the wait (pipe(7), self-pipe).
+    The handler may run at any moment in the waiting thread. The lock of a threading.Event could deadlock that thread.
+    So a pipe ends the wait (pipe(7), self-pipe).
     """
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class SignalledStop:
 
 
 def stop_on_signals(numbers: Iterable[signal.Signals]) -> SignalledStop:
-    """Return a stop that each of these signals requests.
+    """Return a stop that each of the given signals requests.
 
     A signal that this process has ignored from its start remains ignored.
     """
@@ -231,7 +231,7 @@ def leave(code: int) -> NoReturn:
 def _signs_of_life() -> Iterator[None]:
     """Write signs of life for programs during the block, if they are requested.
 
-    If they are not requested, their code is not imported.
+    If no signs of life are requested, the code for them is not imported.
     """
     if not wants_json_progress(sys.argv, os.environ):
         yield

@@ -29,7 +29,7 @@ def collect_rarely() -> None:
 
 
 def set_process_title(words: Sequence[str]) -> None:
-    """Set /proc/self/cmdline, which `ps` shows, to these words, shortened if necessary.
+    """Set /proc/self/cmdline, which `ps` shows, to the given words, shortened if necessary.
 
     The available space is the length of the original command line. If the kernel does not report the address of the
     command line, the command line is not changed. Source: proc_pid_stat(5), arg_start and arg_end.
@@ -66,7 +66,7 @@ def give_back_memory() -> None:
 
 
 VARIABLE = "ZSNAPDB_ENDS_WITH"
-"""Environment variable with the process id of a parent together with which this process must end."""
+"""Environment variable with the process id of the parent. This process must end when that parent ends."""
 _PR_SET_PDEATHSIG = 1
 
 

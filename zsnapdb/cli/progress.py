@@ -1,4 +1,4 @@
-"""Events of jobs on stderr. They are messages, and progress as bars or (for programs) as JSON.
+"""Events of jobs on stderr. The events are messages, and progress as bars or (for programs) as JSON.
 
 Commands print a line every few seconds.
 """
@@ -17,7 +17,7 @@ from zsnapdb.cli.progress_bars import Bars
 from zsnapdb.report.log_lines import LogFormat, LogLevel
 
 EVERY_SECONDS = 5.0
-"""Maximum seconds without output of a command."""
+"""Maximum number of seconds in which a command prints nothing."""
 
 
 class Pulse:

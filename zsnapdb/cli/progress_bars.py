@@ -1,6 +1,6 @@
 """Progress bars on a terminal: one per step of a command, with bytes, rate and remaining time.
 
-rich draws the bars. It is imported when the first bar is drawn, because short commands have no bars.
+rich draws the bars. rich is imported when the first bar is drawn, because short commands have no bars.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from zsnapdb.base.domain_types import Progress
 
 _SECONDS = 0.1
-"""Minimum seconds between two drawings of the bars. A step that is shorter gets no bar."""
+"""Minimum number of seconds between two drawings of the bars. A step that is shorter gets no bar."""
 _MOST = 6
 """Maximum number of bars. The newest steps have bars."""
 _WIDTH = 30

@@ -280,7 +280,7 @@ def adopt(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Adopt backups that this host did not store, after the host was rebuilt or took over.
+    """Adopt backups that this host did not store, after it was rebuilt or took over from another host.
 
     The command shows the known facts about each foreign backup. The retention policy applies to adopted backups and may
     remove them.
@@ -315,8 +315,8 @@ def acknowledge_removed(
 ) -> None:
     """Accept the intended removal of missing backups from the repository.
 
-    This host stored them, and another host or a person removed them. The next prune may destroy the local snapshots of
-    these backups.
+    This host stored the missing backups, and another host or a person removed them. The next prune may destroy the
+    local snapshots of these backups.
     """
     from zsnapdb.jobs.repository import adopt as job
     from zsnapdb.report.repository.list import ForgetView
@@ -355,8 +355,8 @@ def generate_key(
 ) -> None:
     """Generate an age identity, a signing key, or both.
 
-    The keys are written to new files of mode 0600. Their public parts are printed. If there is a configuration, the new
-    keys are recorded in the evidence logs of its repositories.
+    The keys are written to new files of mode 0600. The public parts of the keys are printed. If there is a
+    configuration, the new keys are recorded in the evidence logs of its repositories.
     """
     from zsnapdb.jobs.repository import init as job
     from zsnapdb.report.repository import init as report

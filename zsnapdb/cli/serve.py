@@ -270,7 +270,10 @@ def issuer_keys(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Fetch and show the public keys with which an issuer signs id tokens. The helper fetches them in the same way."""
+    """Fetch and show the public keys with which an issuer signs id tokens.
+
+    The helper fetches the keys in the same way.
+    """
     from zsnapdb.base.errors import UsageError
     from zsnapdb.report import tokens as report
     from zsnapdb.serve.issuer_requests import UnprivilegedHttps, fetched, tls_context

@@ -103,11 +103,11 @@ def explain_toml(text: str, message: str) -> TomlMistake:
 
 
 _Said = tuple[str, str] | None
-"""A problem and its repair. The result is None if the function handles other kinds of mistakes."""
+"""The result of a function for one kind of mistake: the problem and its repair; None for other kinds of mistakes."""
 
 
 def _open_statement(lines: list[str]) -> int:
-    """Return the line of the statement that these lines leave incomplete; 0 if every statement is complete."""
+    """Return the line of the statement that the given lines leave incomplete; 0 if every statement is complete."""
     if _is_complete("\n".join(lines)):
         return 0
     statement, start = "", 1

@@ -80,7 +80,7 @@ class BucketSettings(ConfigSection):
 
 
 class WindowSettings(ConfigSection):
-    """A period in which no job starts on these hosts.
+    """A period in which no job starts on the hosts whose names match one of the patterns in `hosts`.
 
     If the end is before the start, the period ends on the next day.
     """

@@ -52,11 +52,11 @@ class ObjectiveSettings(ConfigSection):
 
     Four objectives limit an age. `rpo`: age of the newest restorable point. `backup_age`: age of the newest restorable
     backup. `archive_lag`: age of the binlog archive's end. `drill_age`: age of the newest passed drill. `verify_age`
-    and `deep_verify_age` limit the time since the last check of the backup whose check is oldest. `window`: the period
-    before now in which every point must be restorable. `copies`: maximum age of the newest restorable point in each
-    repository. `immutable_for`: minimum time for which the store must protect a backup from removal, counted from its
-    creation. `restore_time`: maximum duration of a restore, estimated from drills. `warn_at`: the fraction of a limit
-    at which a warning starts.
+    and `deep_verify_age` limit the time since the last check of the backup that has not been checked for the longest
+    time. `window`: the period before now in which every point must be restorable. `copies`: maximum age of the newest
+    restorable point in each repository. `immutable_for`: minimum time for which the store must protect a backup from
+    removal, counted from its creation. `restore_time`: maximum duration of a restore, estimated from drills. `warn_at`:
+    the fraction of a limit at which a warning starts.
     """
 
     rpo: _Time = None
@@ -92,8 +92,8 @@ class VmSourceSettings(ConfigSection):
 
     `freeze_deadline` is the maximum time in seconds for which the guest's file systems stay frozen; with 0, they are
     never frozen. `client` is the command line of the database client that the guest agent runs in a drill; None means
-    the client of the server's family, as root through the socket. `drill_memory` is the memory of the machine in a
-    drill in bytes; None means as much as the original.
+    the client of the server's family, as root through the socket. `drill_memory` is the machine's memory in a drill, in
+    bytes; None means as much as the original.
     """
 
     domain: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f]+$", max_length=200)]

@@ -56,7 +56,7 @@ class NotificationEvent(StrEnum):
     def is_of_objective(self) -> bool:
         """Return whether the event is about an objective.
 
-        This is needed because a job and an objective are called `drill`.
+        The name alone does not show this: both a job and an objective are called `drill`.
         """
         return self in (NotificationEvent.BROKEN, NotificationEvent.MET)
 

@@ -20,8 +20,8 @@ class LoginSettings(ConfigSection):
     """The login of people to the pages through an issuer, with OpenID Connect (authorization code flow with PKCE).
 
     `client_id` is the id under which the issuer knows zsnapdb, and the audience of people's id tokens.
-    `client_secret_file` is a file of root with the client's secret; None if zsnapdb is a public client. `scopes` are
-    requested in addition to `openid`.
+    `client_secret_file` is a file that belongs to root and contains the client's secret; None if zsnapdb is a public
+    client. `scopes` are requested in addition to `openid`.
     """
 
     client_id: Annotated[str, Field(pattern=r"^[!-~]{1,500}$")]
@@ -37,7 +37,10 @@ class LoginSettings(ConfigSection):
 _HTTPS = r"^https://[A-Za-z0-9](?:[A-Za-z0-9.-]{0,250}[A-Za-z0-9])?(?::[0-9]{1,5})?(?:/[A-Za-z0-9._~%/-]{0,500})?$"
 HttpsUrl = Annotated[str, Field(pattern=_HTTPS)]
 SUBJECT_OF_EMAIL = "user:{email}"
-"""The only variable value of `subject`. It stands for the mail address in the token, if the issuer has verified it."""
+"""The only variable value of `subject`.
+
+This value stands for the mail address in the token, if the issuer has verified the address.
+"""
 _OF_EVERYBODY = {
     "token.actions.githubusercontent.com": ("repository", "repository_id", "sub"),
     "gitlab.com": ("project_path", "project_id", "sub"),

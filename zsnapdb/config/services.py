@@ -233,9 +233,9 @@ LEAST_MEMORY = 100 << 20
 class PoolSettings(ConfigSection):
     """A pool of `size` clones that are started and checked in advance, for the next requests.
 
-    `max_age` limits the age of their data in seconds, because a pool clone has the state that was `latest` when it was
-    created. `memory` limits the memory of all their servers together in bytes (None: only half of the host's free
-    memory).
+    A pool clone has the state that was `latest` when the clone was created, so `max_age` limits the age of the clones'
+    data in seconds. `memory` limits the memory of all servers of the pool together, in bytes (None: only half of the
+    host's free memory).
     """
 
     size: Annotated[int, Field(ge=1, le=50)]

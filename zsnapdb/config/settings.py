@@ -112,8 +112,9 @@ class DrillSettings(ConfigSection):
 
     After the checks, the drill removes the server.
 
-    `sample` is the approximate number of bytes that are checked in pages, and also the number in tables. `pages` says
-    whether a drill on a host without innochecksum omits page checksums (`if-possible`) or is refused (`required`).
+    `sample` is the approximate number of bytes that the check of pages reads. The check of tables reads as many.
+    `pages` says whether a drill on a host without innochecksum omits page checksums (`if-possible`) or is refused
+    (`required`).
     """
 
     dataset: str | None = None
@@ -266,8 +267,8 @@ class InstanceSettings(ConfigSection):
 class CloneSettings(ConfigSection):
     """Location, ports, lifetime and limits of clones.
 
-    Linux uses ports from 32768 on for outgoing connections (ip(7), ip_local_port_range), so such a port may already be
-    in use when a server starts. The default ports are lower.
+    The default ports are below 32768. Linux uses the ports from 32768 on for outgoing connections (ip(7),
+    ip_local_port_range), so a server may find such a port in use.
     """
 
     dataset: str | None = None
@@ -288,13 +289,14 @@ class CloneSettings(ConfigSection):
     idle: Annotated[Seconds, Field(gt=0)] | None = None
     reap_limit: Annotated[int, Field(ge=1)] = 20
     per_owner: Annotated[int, Field(ge=0)] | None = None
-    """Maximum number of clones per owner (0: no limit). If it is None, root has no limit, and a subject's limit is 10,
-    or `serve.per_subject` if that is more.
+    """Maximum number of clones per owner (0: no limit).
+
+    Without a value, root has no limit, and a subject's limit is 10, or `serve.per_subject` if that is more.
     """
     total: Annotated[int, Field(ge=0)] | None = None
     """Maximum number of all clones (0: no limit).
 
-    If it is None, the limit is 50 for a subject's request, and root has no limit.
+    Without a value, the limit is 50 for a subject's request, and root has no limit.
     """
     free_floor: Annotated[Size, Field(ge=0)] = 1 << 30
     received_per_owner: Annotated[Size, Field(ge=0)] = 1 << 40

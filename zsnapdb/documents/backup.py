@@ -98,8 +98,8 @@ class ManifestFields(Document):
 class BackupDocument(Document):
     """A finished backup.
 
-    `repeat` says whether an earlier command had already started the run with this id, so that this command created no
-    backup.
+    `repeat` says whether an earlier command had already started the run with this id. If `repeat` is true, this command
+    created no backup.
     """
 
     backup: Annotated[ManifestFields, At("manifest")]
@@ -111,7 +111,7 @@ class BackupDocument(Document):
 
 
 class InterruptedFields(Document):
-    """An interrupted backup, and the decision about it."""
+    """An interrupted backup, and the action of the next run for it (`decision`), with the reason."""
 
     backup_id: str
     decision: Annotated[str, At("judgement.decision")]
@@ -185,7 +185,7 @@ class LocalSnapshotDocument(Document):
 
 
 class KeptSetFields(Document):
-    """The retention decision about a local snapshot set, with the reasons."""
+    """Whether retention keeps a local snapshot set, with the reasons."""
 
     backup_id: str
     keep: bool

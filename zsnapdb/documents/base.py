@@ -21,7 +21,7 @@ from zsnapdb.base import run_context
 from zsnapdb.base.errors import ZsnapdbError, retry_class
 
 Number = Annotated[int | float, WithJsonSchema({"type": "number"})]
-"""A number that is printed unchanged. If it were a float, an empty sum would be printed as 0.0."""
+"""A number that is printed unchanged. If the type were float, an empty sum would be printed as 0.0."""
 LEFT_OUT = object()
 """The result of a converter for a field that the document omits. The default of such a field is `may_lack()`."""
 
@@ -68,9 +68,9 @@ class At:
 class Dumped:
     """An annotation of a field with a printed model or dataclass, whose schema becomes the schema of the field.
 
-    Documents are also read where that class is not installed. In that case, `printed` is the full name of the class,
-    which is imported only for the schema. `without` lists fields that are not printed. `adding` is a type with
-    additional printed fields.
+    Documents are also read where that class is not installed. For a class that may not be installed, `printed` is the
+    full name of the class, which is imported only for the schema. `without` lists fields that are not printed. `adding`
+    is a type with additional printed fields.
     """
 
     printed: type | str

@@ -238,7 +238,7 @@ class IntentionDocument(Document):
 
 
 class ResetPlanDocument(Document):
-    """The plan of a reset. `backup_id` is null if the snapshot set is created at the reset.
+    """The plan of a reset. `backup_id` is null if the reset creates the snapshot set.
 
     `way` and `reason` have the same meaning as for a reset. `slot` is the id of the pool clone that would replace the
     clone.

@@ -20,7 +20,7 @@ def plain(value: Any) -> Any:
     """Return a value for a JSON document.
 
     Numbers stay numbers. Decimals and times become text. Bytes come only from columns without a character set (BINARY,
-    BLOB, BIT). Such bytes always become 0x and hexadecimal digits, so that all values of a column have the same format.
+    BLOB, BIT). Bytes always become 0x and hexadecimal digits, so that all values of a column have the same format.
     """
     if isinstance(value, bytes | bytearray):
         return "0x" + bytes(value).hex()
@@ -202,7 +202,7 @@ class WaitFields(Document):
 
 
 class RecordedLoadFields(Document):
-    """The recorded load during the migration: the number of applied transactions, and the seconds of production.
+    """The recorded load during the migration: the number of applied transactions, and the seconds that production took.
 
     - `late_seconds`: longest delay of a transaction during the migration.
     - `late_before_seconds`: longest delay in the seconds before the migration.
@@ -221,8 +221,8 @@ class RecordedLoadFields(Document):
 class MigrationDocument(Document):
     """The effects of a migration. `second_run` is the effect of a repetition.
 
-    `without_table_seconds` is the longest wait of a statement that uses no table. It measures the host's load. `load`
-    is null if no load was replayed.
+    `without_table_seconds` is the longest wait of a statement that uses no table. This wait measures the host's load.
+    `load` is null if no load was replayed.
     """
 
     backup_id: str

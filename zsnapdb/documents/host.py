@@ -235,7 +235,7 @@ class GrantsDocument(Document):
 
 
 class MonthlyCostFields(Document):
-    """The cost by a price list. `restore`: traffic of one restore outside the provider."""
+    """The cost according to a price list. `restore` is the price of the traffic of one restore outside the provider."""
 
     name: Annotated[str, At("price.name")]
     date: Annotated[str, At("price.date")]
@@ -247,7 +247,7 @@ class MonthlyCostFields(Document):
 
 
 class RequestFields(Document):
-    """Requests in a month by kind."""
+    """The number of requests per month, by kind of request."""
 
     put: Number
     list: Number

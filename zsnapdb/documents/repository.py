@@ -267,7 +267,7 @@ class PinDocument(Document):
 
 
 class RetentionFields(Document):
-    """The retention decision about a backup, with the reasons."""
+    """Whether retention keeps a backup, with the reasons."""
 
     backup_id: str
     keep: bool
@@ -296,7 +296,7 @@ class LocalLeftoverFields(Document):
 
 
 class PrunedBinlogFields(Document):
-    """The decision about an archived binlog, with the reason."""
+    """Whether a prune removes an archived binlog, with the reason."""
 
     name: Annotated[str, At("file.name")]
     incarnation: Annotated[str, At("file.incarnation")]
@@ -317,7 +317,7 @@ class BinlogLeftoverFields(Document):
 
 
 class BetterCycleFields(Document):
-    """The interval of full backups that would need less space."""
+    """An interval between full backups with which the backups would need less space."""
 
     seconds: Annotated[float, At("every")]
     backups: Annotated[int, At("fewer")]

@@ -181,7 +181,7 @@ class MachineAbandonedDocument(Document):
 
 
 class ReplicasRebuiltDocument(Document):
-    """The replicas that were confirmed as rebuilt, as text. Their reminders end."""
+    """The replicas that were confirmed as rebuilt, as text. zsnapdb stops reminding of these replicas."""
 
     instance: str
     readers: Annotated[tuple[str, ...], At("readers", each("who"))]

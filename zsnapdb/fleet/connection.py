@@ -53,7 +53,7 @@ def _runtime() -> Runtime:
 
 
 async def connect(settings: EngineSettings, identity: str) -> Client:
-    """Return a connection to the engine that has this name.
+    """Return a connection to the engine, in which this client is called `identity`.
 
     Raises:
         UnreachableError: the engine does not answer

@@ -1,4 +1,4 @@
-"""The fleet's state in the engine: schedules, slots of buckets, and runs of jobs. This module reads and changes it.
+"""Reads and changes the fleet's state in the engine: schedules, slots of buckets, and runs of jobs.
 
 The engine compares times literally with the clock of a time zone (Temporal's API, `ScheduleSpec.timezone_name`). If the
 clock is set forward and skips a time, the job does not start at that time. When the clock is set back, Temporal 1.32
@@ -98,7 +98,7 @@ def _around_changes(cron: str, timezone: str, year: int) -> tuple[datetime, ...]
 
 
 def _changes(zone: ZoneInfo, year: int) -> Iterator[datetime]:
-    """Yield the times (UTC) at which the clock of the zone is set forward or back in these years."""
+    """Yield the times (UTC) at which the clock of the zone is set forward or back in the given years."""
     day, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + YEARS, 1, 1, tzinfo=UTC)
     while day < end:
         if day.astimezone(zone).utcoffset() != (day + _DAY).astimezone(zone).utcoffset():
@@ -176,12 +176,15 @@ class FleetEngine:
         return known.schedule.state
 
     async def remove_schedules(self, names: Sequence[str]) -> None:
-        """Remove those of the schedules that exist. Their runs continue."""
+        """Remove the schedules. Missing schedules are skipped, and runs that have started continue."""
         for name in names:
             await _is_there(self.client.get_schedule_handle(name).delete())
 
     async def pause(self, name: str, reason: str) -> bool:
-        """Stop the schedule from starting jobs. Its current run continues. Return whether the schedule exists."""
+        """Stop the schedule from starting jobs. The schedule's current run continues.
+
+        Return whether the schedule exists.
+        """
         return await _is_there(self.client.get_schedule_handle(name).pause(note=reason))
 
     async def resume(self, name: str, reason: str) -> bool:

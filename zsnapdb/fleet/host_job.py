@@ -261,7 +261,7 @@ class JobRunner:
 def _did_nothing(request: JobRequest, code: int | None) -> bool:
     """Return whether the command found another run active, or failed for a reason for which another host is tried.
 
-    In such cases, the agent and the fleet start the job again.
+    If the result is true, the agent and the fleet start the job again.
     """
     if code is None:
         return False
@@ -284,7 +284,7 @@ async def _wait_for_exit(child: Child, reader: LogReader, beat: Callable[[JobPro
 
 
 async def _end(child: Child, reader: LogReader, beat: Callable[[JobProgress], None], patience: float) -> None:
-    """Stop the command. It has `patience` seconds to undo its work.
+    """Stop the command. The command has `patience` seconds to undo its work.
 
     Further cancellations wait until the command ends.
     """

@@ -181,7 +181,7 @@ async def _paused(
 
 
 def cancel(settings: FleetJobsSettings, filters: Sequence[JobFilter]) -> tuple[JobRun, ...]:
-    """Request that the selected running jobs end, and return these jobs. Their hosts stop them within seconds."""
+    """Request that the selected running jobs end, and return these jobs. The hosts stop the jobs within seconds."""
 
     async def cancelled(engine: FleetEngine) -> tuple[JobRun, ...]:
         meant = await _runs(engine, settings, filters, _LOOKED_AT, only_running=True)

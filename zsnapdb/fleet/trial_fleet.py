@@ -42,7 +42,10 @@ The caches of the engine are limited by bytes instead of workflows (a schedule i
 partition instead of four, because only thousands of jobs per second need four.
 """
 LESS_MEMORY = {"GOGC": "50", "GOMEMLIMIT": "512MiB"}
-"""Default environment of the engine. With it, the engine returns memory earlier (https://go.dev/doc/gc-guide)."""
+"""Default environment of the engine.
+
+With these variables, the engine returns memory earlier (https://go.dev/doc/gc-guide).
+"""
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class TrialFleet:
 def program(named: Path | None) -> Path:
     """Return the program `temporal`: the named one, the one in PATH, or the one next to this Python.
 
-    Raises ConfigError if none of these exists.
+    Raises ConfigError if none of these programs exists.
     """
     beside = Path(sys.executable).with_name("temporal")
     found = named or shutil.which("temporal") or (beside if beside.exists() else None)

@@ -51,7 +51,10 @@ class HostActivities:
 
     @activity.defn(name=jobs.JOB)
     async def job(self, request: JobRequest) -> JobAnswer:
-        """Run the job. ApplicationError has the kind of end as its type and the answer as its detail."""
+        """Run the job.
+
+        A raised ApplicationError has the kind of the job's end as its type, and the answer as its detail.
+        """
         attempt = activity.info().attempt
         try:
             answer = await self._runner.run(request, _beat)
@@ -236,7 +239,7 @@ class ControlActivities:
 
 
 def machines(identities: Sequence[str]) -> list[str]:
-    """Return the machines in these names of workers, without duplicates."""
+    """Return the machines in the given names of workers, without duplicates."""
     return sorted({one.rpartition("/")[2] for one in identities})
 
 

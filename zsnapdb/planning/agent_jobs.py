@@ -20,14 +20,17 @@ from zsnapdb.config.settings import Settings
 _NAMES = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 _NUMBERS = {name: number for number, name in enumerate(_NAMES)}
 _SUNDAY = 7
-"""The number of Sunday if it ends a range of weekdays."""
+"""The number that stands for Sunday at the end of a range of weekdays."""
 _EVERY = re.compile(r"\*(?:/([0-9]{1,3}))?")
 _SOME = re.compile(r"([0-7]|[a-z]{3})(?:-([0-7]|[a-z]{3})(?:/([0-9]{1,3}))?)?")
 
 
 @dataclass(frozen=True)
 class CronDays:
-    """Days of the month and weekdays of a schedule. A day must match both of them. Weekdays are names or `*`."""
+    """Days of the month and weekdays of a schedule. The job runs only on days that match both.
+
+    Weekdays are names or `*`.
+    """
 
     day: str
     weekday: str
@@ -46,7 +49,7 @@ class CronTimes:
 def cron_times(expression: str) -> CronTimes:
     """Return the times that a cron expression with five fields describes.
 
-    Raises ConfigError if the weekdays are invalid. The other fields are not checked.
+    Raises ConfigError if the weekdays are invalid. Only the weekdays are checked.
     """
     minute, hour, day, month, weekday = expression.split()
     try:
@@ -95,7 +98,7 @@ def _step(word: str | None) -> int:
 
 
 HOST = "_host"
-"""The value that a job of the host has instead of an instance. No instance can have this name."""
+"""The instance name of a job of the host itself. No real instance can have this name."""
 
 
 class JobKind(StrEnum):
@@ -158,9 +161,9 @@ def jobs_of(settings: Settings) -> tuple[PlannedJob, ...]:
 
 
 def run_one_job(settings: Settings, kind: str, instance: str | None) -> PlannedJob:
-    """Return the configured job of that kind.
+    """Return the configured job of the given kind.
 
-    Raises ConfigError if there is no such job, or if several instances have one.
+    Raises ConfigError if there is no such job, or if several instances have such a job.
     """
     known = [job for job in jobs_of(settings) if job.name.kind == kind and instance in (None, job.name.instance)]
     if len(known) == 1:
@@ -212,7 +215,7 @@ def _planned_job(name: JobName, words: tuple[str, ...], schedule: ScheduleSettin
 AGAIN = 60.0
 """The seconds after which a job starts again.
 
-This applies to a job that found another run active, and to a continuous job that ended.
+The time applies to a job that found another run active, and to a continuous job that ended.
 """
 MOST = 3600.0
 """The maximum number of seconds before a repeatedly failing continuous job starts again."""
@@ -225,11 +228,11 @@ class _FrozenRecord(BaseModel):
 
 
 class RunRecord(_FrozenRecord):
-    """The last run of a job. The run was for all times of the schedule up to `scheduled` (UTC).
+    """The last run of a job. The run covers all scheduled times up to `scheduled` (UTC).
 
-    `exit_code` is None while the job runs, and negative if a signal ended the job. If it is still None after the run,
-    the agent ended the job, or the agent itself was killed. In this case the job starts again immediately, and the run
-    does not count as failed. `failures` is the number of failed runs since the last successful run.
+    `exit_code` is None while the job runs, and negative if a signal ended the job. If `exit_code` is still None after
+    the run, the agent ended the job, or the agent itself was killed. The interrupted job starts again immediately, and
+    its run does not count as failed. `failures` is the number of failed runs since the last successful run.
     """
 
     format: Literal[1] = 1
@@ -285,7 +288,7 @@ class PauseRecord(_FrozenRecord):
     reason: Annotated[str, Field(min_length=1, max_length=500)]
 
     def before_clock(self, now: datetime) -> PauseRecord:
-        """Return the pause, corrected if its begin is in the future because the clock was ahead.
+        """Return the pause, corrected if its start is in the future because the clock was ahead.
 
         The corrected pause begins now and has the same duration.
         """
@@ -308,7 +311,10 @@ class DueJob:
     name: JobName
     scheduled: datetime
     begins: datetime
-    """The earliest start: the scheduled time plus the jitter. It is later if the last run found another run active."""
+    """The earliest start: the scheduled time plus the jitter.
+
+    The start is later if the last run found that another run was active.
+    """
 
 
 def is_good(exit_code: int | None, *, warns_with_one: bool) -> bool:
@@ -326,15 +332,15 @@ def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: flo
     """Return for how many seconds the agent waits for the fleet to start a job before the agent starts the job itself.
 
     `record` is the last run by the agent or the fleet. `given` is the time when the fleet last gave this host the job.
-    If `given` is before the last run, or in the future because the clock was ahead, the fleet counts as unreachable. In
-    this case the agent itself starts the job on time.
+    If `given` is before the last run, or in the future because the clock was ahead, the fleet counts as unreachable. If
+    the fleet counts as unreachable, the agent itself starts the job on time.
     """
     is_away = record is not None and not (given is not None and record.started <= given <= now)
     return 0.0 if is_away else longest
 
 
 def is_later(record: RunRecord, other: RunRecord) -> bool:
-    """Return whether the last known event (start or end) in the run `record` is later than that in the run `other`."""
+    """Return whether the last known event (start or end) of the run `record` is later than that of the run `other`."""
     return (record.finished or record.started) > (other.finished or other.started)
 
 
@@ -406,9 +412,9 @@ class KnownRun:
 def not_ready(jobs: Sequence[KnownRun], stale: float, now: datetime) -> tuple[str, ...]:
     """Return the problems of the agent's jobs; empty if there are none.
 
-    There is no problem if the objectives were evaluated within `stale` seconds, no objective was broken, and no job's
-    last run failed. An unknown state is a problem too. An archiver that was restarted and has run long enough does not
-    count as failing.
+    There is no problem if the objectives were evaluated within the last `stale` seconds, no objective was broken, and
+    no job's last run failed. An unknown state is a problem too. An archiver that was restarted and has run long enough
+    does not count as failing.
     """
     reasons = [
         f"{job.name} failed {job.last.failures} times in a row"

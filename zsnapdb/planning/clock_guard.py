@@ -1,4 +1,4 @@
-"""Determines the time that decides about expiry: this host's wall clock, if its steady clock confirms it. Pure.
+"""Determines the time at which expiry is judged: this host's wall clock, if its steady clock confirms it. Pure.
 
 A host records the last reading of its clocks. From then on the steady clock (CLOCK_BOOTTIME, which also runs while the
 host is suspended) proves a minimum of elapsed time. Removals use the earlier of the proven time and the wall clock. So
@@ -14,7 +14,8 @@ If `RemovalTime.is_sure` is set, such a recorded time is detected as soon as the
 
 After a reboot, the proven time and the wall clock may be behind until the clock is set. When a clock is accepted, a
 span of time is recorded. The span begins with the last reading before the jump or the first reading after a reboot,
-whichever is later. It ends with the time to which the clock was set. A recorded time within this span is too early.
+whichever is later. The span ends with the time to which the clock was set. A recorded time within this span is too
+early.
 """
 
 from __future__ import annotations
@@ -36,11 +37,14 @@ TOLERANCE = 300.0
 Reboots and NTP steps cause smaller differences.
 """
 STEP = 5.0
-"""If the wall clock differs from the steady clock, adjusted for slew, by more than this many seconds, it was set."""
+"""The wall clock was set if its difference from the steady clock changes by more than this many seconds.
+
+A change that slew can cause is subtracted first.
+"""
 _PRECISION = timedelta(seconds=1)
 """The resolution of recorded times, which are truncated to seconds."""
 SLEW = 0.001
-"""The fraction by which the proven time may run faster than the steady clock, so that it follows the wall clock."""
+"""The fraction by which the proven time may run faster than the steady clock to follow the wall clock."""
 SETTLED_AFTER_REBOOT = 3600.0
 SETTLED_AFTER_STEP = 86_400.0
 """The time in seconds for which a wall clock must run at the right rate after a jump before it is accepted."""
@@ -57,7 +61,7 @@ that is wrong by more than a day expires backups that retention would keep.
 """
 
 MOST_SPANS = 64
-"""The maximum number of recorded spans that contain times recorded too early. Older spans are dropped."""
+"""The maximum number of spans in the record. Times recorded in these spans are too early. Older spans are dropped."""
 
 CONFIRM = "check `date -u`; if the clock is right, run `zsnapdb reap --trust-clock`"
 """The hint for a doubtful clock."""
@@ -75,7 +79,10 @@ class ClockJump(StrEnum):
 
 @dataclass(frozen=True)
 class ClockReading:
-    """The wall clock (UTC) and, at the same moment, the boot id with the seconds of its steady clock."""
+    """A reading of both clocks at the same moment.
+
+    The reading contains the wall clock's time (UTC), and the boot id with the seconds of this boot's steady clock.
+    """
 
     wall: datetime
     boot: str
@@ -132,7 +139,7 @@ class RemovalTime:
 
     @property
     def at(self) -> datetime:
-        """The time that decides about expiry: the earlier of both clocks' times."""
+        """The time at which expiry is judged: the earlier of both clocks' times."""
         return min(self.wall, self.proven)
 
     @property
@@ -180,8 +187,9 @@ class RemovalTime:
         `store` is the time of the store's clock, or None if unknown. `backups` are the times of the backups, oldest
         first.
 
-        If the store's clock is unknown, the age of the newest backup is limited. It may be at most a day more than
-        twice the longest pause between two backups. If there are fewer than two backups, this check is skipped.
+        If the store's clock is unknown, the age of the newest backup is limited. The newest backup's age may be at most
+        a day more than twice the longest pause between two backups. If there are fewer than two backups, this check is
+        skipped.
         """
         now, reasons = self.wall, list[str]()
         past = [time for time in backups if time <= now]
@@ -212,7 +220,7 @@ def first_record(reading: ClockReading) -> ClockRecord:
 
 
 def accepted(record: ClockRecord, reading: ClockReading) -> ClockRecord:
-    """Return the record after the clock was accepted. `record` already contains this reading.
+    """Return the record after the clock was accepted. `record` already contains the reading of the accepted clock.
 
     The times that were recorded between the jump and the last setting of the clock are too early.
     """
@@ -281,13 +289,15 @@ def follow(record: ClockRecord | None, reading: ClockReading) -> ClockRecord:
 
 
 def is_step(record: ClockRecord, reading: ClockReading) -> bool:
-    """Return whether the wall clock was set between the record and a reading of the same boot."""
+    """Return whether the wall clock was set between the recorded reading and a later reading in the same boot."""
     passed = reading.steady - record.steady
     return abs((reading.wall - record.wall).total_seconds() - passed) > STEP + passed * SLEW
 
 
 def was_set_back(before: ClockReading, now: ClockReading) -> bool:
-    """Return whether the wall clock was certainly set back between two readings, so it was ahead at the first reading.
+    """Return whether the wall clock was certainly set back between two readings.
+
+    A clock that was set back was ahead at the first reading.
 
     If the host rebooted between the readings, only the time since the reboot is certain to have passed.
     """
@@ -321,7 +331,7 @@ def _recorded(
 
 
 def removal_time(record: ClockRecord) -> RemovalTime:
-    """Return the time that decides about expiry. `record` contains the current reading of the clocks."""
+    """Return the time at which expiry is judged. `record` contains the current reading of the clocks."""
     off = (record.wall - record.proven).total_seconds()
     if abs(off) <= TOLERANCE or record.jump is None:
         return RemovalTime(record.wall, record.proven, is_new=record.since is not None, early=record.early)

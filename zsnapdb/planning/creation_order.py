@@ -5,9 +5,9 @@ In a repository, each new document has a sequence number: the greatest number th
 repository, `createtxg` also orders sets of one pool, because a set may be stored late, and a consolidated backup
 contains old snapshots.
 
-Documents that earlier versions wrote have no number. They come before numbered documents, unless the order in their
-pool shows otherwise. Documents without numbers from different pools are ordered by their ids, which are times, because
-no better order is known.
+Documents that earlier versions wrote have no number. Documents without a number come before numbered documents, unless
+the order in their pool shows otherwise. Documents without numbers from different pools are ordered by their ids, which
+are times, because no better order is known.
 
 No other module uses ids or times to determine an order. `tests/unit/test_order_law.py` checks this.
 """
@@ -99,8 +99,8 @@ def by_creation(items: Iterable[T], createtxg: Callable[[T], int]) -> list[T]:
 def contradicted(times: Sequence[datetime], slack: timedelta = timedelta()) -> list[bool]:
     """Return for each time, in order of creation, whether a previous time is later or a following time is earlier.
 
-    If one of these is true, a clock was wrong, and it is unknown which of the times is right. Differences up to `slack`
-    are ignored.
+    If a time is contradicted by another one, a clock was wrong, and it is unknown which of the times is right.
+    Differences up to `slack` are ignored.
     """
     earlier = [datetime.min.replace(tzinfo=UTC), *accumulate(times, max)]
     later = [datetime.max.replace(tzinfo=UTC), *accumulate(reversed(times), min)]
@@ -109,7 +109,7 @@ def contradicted(times: Sequence[datetime], slack: timedelta = timedelta()) -> l
 
 
 def earliest(*times: datetime) -> datetime:
-    """Return the earliest of several times. Each of them is an upper bound for the creation time."""
+    """Return the earliest of several times. Each given time is an upper bound for the creation time."""
     return min(times)
 
 
@@ -136,12 +136,12 @@ M = TypeVar("M", bound=_Created)
 
 
 def made_before(items: Iterable[M], createtxg: int) -> list[M]:
-    """Return the items that ZFS created before this transaction group of the same pool."""
+    """Return the items that ZFS created before the given transaction group of their pool."""
     return [item for item in items if item.createtxg < createtxg]
 
 
 def made_after(groups: Mapping[str, int], createtxg: int) -> list[str]:
-    """Return the names of the snapshots that ZFS created after this transaction group of the same pool."""
+    """Return the names of the snapshots that ZFS created after the given transaction group of their pool."""
     return [name for name, made in groups.items() if made > createtxg]
 
 
@@ -169,13 +169,14 @@ def in_order(
     """Return the backups, oldest first, independent of the clocks from which their ids come.
 
     Backups of one pool are ordered by transaction group, and an increment follows its base. Between pools the sequence
-    numbers decide. If a younger backup of the same pool has a smaller number or id than a backup, the number or id of
-    that backup is ignored. `believed` contains the ids of trusted backups, whose order other backups cannot change. If
-    `believed` is None, all backups are trusted.
+    numbers decide. The number or id of a backup is ignored if a younger backup of the same pool has a smaller one.
+    `believed` contains the ids of trusted backups, whose order other backups cannot change. If `believed` is None, all
+    backups are trusted.
 
     If a pool is replaced by an older copy of itself, the copy uses the same transaction groups a second time.
-    `abandoned` contains the backups that were created after the copy and before the replacement. It maps each of them
-    to the group of the first backup after the replacement. The abandoned backups come before that backup.
+    `abandoned` contains the backups that were created after the copy and before the replacement. `abandoned` maps each
+    of these backups to the group of the first backup after the replacement. The abandoned backups come before that
+    backup.
     """
     by_pool: dict[int, list[P]] = {}
     links = list(stored)
@@ -197,7 +198,7 @@ def in_order(
 
 
 def with_turn(abandoned: Mapping[str, int], of_pool: Mapping[str, int], createtxg: int) -> dict[str, int]:
-    """Return the value of `abandoned` after a pool created a set in this transaction group.
+    """Return `abandoned`, updated for a snapshot set that the pool created in the given transaction group.
 
     `of_pool` maps the ids of the pool's backups to their groups.
     """
@@ -268,10 +269,11 @@ def _is_bases_first(ordered: Sequence[Link]) -> bool:
 
 
 def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
-    """Return the ids of `ordered`, with the ids inserted that only the orders `known` contain.
+    """Return the ids of `ordered`, and between them the ids that only the orders in `known` contain.
 
-    A missing id is placed directly after the latest of its predecessors in its own order. If it has no predecessor, it
-    is placed before its successor. If it has neither, it is placed last, because it may be the newest state.
+    A missing id is placed directly after the latest of its predecessors in its own order. A missing id without a
+    predecessor is placed before its successor. A missing id with neither is placed last, because its backup may be the
+    newest state.
     """
     place = {name: at for at, name in enumerate(ordered)}
     added = set[str]()
@@ -304,7 +306,7 @@ def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
 
 
 def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
-    """Return the ids of `ordered`, with the unplaced ids inserted in the order of ids.
+    """Return the ids of `ordered` and the unplaced ids. Each unplaced id is inserted before the first greater id.
 
     Use this only for lists that people read.
     """
@@ -317,7 +319,8 @@ def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
 def is_after(one: str, other: str, order: Sequence[str]) -> bool:
     """Return whether backup `one` is later than backup `other` in `order`, which lists backups oldest first.
 
-    If a backup is not in the order, it is unreadable, and only its id is known. In this case the ids are compared.
+    If a backup is not in the order, it is unreadable, and only its id is known. The ids of such a backup and of the
+    other backup are compared.
     """
     if one in order and other in order:
         return order.index(one) > order.index(other)
@@ -341,8 +344,8 @@ F = TypeVar("F", bound=Finding)
 def latest_finding(findings: Iterable[F]) -> F | None:
     """Return the latest finding about an object; None if there is none.
 
-    If two concurrent runs used the same number, the finding with damage is the latest. Only findings that have no
-    numbers are ordered by time.
+    If two concurrent runs used the same number, the finding with damage is the latest. Findings are ordered by time
+    only if they have no numbers.
     """
     listed = list(findings)
     reached = greatest_reached(one.sequence for one in listed)

@@ -50,8 +50,8 @@ class KnownDamage:
 class DamageRegister:
     """All known damage in the repository of an instance.
 
-    `sound` lists, for each backup, the files whose pages a drill has completely read without finding damage.
-    `read_whole` contains the backups for which a drill has read every page of every file without finding damage.
+    `sound` lists, for each backup, the files of which a drill has read every page without finding damage. `read_whole`
+    contains the backups for which a drill has read every page of every file without finding damage.
     """
 
     known: tuple[KnownDamage, ...] = ()
@@ -71,12 +71,12 @@ class DamageRegister:
         return tuple(damage for name in names for damage in self._by_name.get(name, ()))
 
     def of_chain(self, chain: Sequence[str]) -> tuple[KnownDamage, ...]:
-        """Return the damage that affects a restore of the last backup of `chain`. The full backup comes first.
+        """Return the damage that affects a restore of the last backup of `chain`, which begins with the full backup.
 
         Each backup needs the stored objects of all earlier backups in the chain. A damaged page also affects all later
         backups, because they may still contain the page. A drill of a later backup may have completely read the page's
-        file, or all files, without finding damage. In this case neither that later backup nor any backup after it is
-        affected.
+        file, or all files, without finding damage. Then the page affects neither that later backup nor any backup after
+        it.
         """
         met: list[KnownDamage] = []
         sound: set[str] = set()

@@ -63,7 +63,7 @@ def listing(snapshots: Sequence[ForeignSnapshot]) -> str:
 
 
 def objection(what: str, snapshots: Sequence[ForeignSnapshot], *, may_go: bool) -> PreflightError | None:
-    """Return an error which says that these snapshots prevent the removal of `what`; None if they do not.
+    """Return an error which says that the given snapshots prevent the removal of `what`; None if they do not.
 
     `may_go` is set if the caller requested the destruction of the snapshots. Even then, a snapshot with a hold or a
     clone is protected.

@@ -1,4 +1,4 @@
-"""Decides about a command whose caller chose the id of its run (`--once RUN`), from the record of that run."""
+"""Decides the effect of a command with `--once RUN` from the record of the run RUN."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class RunDecision:
 
 
 def decide(run: str, action: Action, known: Action | None, state: RunState, now: datetime) -> RunDecision:
-    """Return the decision about the action of this run. `known` is the recorded action, if any."""
+    """Return the verdict on the command of this run. `known` is the action that the run's record contains, if any."""
     another = "choose another id for another command"
     if known is None:
         if is_too_old(run, now):

@@ -35,7 +35,7 @@ class Histogram:
         return sum(self.counts.values())
 
     def percentile(self, share: float) -> int | None:
-        """Return the smallest bucket name that this share of the requests does not exceed; None without requests."""
+        """Return the smallest bucket that this share of the requests does not exceed; None if there are no requests."""
         if not self.total:
             return None
         left = share * self.total

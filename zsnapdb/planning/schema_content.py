@@ -37,7 +37,10 @@ _PLACES = {
     "s3": RowPlace.ELSEWHERE,
     "sphinx": RowPlace.ELSEWHERE,
 }
-"""The row places by engine. Engine `sequence` means virtual tables such as `seq_1_to_9`, not CREATE SEQUENCE."""
+"""The row places by engine.
+
+The engine `sequence` has virtual tables such as `seq_1_to_9`; CREATE SEQUENCE does not use it.
+"""
 _RECOVERS = ("innodb", "rocksdb")
 _NO_FILES = ("memory", "blackhole", "performance_schema", "sequence", "federated")
 """The engines without files. CONNECT is not listed: its tables are mostly files, by default in the data directory."""
@@ -59,7 +62,7 @@ def survives_a_crash(engine: str) -> bool:
 def rows_not_restored(engines: Mapping[str, int]) -> tuple[str, ...]:
     """Return a sentence for each engine whose rows a restore does not recover.
 
-    `engines` contains the numbers of tables by engine.
+    `engines` maps each engine to its number of tables.
     """
     words = {
         RowPlace.MEMORY: "only in the memory of the server, so a restore brings them back without rows",

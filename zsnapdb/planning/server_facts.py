@@ -27,7 +27,7 @@ INFORMATION = "INFORMATION SCHEMA"
 
 
 class LoadedBy(StrEnum):
-    """How a plugin is loaded: by an option, the program itself, or a row of `mysql.plugin`, `component` or `func`."""
+    """How a plugin is loaded: by an option, by the program, or by a row of `mysql.plugin`, `component` or `func`."""
 
     OPTION = "option"
     ROW = "row"
@@ -130,7 +130,10 @@ _LIBRARIES = {
 
 
 def library_of(name: str) -> str:
-    """Return the plugin's library in the packages of MariaDB and MySQL, by default an engine's `ha_NAME.so`."""
+    """Return the plugin's library in the packages of MariaDB and MySQL.
+
+    The default is a storage engine's `ha_NAME.so`.
+    """
     return name if ".so" in name else _LIBRARIES.get(name.lower(), f"ha_{name.lower()}.so")
 
 
@@ -141,7 +144,7 @@ def release_of(version: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Dialect:
-    """The variant of each statement that the server's parser accepts."""
+    """For each statement, the variant that the server's parser accepts."""
 
     position: str = "SHOW MASTER STATUS"
     channels: str = "SHOW SLAVE STATUS"
@@ -172,7 +175,7 @@ class ServerFacts:
     """Facts about a server, from the server's own answers.
 
     - `variables`: the global variables by lower-case name
-    - `engines`: the storage engines of user tables, with the numbers of tables
+    - `engines`: the storage engines of user tables, each with its number of tables
     - `lock_statements`: the statements for lock strategies that the parser accepts
     - `prepared_xa`: the number of prepared external XA transactions; None if the account may not list them
     - `row_versions`: the number of tables that INSTANT ADD or DROP COLUMN changed
@@ -210,7 +213,7 @@ class ServerFacts:
 
     @property
     def has_gtids(self) -> bool:
-        """Whether transactions have GTIDs: always on MariaDB, by `gtid_mode` on MySQL."""
+        """Whether transactions have GTIDs. On MariaDB they always do; on MySQL, `gtid_mode` determines this."""
         return family(self.flavour).numbers_always or self.variables.get("gtid_mode", "OFF").startswith("ON")
 
     @property

@@ -1,6 +1,6 @@
 """The differences between MySQL and MariaDB, each as a named fact. Pure.
 
-This module decides the family of a server from its version texts. Other modules use the facts that they need.
+This module determines the family of a server from its version texts. Other modules use the facts that they need.
 """
 
 from __future__ import annotations
@@ -21,11 +21,14 @@ class Family:
     server_programs: tuple[str, ...]
     client_programs: tuple[str, ...]
     local_client_options: tuple[str, ...]
-    """Client options for a server on the same host. They select a socket, and disable the check of the certificate."""
+    """Client options for a server on the same host.
+
+    The options select a socket, and disable the check of the certificate.
+    """
     dump_programs: tuple[str, ...]
     binlog_programs: tuple[str, ...]
     dump_options: tuple[str, ...]
-    """Further options of the dump program, with which loading a dump does not change the GTIDs of the server."""
+    """Further options of the dump program. Loading such a dump does not change the GTIDs of the server."""
     option_section: str
     """The section of an option file that only servers of this family read."""
     numbers_always: bool
@@ -33,7 +36,10 @@ class Family:
     executed_variable: str
     """The global variable with the GTIDs of the transactions in the binlog."""
     wait_function: str
-    """The SQL function that waits until GTIDs are applied. Arguments: GTIDs, seconds. It returns 0 on success."""
+    """The SQL function that waits until GTIDs are applied. Arguments: GTIDs, seconds.
+
+    The function returns 0 on success.
+    """
     has_uuid: bool
     """Whether the server has an identity in `server_uuid`."""
     names_connections: bool
@@ -70,12 +76,16 @@ class Family:
     If False, only the last GTID of each domain is recorded.
     """
     gtids_carry_server_id: bool
-    """Whether GTIDs contain the server_id. If so, a server that skips transactions must not reuse its old server_id."""
+    """Whether GTIDs contain the server_id.
+
+    If GTIDs contain it, a server that skips transactions must not reuse its old server_id.
+    """
     position_needs_replica_log: bool
     """Whether a replica's position is known only if the replica writes applied transactions to its own binlog."""
     applier_may_leave_gaps: bool
-    """Parallel workers may leave gaps between applied transactions when they stop, unless they preserve the commit
-    order.
+    """Whether parallel workers may leave gaps between applied transactions when they stop.
+
+    Parallel workers leave no gaps if they preserve the commit order.
     """
     has_aria: bool
     """Whether the server has the Aria engine, which has its own logs."""
@@ -101,7 +111,7 @@ class Family:
     set_variables_query: str
     """The query for the variables that differ from the compiled default, and their origins.
 
-    The performance schema may be off.
+    The query also works if the performance schema is off.
     """
     has_event_table: bool
     """Whether the table `mysql.event` contains the scheduled events in every release, and can be updated."""

@@ -9,7 +9,7 @@ from zsnapdb.base.domain_types import pool_of
 from zsnapdb.base.quantities import size
 
 START_BYTES = 64 << 20
-"""The free space that a server needs to start, in bytes. It rewrites redo logs and undo tablespaces."""
+"""The free space that a server needs to start, in bytes. A starting server rewrites redo logs and undo tablespaces."""
 _NAMED = 3
 """The number of datasets that a message names."""
 
@@ -37,7 +37,7 @@ class FullVolume:
         return pool_of(self.dataset)
 
     def describe(self) -> str:
-        """Return the free space, the limit or the datasets that cause it, and the consequence."""
+        """Return a text: the free space, why it is short (a limit, or the largest datasets), and the consequence."""
         needs = f"and a server needs {size(START_BYTES)} to start"
         if self.pool_free is not None and self.pool_free >= START_BYTES:
             return (

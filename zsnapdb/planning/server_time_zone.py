@@ -59,7 +59,7 @@ def _zone(text: str) -> str:
 class ServerZone(BaseModel):
     """The zone of a server's process: its name, if known, and its seconds east of UTC at each of `INSTANTS`.
 
-    `is_default` is set if the global variable time_zone is SYSTEM. In this case sessions have this zone unless they set
+    `is_default` is set if the global variable time_zone is SYSTEM. With SYSTEM, sessions have this zone unless they set
     another zone.
     """
 
@@ -76,7 +76,7 @@ class ServerZone(BaseModel):
 
 @dataclass(frozen=True)
 class HostZones:
-    """This host's offsets for the server's zone (None for an unknown zone), and the offsets of its own zone."""
+    """This host's offsets for the server's zone (None for an unknown zone), and the offsets of the host's own zone."""
 
     named: tuple[int, ...] | None
     local: tuple[int, ...] | None

@@ -52,7 +52,7 @@ class DeletionPolicy:
 
     - `keeps_versions`: whether removed objects stay as older versions (None: unknown)
     - `days`: the days until the store's rules remove older versions (None: the rules never do, or are unknown)
-    - `has_locks`: whether objects can be locked. If they cannot, do not call `hold`
+    - `has_locks`: whether objects can be locked. If objects cannot be locked, do not call `hold`
     """
 
     keeps_versions: bool | None

@@ -299,7 +299,10 @@ class RetryingStore(Layer):
 
 
 LARGEST = 1 << 20
-"""Objects larger than this (in bytes) are not kept in memory, which holds many objects, but are fetched again."""
+"""Objects larger than this (in bytes) are fetched again.
+
+Such objects are not kept in memory, because the memory holds many objects.
+"""
 MISSING = ""
 """The digest of an object that does not exist."""
 
@@ -327,7 +330,8 @@ class Trace:
 class RememberingStore(Layer):
     """A read-only store that fetches each listing and each object once.
 
-    `known` are objects of earlier reads by key. An object with the same size and tag in a listing is not fetched again.
+    `known` maps keys to objects from earlier reads. An object with the same size and tag in a listing is not fetched
+    again.
     """
 
     def __init__(self, inner: Store, known: Mapping[str, Remembered] | None = None) -> None:

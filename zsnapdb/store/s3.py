@@ -78,7 +78,7 @@ _REMOVAL_SECONDS = 5.0
 def require_listing(page: ListObjectsV2OutputTypeDef) -> None:
     """Raise KeyError if the answer is not a listing.
 
-    For example, a proxy's HTML page would look like an empty bucket.
+    Without this check, a proxy's HTML page, for example, would look like an empty bucket.
     """
     if not {"IsTruncated", "KeyCount", "Name", "Contents"} & page.keys():
         raise KeyError("IsTruncated")
@@ -114,7 +114,7 @@ class S3Store:
     def _session(self) -> tuple[Session, RenewedCredentials | None]:
         """Return a session and its signing credentials.
 
-        These are None if botocore found no credentials, or renews them itself.
+        The credentials are None if botocore found none, or renews them itself.
         """
         core = client_core()
         first = credentials_of(self._file) if self._file else credentials_of_session(core)
@@ -295,7 +295,7 @@ class S3Store:
         return all(item["Key"] != key for item in page.get("Contents", []))
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Read the object. If it is large and one connection is slow, several connections are used."""
+        """Read the object. Several connections are used if the object is large and one connection is slow."""
         with self._requesting(f"reading {key}", limit=transfer_limit(len(target))):
             return self._reader.read_into(key, target)
 
@@ -373,7 +373,7 @@ class S3Store:
     def hold(self, key: str) -> ObjectHold | None:
         """Return the object's lock or legal hold.
 
-        The result is None for an account without the permission to read it.
+        The result is None for an account without the permission to read the lock.
         """
         with self._requesting(f"looking at {key}"):
             return hold_of(self._client, self.bucket, key)

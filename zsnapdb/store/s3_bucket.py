@@ -60,8 +60,8 @@ class ObjectRemoval:
     def remove(self, client: S3Client, keys: Sequence[str]) -> None:
         """Remove at most BATCH objects. Raises ClientError if the provider is busy.
 
-        Raises RepositoryError for an object that cannot be removed. The other objects are removed, unless many are
-        refused.
+        Raises RepositoryError for an object that cannot be removed. All other objects are removed, unless the store
+        refuses many objects.
         """
         if not self.in_batches or len(keys) == 1:
             self._one_by_one(keys)
@@ -74,7 +74,7 @@ class ObjectRemoval:
     def _batch(self, client: S3Client, keys: Sequence[str]) -> tuple[list[str], bool]:
         """Remove the objects with a batch request.
 
-        Return those that may still exist, and whether the provider supports batches.
+        Return the objects that may still exist, and whether the provider supports batches.
         """
         try:
             with request_limit():
@@ -232,7 +232,9 @@ class RangedReader:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def read_into(self, key: str, target: memoryview) -> int:
-        """Write as much of the object as fits to `target`. Return the object's full size in bytes.
+        """Copy the object into `target`, and return the object's full size in bytes.
+
+        If the object is larger than `target`, only the beginning of the object is copied.
 
         After an error, threads no longer write to `target`. An object that is replaced during the read is read again.
         """
@@ -306,7 +308,9 @@ class RangedReader:
             raise IncompleteReadError(actual_bytes=size, expected_bytes=len(target))
 
     def _received(self, answer: GetObjectOutputTypeDef, target: memoryview, began: float) -> int:
-        """Write as much of the answer as fits to the target, in blocks. Return the answer's full size in bytes.
+        """Copy the answer into the target in blocks, and return the answer's full size in bytes.
+
+        If the answer is larger than the target, only the beginning of the answer is copied.
 
         Blocks are used because reading a large object in one call would allocate new memory each time.
         """

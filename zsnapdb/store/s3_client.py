@@ -171,8 +171,8 @@ def _loader(folders: str | None) -> Loader:
 def client_core() -> botocore.session.Session:
     """Return the botocore session for clients, with the cached loader and the fast parser of times.
 
-    boto3's session would create the same client and add file transfers, which are not used here. To import and add the
-    file transfers would take a quarter of the CPU time for creating a client.
+    boto3's session would create the same client and add file transfers, which are not used here. Importing and adding
+    the file transfers would take a quarter of the CPU time for creating a client.
     """
     core = botocore.session.get_session()
     core.register_component("data_loader", _loader(core.get_config_variable("data_path")))
@@ -415,7 +415,7 @@ class RenewedCredentials(Credentials):
 def credentials_of_session(core: botocore.session.Session) -> S3Credentials | None:
     """Return the credentials that botocore finds on this host.
 
-    The result is None if there are none, or if botocore renews them itself.
+    The result is None if there are no credentials, or if botocore renews them itself.
     """
     found = core.get_credentials()
     if found is None or isinstance(found, RefreshableCredentials):
@@ -425,7 +425,7 @@ def credentials_of_session(core: botocore.session.Session) -> S3Credentials | No
 
 
 def use_credentials(core: botocore.session.Session, credentials: RenewedCredentials) -> None:
-    """Let the session sign with these credentials."""
+    """Let the session sign with the given credentials."""
     core.register_component("credential_provider", cast(Any, credentials))
 
 

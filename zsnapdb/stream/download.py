@@ -31,7 +31,7 @@ The slices' stored forms need additional memory. A fetched slice occupies its me
 """
 
 _MOST_STEPS_BACK = 8
-"""Number of chunks before the estimated chunk in which a record before the resume point is searched."""
+"""Maximum number of chunks before the estimated chunk that are searched for a record before the resume point."""
 
 
 class Passage(Protocol):

@@ -75,7 +75,7 @@ class WrappedKey:
 
 
 def wrapped_key(first: bytes) -> WrappedKey | None:
-    """Return the wrapped key of a raw stream that starts with these bytes; None if its format is unknown.
+    """Return the wrapped key of a raw stream that starts with the given bytes; None if its format is unknown.
 
     Raises DamagedError if the bytes do not start with a BEGIN record.
     """

@@ -100,8 +100,8 @@ _MOST_BYTES = 1 << 16
 class ResumePoint:
     """The last received record: the OBJECT record of `object`, or its WRITE record at `offset` (bytes).
 
-    `received` is the approximate number of received bytes of the stream. These include the record, and possibly a few
-    MiB after it. `from_guid` is 0 for a full stream.
+    `received` is the approximate number of received bytes of the stream. The received bytes include the record, and
+    possibly a few MiB after it. `from_guid` is 0 for a full stream.
     """
 
     object: int
@@ -196,7 +196,7 @@ def resuming_begin(begin: bytes, point: ResumePoint) -> bytes:
 def first_place(slice_: memoryview, to_guid: int) -> tuple[int, int] | None:
     """Return object and offset of the first OBJECT or WRITE record in a slice of a stream.
 
-    The result is None if it has no such record.
+    The result is None if the slice has no such record.
     """
     at = _first_record(slice_, to_guid)
     while at is not None and at + RECORD_BYTES <= len(slice_):
@@ -364,7 +364,7 @@ class ResumedStream:
         )
 
     def _exchange_sum(self, old: Sums, new: Sums) -> None:
-        """Update the difference after a checksum that is `old` in the stored stream and `new` in this one."""
+        """Update the difference after a checksum that is `old` in the stored stream and `new` in the new stream."""
         a, b, c, d = self._difference
         for is_, was in zip(
             _WORDS_OF_A_SUM.unpack(_SUM.pack(*new)), _WORDS_OF_A_SUM.unpack(_SUM.pack(*old)), strict=True
@@ -409,7 +409,7 @@ def _place(head: bytes) -> tuple[int, int] | None:
 
 
 def _is_record(head: bytes, to_guid: int) -> bool:
-    """Whether these 312 bytes are the header of a record of the stream that creates this snapshot."""
+    """Whether the given 312 bytes are the header of a record of the stream that creates the snapshot."""
     kind = int(_U32.unpack_from(head, 0)[0])
     return (
         BEGIN < kind < len(GUID_AT)
@@ -422,7 +422,7 @@ def _is_record(head: bytes, to_guid: int) -> bool:
 def _first_record(slice_: memoryview, to_guid: int) -> int | None:
     """Return the offset of the first record in a slice of a stream; None if the slice has no two complete headers.
 
-    A header contains the snapshot's GUID, a random number that ZFS chose after the data was written, so data cannot
+    A header contains the snapshot's GUID. ZFS chose this random number after the data was written, so the data cannot
     contain it. A candidate is accepted only if another header follows the candidate's payload.
     """
     size = len(slice_)

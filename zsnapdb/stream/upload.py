@@ -134,7 +134,7 @@ def _slices(pipe: BinaryIO, take: Callable[[int], memoryview], size_of: Callable
 class _Level:
     """The zstd level of the next chunk.
 
-    An adaptive level is decided again after each worker has sealed about one chunk.
+    An adaptive level is chosen again after each worker has sealed about one chunk.
     """
 
     def __init__(self, settings: UploadSettings) -> None:

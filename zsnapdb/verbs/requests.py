@@ -302,7 +302,7 @@ class AboutClone(RoleVerb):
 
 
 class CloneAction(AboutClone):
-    """A command on an existing clone, which may take long.
+    """A command on an existing clone. It may take a long time.
 
     A second request with the same idempotency key and content gets the answer of the first request.
     """
@@ -369,7 +369,7 @@ class ListClonesVerb(AboutNothing):
 
 
 class CreateCloneVerb(RoleVerb):
-    """Create a clone. The answer contains the login. If this takes too long, the answer is 202 with an operation."""
+    """Create a clone. The answer contains the login, or is 202 with an operation if the creation takes too long."""
 
     kind: Literal[VerbKind.CLONE_CREATE] = VerbKind.CLONE_CREATE
     users, route = CHANGES, VerbRoute("create", "POST", "/clones", "clone", 201)
@@ -518,7 +518,7 @@ class CloneLogsVerb(CloneQuery):
 
 
 class LoginOfClone(CloneQuery):
-    """The login of a clone. It is not recorded, so each request for a new password creates another password."""
+    """The login of a clone. The login is not recorded, so each request for a new password creates another password."""
 
     users, command, for_owner = CHANGES, "login", True
 
@@ -553,14 +553,14 @@ class GetOperationVerb(AboutOperation):
 
 
 class CancelOperationVerb(AboutOperation):
-    """Cancel a running operation and undo its changes. The answer is 202 if this is slow, 409 if it had ended."""
+    """Cancel an operation and undo its changes. The answer is 202 if this is slow, 409 if the operation had ended."""
 
     kind: Literal[VerbKind.OPERATION_CANCEL] = VerbKind.OPERATION_CANCEL
     is_slow, route = True, VerbRoute("cancel", "DELETE", _OPERATION, api.CancelledOperation)
 
 
 class WatchOperationVerb(AboutOperation):
-    """Object of an operation, and its result if it has ended (`WatchedOperation`)."""
+    """Show the object of an operation, and the result if the operation has ended (`WatchedOperation`)."""
 
     kind: Literal[VerbKind.OPERATION_WATCH] = VerbKind.OPERATION_WATCH
 

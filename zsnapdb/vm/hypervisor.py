@@ -107,7 +107,7 @@ class Hypervisor:
         return 0 if self._uri.startswith("test:") else int(self._library.VIR_DOMAIN_DEFINE_VALIDATE)
 
     def start(self, uuid: str) -> None:
-        """Start the domain. If it is already running, do nothing."""
+        """Start the domain. If the domain is already running, do nothing."""
         handle = self._required(uuid)
         if not self._call(f"reading the domain {uuid}", handle.isActive):
             self._call(f"starting the domain {uuid}", handle.create)
@@ -125,7 +125,7 @@ class Hypervisor:
         return True
 
     def power_off(self, uuid: str) -> None:
-        """Power the domain off. If it is off or does not exist, do nothing."""
+        """Power the domain off. If the domain is off or does not exist, do nothing."""
         handle = self._handle(uuid)
         if handle is not None and self._call(f"reading the domain {uuid}", handle.isActive):
             self._when_free("ending a domain", handle, lambda: self._end(handle))
@@ -140,8 +140,8 @@ class Hypervisor:
     def _when_free(self, doing: str, handle: Any, act: Callable[[], object]) -> None:
         """Call `act`, and repeat the call while another libvirt job locks the domain.
 
-        After a restart, libvirt needs much time to find its QEMU processes. libvirt itself waits 30 s for the domain's
-        lock (VIR_ERR_OPERATION_TIMEOUT). If the domain is still starting after that time, the error is raised
+        After a restart, libvirt takes a long time to find its QEMU processes. libvirt itself waits 30 s for the
+        domain's lock (VIR_ERR_OPERATION_TIMEOUT). If the domain is still starting after that time, the error is raised
         immediately. Such a domain stays locked if libvirt was killed between writing the domain's status and creating
         the QEMU process (libvirt 11.3, observed in the lab).
         """
@@ -196,8 +196,8 @@ class Hypervisor:
         """Return the answer of the agent inside the guest to a command in JSON.
 
         virDomainFSFreeze has no time limit, so zsnapdb sends the agent's own commands. Raises CommandError if the guest
-        has no agent or the agent refuses the command, and CommandTimeout if the agent does not answer within `seconds`
-        (at least one).
+        has no agent or the agent refuses the command. Raises CommandTimeout if the agent does not answer within
+        `seconds` (at least one).
         """
         doing = f"asking the guest agent of the domain {uuid}"
         try:

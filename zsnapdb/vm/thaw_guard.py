@@ -1,12 +1,12 @@
 """The thaw guard, a process that thaws a guest if the process that froze the guest dies or takes too long.
 
-The guard is connected to libvirt before anything is frozen. It reads lines from its parent: `freezing` before the
-freeze, `thawed` after the thaw. End of file means that the parent has ended, because the kernel closes the pipe even
-after kill -9. The guard has its own session and ignores signals from a terminal.
+The guard is connected to libvirt before anything is frozen. The guard reads lines from its parent: `freezing` before
+the freeze, `thawed` after the thaw. End of file means that the parent has ended, because the kernel closes the pipe
+even after kill -9. The guard has its own session and ignores signals from a terminal.
 
 A domain has one guard at a time. The guard inherits its run's lock on the domain, and keeps it until the guard ends.
-Otherwise the guard of a killed run, which still watches for a late freeze, could thaw the file systems that the next
-run froze.
+Otherwise the guard of a killed run, which still watches for a late freeze, could thaw file systems frozen by the next
+run.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ThawGuard:
 
 @contextlib.contextmanager
 def guarding(uri: str, uuid: str, deadline: float, turn: int) -> Iterator[ThawGuard]:
-    """Yield a guard that is connected to libvirt. It thaws the guest `deadline` seconds after `freezing`.
+    """Yield a guard that is connected to libvirt. The guard thaws the guest `deadline` seconds after `freezing`.
 
     `turn` is the descriptor of the lock that only one run and its guard hold. The guard keeps the lock until it ends.
     If the caller does not report that the guest is thawed, the guard continues alone after the block. Raises

@@ -1,1 +1,1 @@
-"""All calls of `zfs`. They use argument lists and exact output (-H -p), and one table classifies their errors."""
+"""All calls of `zfs`. The calls use argument lists and exact output (-H -p), and one table classifies their errors."""

@@ -138,10 +138,10 @@ def run(
 def run_when_free(argv: Sequence[str], *, patience: float = 20.0, dataset: str | None = None) -> str:
     """Run a command on a dataset that may be busy. Repeat it every half second while the dataset is busy.
 
-    After a killed `zfs send` or server, the dataset stays busy for a moment. If it stays busy for `patience` seconds,
-    raises CommandError with the processes that use it. The wait is short if the dataset is mounted in another mount
-    namespace, because that mount lasts as long as the processes in the namespace. `dataset` is the name of the dataset.
-    It is needed only if the command's arguments do not contain the name.
+    After a killed `zfs send` or server, the dataset stays busy for a moment. Raises CommandError with the processes
+    that use the dataset if the dataset stays busy for `patience` seconds. The wait is short if the dataset is mounted
+    in another mount namespace. That mount lasts as long as the processes in the namespace, so a longer wait is useless.
+    `dataset` is the name of the dataset. `dataset` is needed only if the command's arguments do not contain the name.
     """
     names = _datasets_of(argv) if dataset is None else frozenset((dataset,))
     began = time.monotonic()

@@ -125,7 +125,7 @@ def sync(pool: str) -> None:
 
 
 def guids(names: Sequence[str]) -> dict[str, int]:
-    """Return the GUIDs of these datasets, which must be in one pool.
+    """Return the GUIDs of the given datasets, which must be in one pool.
 
     Raises NotFound if a dataset does not exist.
 
@@ -159,7 +159,7 @@ def children(dataset: str, names: Sequence[str], depth: int | None = None) -> di
 
 
 def create(dataset: str, options: Mapping[str, str]) -> None:
-    """Create an unmounted filesystem with these properties. Raises ExistsError if the filesystem exists.
+    """Create an unmounted filesystem with the given properties. Raises ExistsError if the filesystem exists.
 
     Missing parents are created as in `ensure`.
     """
@@ -190,8 +190,8 @@ def clone(snapshot: str, guid: int, dataset: str, options: Mapping[str, str]) ->
 
     The clone is mounted if its properties allow this.
 
-    Raises ConsistencyError if another snapshot now has the name. In this case, the caller must destroy `dataset`,
-    because it is a clone of the wrong snapshot.
+    Raises ConsistencyError if another snapshot now has the name. After ConsistencyError, the caller must destroy
+    `dataset`, because it is a clone of the wrong snapshot.
     """
     run([ZFS, "clone", *set_options(options), snapshot, dataset])
     if origin_guid(dataset) != guid:
@@ -244,7 +244,7 @@ def set_together(values: Mapping[str, Mapping[str, str]]) -> bool:
 
 
 def inherit(datasets: Sequence[str], names: Sequence[str]) -> None:
-    """Remove the local values of these properties from each dataset. All properties must be inheritable."""
+    """Remove the local values of the given properties from each dataset. All properties must be inheritable."""
     for name in names if datasets else ():
         run([ZFS, "inherit", name, *datasets])
 
@@ -281,7 +281,7 @@ def unmount(dataset: str) -> None:
 
 
 def unmount_all(names: Sequence[str]) -> None:
-    """Unmount these filesystems in this order. Skip filesystems that are not mounted."""
+    """Unmount the given filesystems in the given order. Skip filesystems that are not mounted."""
     here = mounts.mounted_datasets()
     for name in names:
         if name in here:

@@ -110,7 +110,7 @@ def members_with(anchor: str, keys: Sequence[str], *marks: Mark) -> dict[str, di
 
 
 def destroy_datasets(names: Iterable[str], *marks: Mark, with_snapshots: bool = False) -> None:
-    """Unmount and destroy exactly these datasets, children first.
+    """Unmount and destroy exactly the given datasets, children first.
 
     With `with_snapshots`, all their snapshots are destroyed first. The state of an interrupted receive is removed
     first. A dataset in use keeps all its snapshots. The call fails if a snapshot has clones or holds, or if snapshots
@@ -162,7 +162,7 @@ def destroy_snapshots_of(dataset: str, *marks: Mark) -> None:
 
 
 def destroy_snapshots_on(names: Sequence[str], *marks: Mark) -> None:
-    """Destroy exactly these snapshots, even foreign ones.
+    """Destroy exactly the given snapshots, even foreign ones.
 
     Call this function only if the user requested the destruction.
 
@@ -234,8 +234,8 @@ def destroy_set(names: Sequence[str], backup_id: str) -> None:
 def destroy_stored(name: str, guid: int, backup_id: str) -> None:
     """Destroy one snapshot whose backup is stored. Do nothing if the snapshot does not exist.
 
-    The call does not release holds and does not wait for a busy snapshot. It fails if the snapshot has holds or clones
-    (zfs-destroy(8)). Raises NotOursError unless the snapshot has this GUID and carries the backup id.
+    The call does not release holds and does not wait for a busy snapshot. The call fails if the snapshot has holds or
+    clones (zfs-destroy(8)). Raises NotOursError unless the snapshot has this GUID and carries the backup id.
     """
     _check_separator(name, "@")
     mark = _backup_mark(backup_id)
@@ -315,7 +315,7 @@ def _drop_partial(dataset: str) -> None:
 
 
 def _destroy_snapshots(dataset: str, short: Sequence[str]) -> None:
-    """Destroy exactly these snapshots of the dataset. If a snapshot has holds or clones, none is destroyed.
+    """Destroy exactly the given snapshots of the dataset. If a snapshot has holds or clones, none is destroyed.
 
     Names with `,` or `%` are refused, because zfs-destroy(8) reads `dataset@one,two` as two snapshots and `one%two` as
     a range.

@@ -53,7 +53,7 @@ def receiving_place(dataset: str) -> ReceivingPlace:
 
 
 def unlock(places: Iterable[str]) -> None:
-    """Load the missing keys of these datasets. One command reads which keys are loaded.
+    """Load the missing keys of the given datasets. One command reads which keys are loaded.
 
     If a key is wrong, or is missing at its `keylocation`, raises CommandError with the encryption root.
     """

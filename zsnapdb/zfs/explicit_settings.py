@@ -139,13 +139,13 @@ def _of_line(scope: str, line: str) -> Iterator[Right]:
 
 
 def give_rights(dataset: str, rights: Collection[Right]) -> None:
-    """Grant these permissions on the dataset. Existing permissions are kept."""
+    """Grant the given permissions on the dataset. Existing permissions are kept."""
     for words in permission_commands(rights):
         run([ZFS, "allow", *words, dataset])
 
 
 def take_rights(dataset: str, rights: Collection[Right]) -> None:
-    """Revoke these permissions on the dataset. If a permission is missing, no error is raised."""
+    """Revoke the given permissions on the dataset. If a permission is missing, no error is raised."""
     for words in permission_commands(rights):
         run([ZFS, "unallow", *words, dataset])
 

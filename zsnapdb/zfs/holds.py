@@ -38,10 +38,10 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
 def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, str]) -> bool:
     """Hold the snapshots of one pool under HOLD_TAG, set user properties on them, and bookmark them.
 
-    `others` are additional snapshots of this pool, by full name, each with a tag. These are also held, unless they
-    already have the hold. All requests start together, so they usually share a transaction group. When this function
-    returns, all requests have ended. Return whether `others` are held: if one of `others` no longer exists, this call
-    holds none of `others`.
+    `others` are additional snapshots of this pool, by full name, each with a tag. The additional snapshots are also
+    held, unless they already have the hold. All requests start together, so they usually share a transaction group.
+    When this function returns, all requests have ended. Return whether `others` are held: if one of `others` no longer
+    exists, this call holds none of `others`.
     """
     missed: list[NotFound] = []
 
@@ -117,7 +117,7 @@ def ensure_held(names: Sequence[str], tag: str) -> None:
 
 
 def held_snapshots(places: Collection[str], tag: str) -> list[str]:
-    """Return the snapshots of these datasets that have a hold with the tag. Skip missing datasets.
+    """Return the snapshots of the given datasets that have a hold with the tag. Skip missing datasets.
 
     Snapshots of the datasets' children are not included.
     """

@@ -1,6 +1,6 @@
 """Calls of libzfs_core in this process: one call and one transaction group for a whole snapshot set.
 
-The server stays locked until the snapshot is complete. The snapshot itself takes about two milliseconds; to start the
+The server stays locked until the snapshot is complete. The snapshot itself takes about two milliseconds; starting the
 `zfs` command takes many times as long. `zfs snapshot` calls lzc_snapshot() too: one request, one transaction group, all
 or none (libzfs_core.h: "The snapshots are created atomically"; the library's interface is committed). The steps after a
 snapshot also use the library, because each forced transaction group makes the server's commits wait for the disks. If
@@ -235,8 +235,8 @@ class Core:
         """Whether a dataset or snapshot exists. The name must be valid and have at most 255 bytes.
 
         The result is None if the kernel does not answer, for example if the pool's I/O is suspended. lzc_exists() asks
-        the kernel without starting a program (libzfs_core.c). It returns success or failure, with the reason in errno.
-        It truncates longer names and does not support bookmarks.
+        the kernel without starting a program (libzfs_core.c). The call returns success or failure, with the reason in
+        errno. The call truncates longer names and does not support bookmarks.
         """
         ctypes.set_errno(0)
         if self._core.lzc_exists(os.fsencode(name)):

@@ -20,7 +20,7 @@ class MountEntry:
 
     `device` is the filesystem's number as `MAJOR:MINOR` (proc_pid_mountinfo(5)). All files of the filesystem have this
     number. `shared` is the mount's peer group, `master` the group from which the mount receives events
-    (mount_namespaces(7)). Each is "" if the mount has no such group.
+    (mount_namespaces(7)). `shared` or `master` is "" if the mount has no such group.
     """
 
     path: str
@@ -193,10 +193,10 @@ class FilesystemUser:
 
 
 def users_of(devices: Collection[int], proc: Path = Path("/proc")) -> list[FilesystemUser]:
-    """Return the processes, except this one, that use the filesystems with these device numbers.
+    """Return the processes, except this one, that use the filesystems with the given device numbers.
 
-    Only root sees all of these processes. The comparison uses st_dev (stat(2)), so names and links cannot hide a
-    process.
+    Only root sees all processes that use the filesystems. The comparison uses st_dev (stat(2)), so names and links
+    cannot hide a process.
     """
     users = []
     for entry in proc.iterdir():

@@ -1,8 +1,8 @@
 """The search for bookmarks whose state is no longer an earlier state of their dataset.
 
-`zfs receive -F` replaces the data of a dataset, possibly by an older state, and destroys later snapshots. It keeps
-later bookmarks. An increment from such a bookmark lacks the blocks that the replacement restored, and ZFS does not
-detect this. A snapshot needs no check, because ZFS destroys the snapshots that are not an earlier state.
+`zfs receive -F` replaces the data of a dataset, possibly by an older state, and destroys later snapshots. The command
+keeps later bookmarks. An increment from such a bookmark lacks the blocks that the replacement restored, and ZFS does
+not detect this. A snapshot needs no check, because ZFS destroys the snapshots that are not an earlier state.
 
 Only the history of the pool records a replacement (zpool-history(8), "clone swap").
 """

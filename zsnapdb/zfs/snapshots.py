@@ -167,7 +167,7 @@ _TOGETHER = 400
 
 
 def list_owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
-    """Return the snapshots of these datasets that have the first of the named properties, oldest first.
+    """Return the snapshots of the given datasets that have the first of the named properties, oldest first.
 
     Snapshots of the datasets' children are not included. One command reads all properties; each additional property
     takes time if there are thousands of snapshots. Raises NotFound if a dataset does not exist.
@@ -291,7 +291,7 @@ def _bookmark_of(name: str) -> str:
 
 
 def names_of(datasets: Sequence[str]) -> list[str]:
-    """Return the full names of all snapshots on these datasets, but not on the datasets below them."""
+    """Return the full names of all snapshots on the given datasets, but not on the datasets below them."""
     listed = table([ZFS, "list", "-H", "-d", "1", "-t", "snapshot", "-o", "name", *datasets], 1)
     return [name for (name,) in listed]
 
@@ -396,7 +396,7 @@ def bookmark(names: Sequence[str]) -> None:
 
 
 def uses(places: Collection[str]) -> dict[str, SnapshotUse]:
-    """Return the uses of each of these datasets' own snapshots, by full name. One command reads them."""
+    """Return the uses of each of the given datasets' own snapshots, by full name. One command reads them."""
     by_name = {}
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(("name", *USES)), *places]
     for name, holds, clones, used in table(argv, 4) if places else ():

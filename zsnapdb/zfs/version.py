@@ -52,7 +52,7 @@ See zpool-features(7). Bit 22 (compressed) needs no feature of its own.
 
 
 def missing_features(pool: str, bits: int) -> list[str]:
-    """Return the features that a stream with these bits needs and that are not enabled on the pool."""
+    """Return the features that a stream with the given bits needs and that are not enabled on the pool."""
     needed = {f"feature@{name}": name for bit, name in _FEATURES.items() if bits >> bit & 1}
     if not needed:
         return []

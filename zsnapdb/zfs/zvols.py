@@ -39,7 +39,7 @@ class Zvol:
 
 
 def describe(names: list[str]) -> dict[str, Zvol]:
-    """Return the zvols with these names.
+    """Return the zvols with the given names.
 
     Raises PreflightError if a dataset is not a zvol, and NotFound if it does not exist.
     """

@@ -364,7 +364,8 @@ def reset(
 ) -> None:
     """Reset a clone to its original data, or to other data. Port, credentials and lease stay.
 
-    If it is certain that only a few rows changed, the reset undoes these changes. Otherwise it replaces the data.
+    If it is certain that only a few rows changed, the reset undoes these changes. Otherwise the reset replaces the
+    data.
     """
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.jobs.clone import catalogue

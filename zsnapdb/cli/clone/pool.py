@@ -65,7 +65,7 @@ def prepare(
     """Prepare a snapshot set for clones that start fast.
 
     A server recovers the snapshot set once and is shut down cleanly. If clones must be masked, the set is masked once.
-    Then neither clones of the set nor their resets need these steps.
+    Clones of a prepared set, and their resets, do not need these steps.
     """
     from zsnapdb.jobs.clone import set_preparation as job
     from zsnapdb.report.clone.change import IntentionView

@@ -1,4 +1,4 @@
-"""`zsnapdb clone tunnel`. The computer on which it runs needs neither the clone nor a configuration."""
+"""`zsnapdb clone tunnel`. The computer on which it runs needs no clones and no configuration of zsnapdb."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Tables of a binlog whose engine or row format is in no event, because CREATE had no ENGINE or ROW_FORMAT.
 
-Other evidence therefore shows whether such tables are transactional. It was tested with MySQL 5.7, 8.0 and 9.7, and
-MariaDB 10.5 and 11.8. From MySQL 8.0 on, the CREATE statement of a table has an XID only if the engine supports atomic
-DDL. On all servers, a transaction with rows of a transactional table ends with an XID event. If a transaction has only
-rows of other tables, it ends with COMMIT. Transactions of a sequence prove nothing, because the sequence's row is
-written immediately and survives a ROLLBACK in any engine. Transactions that were rolled back prove nothing either,
-because they contain rows of both kinds of tables.
+Other evidence therefore shows whether such tables are transactional. This evidence was tested with MySQL 5.7, 8.0 and
+9.7, and MariaDB 10.5 and 11.8. From MySQL 8.0 on, the CREATE statement of a table has an XID only if the engine
+supports atomic DDL. On all servers, a transaction with rows of a transactional table ends with an XID event. If a
+transaction has only rows of other tables, it ends with COMMIT. Transactions of a sequence prove nothing, because the
+sequence's row is written immediately and survives a ROLLBACK in any engine. Transactions that were rolled back prove
+nothing either, because they contain rows of both kinds of tables.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ from zsnapdb.planning.server_facts import release_of
 from zsnapdb.planning.server_family import family, flavour_in
 
 _LONGEST = 15 << 16
-"""Maximum number of bytes of a statement that are read. Even a compressed event body that was cut at the window
-contains at least this many.
+"""Maximum number of bytes of a statement that are read.
+
+Even a compressed event body that was cut at the window contains at least this many bytes.
 """
 _MOST_TABLES = 1 << 16
 _QUOTED = re.compile(
@@ -57,7 +58,7 @@ _DROPS = re.compile(r"\bDROP\s+(?:TABLE|SEQUENCE)\b", re.IGNORECASE)
 _DROPS_SCHEMA = re.compile(r"\bDROP\s+(?:DATABASE|SCHEMA)\b", re.IGNORECASE)
 _MAY_EXIST = re.compile(r"\bIF\s+NOT\s+EXISTS\b", re.IGNORECASE)
 _ALTERS_ENGINE = frozenset({"engine", "rename", "exchange", "import", "remove"})
-"""Words in an ALTER TABLE statement that may change the engine or name of a table."""
+"""Words that show that an ALTER TABLE statement may change the engine or name of a table."""
 _ALTERS_CHARSET = frozenset({"convert", "charset", "character", "collate"})
 _WORDS = re.compile(_NAME)
 _COMMENT = re.compile(r"/\*(?!M?!).*?\*/", re.DOTALL)

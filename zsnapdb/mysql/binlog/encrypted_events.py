@@ -1,4 +1,6 @@
-"""Reader of binlogs that MariaDB or MySQL encrypted. It returns the plain bytes, at the same offsets as on the server.
+"""Reader of binlogs that MariaDB or MySQL encrypted.
+
+The reader returns the plain bytes, at the same offsets as on the server.
 
 Sources: MariaDB manual, "Encrypting Binary Logs" and "File Key Management Encryption Plugin". MariaDB encrypts each
 event after the start-encryption event separately (sql/log_event.cc, decrypt_event). The length field of the event stays

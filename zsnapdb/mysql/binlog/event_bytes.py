@@ -119,9 +119,9 @@ def in_file(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
 def inflated(compressed: EventBytes) -> Iterator[bytes]:
     """Yield the plain bytes of a part that MariaDB compressed.
 
-    The first byte is a header (MariaDB sql/log_event.cc, binlog_buf_compress). Its highest bit is set, bits 4 to 6 are
-    the algorithm (0: zlib), and bits 0 to 2 are the length of the size field. The plain size (big-endian) and the zlib
-    data follow.
+    The first byte is a header (MariaDB sql/log_event.cc, binlog_buf_compress). The header's highest bit is set, bits 4
+    to 6 are the algorithm (0: zlib), and bits 0 to 2 are the length of the size field. The plain size (big-endian) and
+    the zlib data follow.
     """
     head = compressed.take(1)[0]
     if not head & 0x80 or head & 0x70 or not 1 <= head & 0x07 <= 4:
@@ -172,7 +172,10 @@ def payload(body: EventBytes) -> EventBytes:
 
 
 def inner_events(events: EventBytes) -> Iterator[tuple[int, int, EventBytes]]:
-    """Yield time, kind and body of each event in a Transaction_payload_event (MySQL). Its events have no checksums."""
+    """Yield time, kind and body of each event in a Transaction_payload_event (MySQL).
+
+    The events in the payload have no checksums.
+    """
     while not events.is_at_end():
         when, kind, _, length, _, _ = HEADER.unpack(events.take(HEADER.size))
         if length < HEADER.size:

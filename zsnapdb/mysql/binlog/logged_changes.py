@@ -32,11 +32,11 @@ _DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 @dataclass(frozen=True, slots=True)
 class RowColumn:
-    """The length of a column's value. It is `fixed` bytes, or the number in the value's first `prefix` bytes.
+    """The length of a column's value. The length is `fixed` bytes, or the number in the value's first `prefix` bytes.
 
-    `size` depends on the column's type. It is the maximum length in bytes of a CHAR or VARCHAR, the fractional digits
-    of a time, the precision times 256 plus the scale of a DECIMAL, or the bits of a BIT. It is 0 for other types.
-    `numbered` is 247 for an ENUM and 248 for a SET, which have the type of a CHAR in the event; otherwise 0.
+    `size` depends on the column's type. `size` is the maximum length in bytes of a CHAR or VARCHAR, the fractional
+    digits of a time, the precision times 256 plus the scale of a DECIMAL, or the bits of a BIT. `size` is 0 for other
+    types. `numbered` is 247 for an ENUM and 248 for a SET, which have the type of a CHAR in the event; otherwise 0.
     """
 
     prefix: int
@@ -112,7 +112,10 @@ def _column(kind: int, details: EventBytes) -> RowColumn | None:
 
 
 def _decimal(precision: int, scale: int) -> RowColumn | None:
-    """Return the format of a DECIMAL column. Its length is computed as in decimal_bin_size() of strings/decimal.cc."""
+    """Return the format of a DECIMAL column.
+
+    The column's length is computed as in decimal_bin_size() of strings/decimal.cc.
+    """
     if scale > precision:
         return None
     whole = precision - scale

@@ -50,8 +50,8 @@ class KnownTail:
 def digest_of(file: BinaryIO, offset: int) -> str:
     """Return the SHA-256 of a binlog's first 4 KiB and of the 4 KiB before the offset.
 
-    The first part identifies the server that started the file, the time, and the preceding GTIDs. The second part
-    contains the time and the GTID of the last transaction before the offset. Raises ConsistencyError if the file ends
+    The first 4 KiB identify the server that started the file, the time, and the preceding GTIDs. The other 4 KiB
+    contain the time and the GTID of the last transaction before the offset. Raises ConsistencyError if the file ends
     before the offset.
     """
     first = read_plain(file, 0, min(_COMPARED, offset))
@@ -170,7 +170,7 @@ def _known_tail(file: BinaryIO, name: str, tail: Tail) -> KnownTail | None:
 def find_position(
     index: Path, folder: Path, flavour: Flavour, known: KnownTail | None, *, has_gtids: bool, keys: BinlogKeys = NO_KEYS
 ) -> FoundPosition:
-    """Return the position to which a server recovers with this index and these binlogs, and the newest binlog's tail.
+    """Return the position to which a server recovers with the given index and binlogs, and the newest binlog's tail.
 
     The position is the end of the last complete transaction in the newest binlog (MySQL sql/binlog/recovery.cc). If the
     newest binlog is still empty after a rotation, the position is the end of the previous binlog. If the newest binlog
@@ -200,7 +200,10 @@ def find_position(
 
 
 _NEAR_BYTES = 256 << 10
-"""Maximum distance in bytes of a near tail from the end. Reading this many bytes takes milliseconds."""
+"""Maximum number of bytes between a tail and the end of the binlog if the tail counts as near.
+
+Reading this many bytes takes milliseconds.
+"""
 _MOST_WALKS = 3
 
 

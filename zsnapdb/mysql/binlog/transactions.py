@@ -116,9 +116,9 @@ def tagged_gtid(body: memoryview) -> tuple[str, int, int]:
 def committed_at(body: memoryview) -> int:
     """Return the immediate commit timestamp of a GTID or anonymous GTID event of MySQL, in microseconds UTC.
 
-    Before 8.0.1, the timestamp is 0. It is the time when this server wrote the transaction to its binlog, and consists
-    of the 7 bytes after the logical clock. The highest bit shows whether the timestamp of the original server follows
-    (Gtid_log_event::write_body_to_memory).
+    Before 8.0.1, the timestamp is 0. The timestamp is the time when this server wrote the transaction to its binlog,
+    and consists of the 7 bytes after the logical clock. The highest bit shows whether the timestamp of the original
+    server follows (Gtid_log_event::write_body_to_memory).
     """
     if len(body) < _COMMITTED_AT + 7:
         return 0

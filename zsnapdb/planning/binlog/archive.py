@@ -81,7 +81,7 @@ class Plan:
 
 
 def has_all_of(newest: KnownArchived, local: Sequence[ServerBinlog]) -> bool:
-    """Return whether the server has the newest archived file of a history, at least as long as its archived part.
+    """Return whether the server still has the newest archived file of a history, with at least its archived length.
 
     The contents are not compared.
     """

@@ -17,7 +17,10 @@ _SLACK = 5.0
 """The time in seconds that a round and its record may take, with the rounding of the server's time to seconds."""
 
 _AHEAD = 300 * _SECOND
-"""The maximum number of microseconds that a commit time may be in the future. Beyond it, a clock counts as wrong."""
+"""The maximum number of microseconds that a commit time may be in the future.
+
+If a commit time is further ahead, a clock counts as wrong.
+"""
 
 _FAILOVERS = (EndKind.LOST_IN_FAILOVER, EndKind.UNPROVEN_FAILOVER)
 
@@ -116,7 +119,7 @@ class RoundTimer:
 
 
 def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[CompleteUntil]) -> int | None:
-    """Return the time up to which a route through these files is complete; None if no record proves it.
+    """Return the time up to which a route through the given files is complete; None if no record proves it.
 
     A record is used only if the route contains the record's position and ends in the record's incarnation. If the route
     lacks the record's position, the record is old, or describes bytes that the archive lost. After a failover that the
@@ -251,7 +254,7 @@ class CommitTimeEvidence:
     end: int = 0
 
     def contradiction(self, start: int, end: int, stamp: int) -> Sighting | None:
-        """Return the commit time bounds of the transaction in these bytes; None if its event time is plausible."""
+        """Return the commit time bounds of the transaction in the given bytes; None if its event time is plausible."""
         if end <= self.end:
             place = bisect_right(self.stretches, start, key=lambda one: one.start)
             before = self.stretches[place - 1] if place else None

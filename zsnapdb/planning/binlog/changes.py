@@ -284,7 +284,10 @@ def parse_kinds(text: str) -> frozenset[ChangeKind]:
 
 @dataclass(frozen=True)
 class ListedTransaction:
-    """A transaction that matches a search, with its binlog and its history in the archive (None if on the server)."""
+    """A transaction that matches a search, with its binlog and its history in the archive.
+
+    The history is None if the binlog is on the server.
+    """
 
     binlog: str
     history: str | None
@@ -323,7 +326,9 @@ class TransactionList:
 
 
 def is_within(file_first: int | None, file_last: int | None, conditions: Collection[Period | None]) -> bool:
-    """Return whether a binlog with these earliest and latest commit times may contain transactions within all periods.
+    """Return whether a binlog may contain transactions within all periods.
+
+    The earliest and latest commit times of the binlog are given.
 
     A transaction starts before its commit. So if the periods are compared with start times, `file_first` must be None.
     """

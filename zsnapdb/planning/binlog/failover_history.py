@@ -13,10 +13,10 @@ from zsnapdb.planning.binlog.route_elements import EndKind, History, RouteEnd, R
 
 
 def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
-    """Return whether the first of these files starts exactly where these GTIDs end.
+    """Return whether the first of the given files starts exactly where the given GTIDs end.
 
-    `files` are neighbours of one history. MariaDB may have forgotten domains before the first file. In this case none
-    of the files may contain such a domain, because the transactions of that domain may already be reached.
+    `files` are neighbours of one history. MariaDB may have forgotten domains before the first file. In this case, no
+    file may contain a forgotten domain, because the transactions of that domain may already be reached.
     """
     previous = files[0].previous
     if previous is None or not is_some(previous) or not same_gtids(gtids, previous):
@@ -60,9 +60,9 @@ def takeover(
     """Return the index at which the newest history of another server continues this history, or why no history does.
 
     Return None if no other server wrote more transactions. After a failover that lost transactions, a server may reuse
-    the lost numbers, so its GTIDs may not show that its transactions are new. In that case, only commit times can show
-    whether its transactions are older than the reached state. If they seem to be older, the result has the kind NEWEST
-    and describes this doubt.
+    the lost numbers, so its GTIDs may not show that its transactions are new. If a server may have reused numbers, only
+    commit times can show whether its transactions are older than the reached state. If the transactions seem to be
+    older, the result has the kind NEWEST and describes this doubt.
     """
     here, end = files[at], None
     if reached is None or not is_some(reached) or here.is_anonymous:
@@ -91,7 +91,7 @@ def takeover(
 
 
 def _first_proven(end: RouteEnd | None, other: RouteEnd | None) -> RouteEnd | None:
-    """Return the end `end`. If it is None or only a doubt, return `other` instead."""
+    """Return the end `end`. If `end` is None or only a doubt, return `other` instead."""
     return other if other is not None and (end is None or end.kind is EndKind.NEWEST) else end
 
 
@@ -161,9 +161,9 @@ def has_heads_of(reached: Gtids, whole: Gtids | None) -> bool:
 def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated: bool) -> int | RouteEnd | None:
     """Return the index of another server's newest file before which all transactions are reached, or why there is none.
 
-    `is_repeated` is set if the server also has an older history. If so, the server may have been set back and may have
-    assigned its numbers to other transactions. Then its numbers prove something only if they precede all of these
-    files.
+    `is_repeated` is set if the server also has an older history. A server with an older history may have been set back
+    and may have assigned its numbers to other transactions. The numbers of such a server prove something only if they
+    precede all the given files.
     """
     whole, first = files[-1].reached, files[0]
     if not isinstance(whole, GtidSet) or reached.contains(whole):
@@ -208,7 +208,7 @@ def _taken_over_position(files: Sequence[RouteFile], reached: Gtids) -> int | Ro
 class RepeatedGtids:
     """GTIDs of an older history (`history`) that the server `server` assigns a second time in the newest history.
 
-    If `by_server_id` is set, the GTIDs contain a server_id (MariaDB). Otherwise they contain a server_uuid.
+    If `by_server_id` is set, the GTIDs contain a server_id (MariaDB). Otherwise the GTIDs contain a server_uuid.
     """
 
     server: str
@@ -293,8 +293,8 @@ def _range(domain: int, server_id: int, first: int, last: int) -> str:
 def _with_set_by_hand(start: Gtids | None, own: Sequence[RouteFile]) -> Gtids | None:
     """Return the GTIDs together with those that were set by hand, for example by loading a dump.
 
-    The server assigns none of these. Setting gtid_purged starts a binlog. The previous GTIDs of that binlog then
-    include GTIDs that no earlier binlog contains (refman 8.4, "gtid_purged").
+    The server itself assigns none of the GTIDs that were set by hand. Setting gtid_purged starts a binlog. The previous
+    GTIDs of that binlog then include GTIDs that no earlier binlog contains (refman 8.4, "gtid_purged").
     """
     if not isinstance(start, GtidSet):
         return start

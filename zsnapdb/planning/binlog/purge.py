@@ -29,7 +29,7 @@ class DumpConnection:
 
 @dataclass(frozen=True)
 class Expiry:
-    """The server's own rules for removing binlogs. They may limit the age and the total size of the binlogs.
+    """The server's own rules for removing binlogs. The rules may limit the age and the total size of the binlogs.
 
     `seconds` is the maximum age, and `size` is the maximum total size in bytes. 0 means no limit.
     """
@@ -56,8 +56,8 @@ def ages_of(written: Sequence[float], time: RemovalTime) -> list[float]:
 
     `written` contains the times of the last writes (seconds since 1970), which may come from a wrong clock. If a time
     is earlier than that of the previous binlog, the time of the previous binlog is used. A time in the future is
-    replaced by the time of the next binlog. A time that is earlier than it should be, because the clock was behind, is
-    corrected in the same way.
+    replaced by the time of the next binlog. A time that is too early because the clock was behind is replaced in the
+    same way.
     """
     # The server's account can set any file time, even a time outside of the calendar.
     written = [min(max(at, 0.0), _LATEST) for at in written]
@@ -178,7 +178,9 @@ class RetainedBackups:
 
 
 def decide(backups: RetainedBackups, oldest: int | None, files: Sequence[RouteFile]) -> tuple[BinlogDecision, ...]:
-    """Return the decision about each archived binlog. `files` contains the incarnations and their files in order.
+    """Return for each archived binlog whether it is removed, with the reason.
+
+    `files` contains the incarnations and their files in order.
 
     `oldest` is the start (microseconds UTC) of the oldest retained backup, which may be unreadable. If `oldest` is
     None, no backup is retained, and all files are kept. A file is kept in these cases:
@@ -219,8 +221,8 @@ def _users(routes: Sequence[Route], count: int) -> list[str | None]:
 def _first_needed(backups: RetainedBackups, routes: Mapping[str, Route]) -> tuple[int, str]:
     """Return the index of the first file that a retained backup may need, and the id of that backup.
 
-    A backup with an unknown position was made after the earlier backups in `order`, so the first file that it needs is
-    not before theirs. If there is no earlier backup, every file may be needed.
+    A backup with an unknown position was made after the earlier backups in `order`. So the first file that it needs is
+    not before the first files that the earlier backups need. If there is no earlier backup, every file may be needed.
     """
     starts = {name: route.places[0][0] for name, route in routes.items() if route.places}
     place = {name: at for at, name in enumerate(backups.order)}

@@ -113,7 +113,10 @@ def newer_beyond(
 
 
 def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
-    """Return whether the file seems to have a commit after the backup. Its creation is known only to the second."""
+    """Return whether the file seems to have a commit after the backup.
+
+    The file's creation time is known only to the second.
+    """
     if file.last_commit is not None and file.last_commit > point.before:
         return True
     if point.gtids is None or file.previous is None:

@@ -187,10 +187,10 @@ class RouteMap:
     def follow(self, point: BackupPoint) -> Route:
         """Return the route from a backup.
 
-        The route starts in the backup's own history. It continues in a newer history of the same server that starts
-        where the old history ended. It also continues in the history of a new primary that provably contains everything
-        reached. Unreadable data ends the route, unless GTIDs prove that the unreadable data contains no further
-        transaction.
+        The route starts in the backup's own history. The route continues in a newer history of the same server that
+        starts where the old history ended. The route also continues in the history of a new primary that provably
+        contains everything reached. Unreadable data ends the route, unless GTIDs prove that the unreadable data
+        contains no further transaction.
         """
         files, state = self._files, self._state
         is_some_archive = bool(files or state.unreadable)
@@ -248,7 +248,7 @@ class RouteMap:
         return tail
 
     def _leave(self, at: int, reached: Gtids | None) -> int | RouteEnd:
-        """Return the next file, or the end, of a route that has reached these GTIDs at the last file of a run."""
+        """Return the next file, or the end, of a route that has reached the given GTIDs at the last file of a run."""
         way = self._ways[at]
         if not isinstance(way, _Fork):
             return way
@@ -303,7 +303,7 @@ def _at_fork(
     state: ArchiveState,
     fork: _Fork,
 ) -> int | RouteEnd:
-    """Return the index of the next file of a route that has reached these GTIDs at a fork, or why there is none."""
+    """Return the index of the next file of a route that has reached the given GTIDs at a fork, or why there is none."""
     later = [history for history in histories if history.low > at and history.high <= fork.newer.limit]
     other = takeover(files, at, later, reached)
     if isinstance(other, int):

@@ -150,7 +150,8 @@ class ArchiveState:
     def lost_history_after(self, file: RouteFile) -> RouteEnd | None:
         """If another incarnation is unreadable, return the end of the route at this file; else None.
 
-        Only times show whether that incarnation is later. If it seems to be earlier, the end has the kind NEWEST.
+        Only times show whether that incarnation is later. If the unreadable incarnation seems to be earlier, the end
+        has the kind NEWEST.
         """
         lost = [place for place in self.unreadable if place.name is None]
         for place in lost:

@@ -273,7 +273,10 @@ def _not_left(
 
 
 def _identity(file: RouteFile) -> tuple[str, int, int, str]:
-    """Return a key that all copies of a file share, even shorter copies, and that no other file of the server has."""
+    """Return a key of a file.
+
+    All copies of the file have this key, even shorter ones, and no other file of the server has it.
+    """
     return file.name, *_identity_without_base(file)
 
 

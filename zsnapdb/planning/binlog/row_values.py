@@ -81,8 +81,8 @@ NULL = SqlValue("NULL", "NULL", "NULL")
 class LoggedColumn:
     """A column in a table map event: its type, and the prefix, fixed length and size of its values (see `RowColumn`).
 
-    The other facts are None unless the server logs them. MySQL always logs signs and collations. Whether a server logs
-    the other facts depends on binlog_row_metadata.
+    All facts except type, prefix, fixed length and size are None unless the server logs them. MySQL always logs signs
+    and collations. Whether a server logs the other facts depends on binlog_row_metadata.
     """
 
     code: int

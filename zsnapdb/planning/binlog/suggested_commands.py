@@ -22,15 +22,15 @@ _SCHEMA = re.compile(rf"\s*DROP\s+(?:DATABASE|SCHEMA)(?:\s+IF\s+EXISTS)?\s+{_NAM
 _MOST_KEYS = 10
 """The maximum number of rows of a table that a suggested command lists one by one."""
 _MOST_TARGETS = 3
-"""The maximum number of damaged tables or schemas for which each gets its own suggested command."""
+"""The maximum number of damaged tables or schemas that get one suggested command each."""
 _DROPS = re.compile(r"\s*(?:DROP|TRUNCATE|ALTER)\b", re.I)
 
 
 def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, ...]:
     """Return the commands to suggest; none if no transaction has a GTID.
 
-    The commands contain the values of the transaction. If several transactions fit a command, the word GTID stands for
-    the one that the user chooses.
+    The commands contain the values of the transaction. If several transactions fit a command, the word GTID in the
+    command stands for the GTID of the transaction that the user chooses.
     """
     named = [entry for entry in listed if entry.changes.gtid is not None]
     if not named:

@@ -31,7 +31,7 @@ from zsnapdb.planning.sql_quoting import quoted
 MOST_ROWS = 100_000
 """The maximum number of rows in a transaction that can be undone."""
 MOST_ROWS_WITHOUT_KEY = 100
-"""The maximum number of rows in tables without a primary key. Each of these rows needs a table scan."""
+"""The maximum number of rows in tables without a primary key. Each row without a primary key needs a table scan."""
 _DIFFERS = "nothing was undone: a row was changed since"
 
 COUNTED = "SELECT @zsnapdb_undone"
@@ -217,8 +217,8 @@ def undone(changes: Sequence[RowChange]) -> list[Expectation]:
 def statements(changes: Sequence[RowChange]) -> list[str]:
     """Return the statements that undo the changes, in one transaction of one session.
 
-    They commit only if every statement changed its row. Otherwise they change nothing and end in an error, even if a
-    client continues after an error.
+    The statements commit only if every statement changed its row. Otherwise the statements change nothing and end in an
+    error, even if a client continues after an error.
     """
     return [*opening(changes), *changing(changes), *ending(changes)]
 
@@ -227,9 +227,9 @@ def opening(changes: Sequence[RowChange], *, is_guarded: bool = False) -> list[s
     """Return the first statements of an undo, which open its transaction.
 
     If foreign keys cascade, the server's foreign key checks are off. The undo itself restores the cascaded rows, and
-    the server must not change them a second time. In this case `changing` checks the foreign keys. All reads lock their
-    rows. With `is_guarded`, the undo fails if a table's definition, triggers or foreign keys changed after the script
-    was verified.
+    the server must not change them a second time. If the server's checks are off, `changing` checks the foreign keys.
+    All reads lock their rows. With `is_guarded`, the undo fails if a table's definition, triggers or foreign keys
+    changed after the script was verified.
     """
     checks = ["SET SESSION foreign_key_checks = 0"] if any(change.shape.cascades for change in changes) else []
     isolation = "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE"
@@ -302,7 +302,9 @@ def _referring(change: RowChange, key: ForeignKey) -> list[str]:
 
 
 def ending(changes: Sequence[RowChange]) -> list[str]:
-    """Return the last statements of an undo. They commit if all changes were undone. Otherwise they roll back and fail.
+    """Return the last statements of an undo. The statements commit if all changes were undone.
+
+    Otherwise the statements roll back and fail.
 
     PREPARE accepts COMMIT, DO and CALL in both server families (refman 8.4, "Prepared Statements"; MariaDB manual).
     """

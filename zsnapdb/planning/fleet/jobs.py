@@ -1,6 +1,6 @@
 """The jobs of a fleet: their messages, their progress texts, the action after an attempt, and the decisions of a host.
 
-Pure. A host decides about a request by its own configuration, not by the content of the request.
+Pure. A host accepts or refuses a request by its own configuration, not by the content of the request.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONTROL = "control"
 """The queue of the workflows."""
 DRILL = "drill"
 ANY = "any"
-"""The queue that several hosts serve. It is for drills, and for jobs that need only a repository."""
+"""The queue that several hosts serve. This queue is for drills, and for jobs that need only a repository."""
 OLDEST = timedelta(days=8)
 """The maximum age of a planned run that a host still executes."""
 CLOCKS = timedelta(minutes=5)
@@ -160,7 +160,7 @@ class JobVerdict(StrEnum):
 
 
 _OF_A_HOST = frozenset({UsageError.exit_code, ConfigError.exit_code, PreflightError.exit_code})
-"""Exit codes for errors that only this host has. A command with such an exit code has changed nothing."""
+"""Exit codes for errors that concern only this host. A command with such an exit code has changed nothing."""
 _OF_CLASSES = {
     RetryClass.AGAIN: JobVerdict.AGAIN,
     RetryClass.TWICE: JobVerdict.TWICE,
@@ -285,7 +285,7 @@ def served_until(request: JobRequest, now: datetime) -> datetime:
 def served_by(request: JobRequest, last: RunRecord | None) -> str:
     """Return the run that has done the same job for this time or a later time; "" if there is none.
 
-    A backup that the agent made meanwhile serves all earlier times of the schedule.
+    A backup that the agent made in the meantime serves all earlier times of the schedule.
     """
     if request.verb is not FleetVerb.BACKUP or last is None or last.is_running:
         return ""

@@ -71,9 +71,9 @@ class FleetReason:
 class FleetRow:
     """An instance in a repository, judged at a time.
 
-    `problem` is the reason why the instance could not be read now. In this case its facts, if any, are from an earlier
-    reading. `read` is the time of the reading. `reasons` contains the objectives that are not met, ordered by verdict
-    (worst first) and then by age (oldest first).
+    `problem` is the reason why the instance could not be read now. If the instance could not be read, its facts, if
+    any, are from an earlier reading. `read` is the time of the reading. `reasons` contains the objectives that are not
+    met, ordered by verdict (worst first) and then by age (oldest first).
     """
 
     instance: str
@@ -147,7 +147,7 @@ class FleetCounts:
 
 
 def counts(rows: Iterable[FleetRow]) -> FleetCounts:
-    """Return the counts of these rows."""
+    """Return the counts of the given rows."""
     known = list(rows)
     return FleetCounts(
         len(known),
@@ -184,7 +184,9 @@ def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[
 def row(
     facts: InstanceFacts, read: datetime, at: datetime, expected: ObjectiveSettings, silent: Mapping[str, HostState]
 ) -> FleetRow:
-    """Return the instance's row, judged by the objectives in its backups. If they record none, use `expected`.
+    """Return the instance's row, judged by the objectives in its backups.
+
+    If the backups record no objectives, use `expected`.
 
     `silent` contains the silent hosts, by name.
     """
@@ -248,7 +250,7 @@ _ORDERS: Mapping[SortKey, Callable[[FleetRow], tuple[float | str, ...]]] = {
 
 
 def ordered(rows: Iterable[FleetRow], key: SortKey) -> tuple[FleetRow, ...]:
-    """Return the rows in that order. Equal rows are ordered by instance, repository and host."""
+    """Return the rows in the order of the sort key. Equal rows are ordered by instance, repository and host."""
     return tuple(sorted(rows, key=lambda one: (*_ORDERS[key](one), one.instance, one.repository, one.host)))
 
 

@@ -136,7 +136,7 @@ class FleetChange:
     stale: tuple[str, ...] = ()
     """The ids of schedules that are removed after the new schedule exists.
 
-    If one of them is paused, the new schedule is paused too.
+    If one of the removed schedules was paused, the new schedule is paused too.
     """
     limit: int | None = None
     """The new limit of the bucket `name`; None if the limit is removed, or if the change concerns a schedule."""

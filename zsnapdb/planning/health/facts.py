@@ -77,9 +77,9 @@ class ExchangedServer(StrEnum):
 class ExchangeFact:
     """An unfinished rewind or other restore that replaces the server on this host.
 
-    `stopped` is the time (UTC) at which a zsnapdb command stopped the server. It is None if no command stopped the
-    server, or if the server is running again. `commands` are the two commands that end the exchange: one continues it,
-    and the other reverts it.
+    `stopped` is the time (UTC) at which a zsnapdb command stopped the server. `stopped` is None if no command stopped
+    the server, or if the server is running again. `commands` are the two commands that end the exchange: one continues
+    it, and the other reverts it.
     """
 
     started: datetime
@@ -92,8 +92,8 @@ class ExchangeFact:
 class StoppedServer:
     """The systemd unit of a server that is not running on this host, although it was running during the last backup.
 
-    `has_failed` is set if the server crashed or did not start, even if systemd will start it again. It is not set if
-    the server was stopped on purpose, or if systemd is starting it (`is_starting`).
+    `has_failed` is set if the server crashed or did not start, even if systemd will start it again. `has_failed` is not
+    set if the server was stopped on purpose, or if systemd is starting it (`is_starting`).
     """
 
     unit: str

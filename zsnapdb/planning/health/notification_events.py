@@ -98,7 +98,10 @@ class TargetMemory(_FrozenRecord):
 
 
 def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
-    """Return whether the target must receive events of this kind, whatever notifications it received earlier."""
+    """Return whether events of this kind concern the target.
+
+    The notifications that the target received earlier do not matter.
+    """
     if target.instances and occasion.instance and occasion.instance not in target.instances:
         return False
     if occasion.event is NotificationEvent.TEST:
@@ -188,7 +191,9 @@ def judgement_occasions(judged: Iterable[JudgedInstance], at: datetime) -> Itera
 def overall(
     target: NotificationTarget, judged: Sequence[JudgedInstance], known: Iterable[str], at: datetime
 ) -> Occasion | None:
-    """Return the single event for a ping target of objectives; None if not all of its instances were judged.
+    """Return the single event for a ping target that is notified of objectives.
+
+    Return None if the target is of another kind, or if not all of its instances were judged.
 
     `known` contains the configured instances. The event is MET only if no objective of these instances is broken.
     """
@@ -231,7 +236,7 @@ def unit_failure(end: UnitEnd, at: datetime) -> Occasion | None:
     """Return the failure to report.
 
     Return None if the unit succeeded, or if its run was refused because of another run. For a unit of zsnapdb, the
-    subject of the result is the job, as in the job's own notification. So a target is notified only once of a failure.
+    subject of the result is the job, as in the job's own notification. So a target is notified of a failure only once.
     """
     if end.result == "success" or end.exit_code == BusyError.exit_code:
         return None

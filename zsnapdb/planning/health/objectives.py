@@ -21,7 +21,7 @@ _CLOCKS = 300.0
 _FAR = 86_400.0
 """An objective breaks if its fact is further in the future than both this number of seconds and its limit.
 
-Without this rule, a backup made while the clock was a year ahead could prevent an alarm for a year.
+Otherwise, a backup made while the clock was a year ahead could prevent an alarm for a year.
 """
 
 
@@ -378,7 +378,7 @@ def schedule_short_limits(key: str, limit: float | None, job: str, pause: float)
 
 
 _OF_BYTES = ("receive", "replay")
-"""The kinds of steps whose duration depends on bytes."""
+"""The kinds of steps whose duration depends on the number of transferred bytes."""
 _OF_CHECKS = ("pages", "tables", "probes", "boot", "ask")
 """The kinds of steps that a drill has, but a restore does not."""
 

@@ -1,8 +1,8 @@
 """Finds the servers that wrote backups under one instance name. Pure.
 
-Two hosts may use the same instance name and repository, by mistake or temporarily. Their backups are handled
-separately. The backups of one server must not make backups of another server expire, and never count as that other
-server's newest backups.
+Two hosts may use the same instance name and repository, by mistake or temporarily. The backups of the two hosts are
+handled separately. The backups of one server must not make backups of another server expire, and never count as that
+other server's newest backups.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from zsnapdb.planning.creation_order import PlacedLink, contradicted
 from zsnapdb.planning.repository.retention import time_of
 
 SILENT = timedelta(days=14)
-"""A server is considered replaced by the server that wrote later backups if its newest backup is older than this."""
+"""A server counts as replaced if its newest backup is older than this limit.
+
+The replacement is the server that wrote later backups.
+"""
 
 
 class WrittenLink(Link, Protocol):
@@ -55,15 +58,16 @@ class Writer:
 
 
 def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
-    """Return the servers that wrote these backups; the server with the oldest backup is first.
+    """Return the servers that wrote the given backups; the server with the oldest backup is first.
 
     `stored` contains the backups, oldest first.
 
-    Two backups belong to one server if their manifests contain the same server, or if one is an increment of the other.
-    So a server with a new UUID on the same datasets stays the same server. If the last backup of a server is older than
-    the first backup of the next server and older than `SILENT`, the next server has replaced it. In this case the
-    backups of both servers are treated as those of one server. If the time in the id of that last backup contradicts
-    the order, the clock was wrong. Then the age of the next server's first backup is compared with `SILENT` instead.
+    Two backups belong to one server if their manifests name the same server, or if one backup is an increment of the
+    other. So a server with a new UUID on the same datasets stays the same server. If the last backup of a server is
+    older than the first backup of the next server and older than `SILENT`, the next server has replaced it. If a server
+    has replaced another server, the backups of both are treated as the backups of one server. If the time in the id of
+    that last backup contradicts the order, the clock was wrong. If the clock was wrong, the age of the next server's
+    first backup is compared with `SILENT` instead.
     """
     wrong = contradicted([time_of(link.backup_id) for link in stored])
     doubtful = {link.backup_id for link, is_wrong in zip(stored, wrong, strict=True) if is_wrong}
@@ -113,7 +117,7 @@ def by_backup(known: Sequence[Writer]) -> Mapping[str, str]:
 def others(known: Sequence[Writer], own: Sequence[str]) -> tuple[Writer, ...]:
     """Return the other servers with a backup that is newer than the oldest backup of this host's server.
 
-    `own` contains ids of backups of this host's server. If it is empty, the result contains every server.
+    `own` contains ids of backups of this host's server. If `own` is empty, the result contains every server.
     """
     mine = [writer for writer in known if set(own) & set(writer.backups)]
     oldest = mine[0].first if mine else -1

@@ -15,7 +15,7 @@ from zsnapdb.planning.damage_register import DamageRegister
 
 LATEST = "latest"
 _ROOM = 256
-"""How many free ids must follow the original id in its second, so that two runs rarely choose the same id."""
+"""The number of free ids that must follow the original id in the same second. So two runs rarely choose the same id."""
 _SUFFIXES = 0x10000
 
 

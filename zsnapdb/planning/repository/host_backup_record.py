@@ -62,8 +62,8 @@ class RecordedBackup(RecordPart):
 
     `server` is the server's name in its binlog history, or None if the source is not a server. `writer` is the identity
     of the source. Backups that earlier versions recorded have no pool, transaction group or sequence. `manifest` is the
-    SHA-256 of the manifest's line. `manifest` is None if an earlier version recorded the backup, and no later writing
-    command of this version has read the manifest.
+    SHA-256 of the manifest's line. `manifest` is None if an earlier version recorded the backup, and no writing command
+    of this version has read the manifest since then.
     """
 
     backup_id: BackupId
@@ -97,7 +97,7 @@ class RemovedBackup(RecordPart):
 class EvidenceEnd(RecordPart):
     """The newest evidence record that this host wrote or read: its number and the SHA-256 of its object.
 
-    `own` contains the ranges of records that this host wrote or adopted, each with its first and last number. It is
+    `own` contains the ranges of records that this host wrote or adopted, each with its first and last number. `own` is
     None if an earlier version did not record the ranges.
     """
 
@@ -111,7 +111,7 @@ class EvidenceEnd(RecordPart):
         return self.own is None or any(first <= number <= last for first, last in self.own)
 
     def after(self, before: EvidenceEnd | None) -> EvidenceEnd:
-        """Return this end. Its own records include the own records of `before`."""
+        """Return this end. Its `own` also contains the records that this host owned according to `before`."""
         earlier = () if before is None else ((1, before.number),) if before.own is None else before.own
         merged: list[tuple[int, int]] = []
         for first, last in sorted((*earlier, *(self.own or ()))):
@@ -139,7 +139,10 @@ class BackupRecord(RecordPart):
     sequence: SequenceNumber | None = None
     """The greatest sequence number that this host assigned to a document of the instance in the repository."""
     abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
-    """The backups that a pool made before an older copy of it replaced it, with the group of the pool's next backup."""
+    """The backups of a pool that is now replaced by an older copy, which lacks these backups.
+
+    Each backup is mapped to the transaction group of the first backup after the replacement.
+    """
     unread: tuple[BackupId, ...] = ()
     """The backups whose manifests were unreadable when this host adopted the backups of another host."""
 
@@ -152,7 +155,10 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"sequence": creation_order.next_number(self.sequence or 0, (*given, *stored))})
 
     def with_turn(self, pool_guid: int, createtxg: int) -> BackupRecord:
-        """Return the record after a pool created a set in this group. Backups in later groups become abandoned."""
+        """Return the record after a pool created a snapshot set in the given transaction group.
+
+        The pool's recorded backups in this and later groups become abandoned.
+        """
         of_pool = {one.backup_id: one.createtxg or 0 for one in self.stored if one.pool_guid == pool_guid}
         return self.model_copy(update={"abandoned": creation_order.with_turn(self.abandoned, of_pool, createtxg)})
 
@@ -177,7 +183,7 @@ class BackupRecord(RecordPart):
     def with_adopted(
         self, backups: Sequence[RecordedBackup], order: Sequence[str], unread: Collection[str] = ()
     ) -> BackupRecord:
-        """Return the record with these backups, as if this host had stored them.
+        """Return the record with the given backups, as if this host had stored them.
 
         `order` contains the listed ids, oldest first. `unread` contains the ids of unreadable backups.
         """
@@ -194,7 +200,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": (*stored, *waiting), "removed": removed, "unread": doubtful})
 
     def with_digests(self, digests: Mapping[str, str]) -> BackupRecord:
-        """Return the record completed with these digests of manifests (by backup id)."""
+        """Return the record with the given manifest digests (by backup id) for the backups that have no digest yet."""
         stored = tuple(
             backup.model_copy(update={"manifest": digests[backup.backup_id]})
             if backup.manifest is None and backup.backup_id in digests
@@ -204,7 +210,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": stored})
 
     def with_removed(self, removed: Sequence[RemovedBackup]) -> BackupRecord:
-        """Return the record that lists these backups as removed, so that they are not reported as missing."""
+        """Return the record that lists the given backups as removed, so that they are not reported as missing."""
         seals: dict[str, str | None] = {one.backup_id: one.manifest for one in self.removed}
         seals |= {one.backup_id: one.manifest for one in self.stored}
         sealed = (one.model_copy(update={"manifest": one.manifest or seals.get(one.backup_id)}) for one in removed)
@@ -226,8 +232,8 @@ class BackupRecord(RecordPart):
         """Return the ids of the backups that are later than a given set of this host and contain other snapshots.
 
         If the record contains the set, the order of the record is used, otherwise the transaction groups of the pool.
-        Backups of another pool are considered later if the record contains an earlier backup of this pool. If no
-        recorded backup has a transaction group (recorded by an earlier version), the times in the ids are used.
+        Backups of another pool are considered later if the record contains an earlier backup of the pool `pool_guid`.
+        If no recorded backup has a transaction group (recorded by an earlier version), the times in the ids are used.
         """
         guids = frozenset(snapshot.guid for snapshot in made.snapshots.values())
         ids = [backup.backup_id for backup in self.stored]
@@ -248,7 +254,7 @@ class BackupRecord(RecordPart):
         )
 
     def only_removed(self, names: Collection[str]) -> BackupRecord:
-        """Return the record with only these removed backups, because nothing of the others is left on this host."""
+        """Return the record with only the given removed backups. This host has nothing left of the other ones."""
         return self.model_copy(update={"removed": tuple(b for b in self.removed if b.backup_id in names)})
 
     def removed_guids(self) -> Mapping[str, frozenset[int]]:

@@ -95,12 +95,13 @@ class KnownBy(StrEnum):
 class Provenance:
     """The proof for each known backup, and the reason why each other backup is foreign.
 
-    `knows_any` is set if this host stored or adopted backups of the instance, or trusts signatures. If it is not set,
-    known and foreign backups cannot be distinguished. In this case all backups can be restored, and none is removed.
-    `rewritten` contains the foreign backups with an id under which this host stored another manifest. `untrusted`
-    contains the rewritten backups, and the foreign backups whose manifests contain the snapshots of one of this host's
-    backups. Untrusted backups are never used in a chain. `begun` contains the known backups whose removal this host
-    began. `unsealed` contains the digests of known manifests that are not in the record.
+    `knows_any` is set if this host stored or adopted backups of the instance, or trusts signatures. If `knows_any` is
+    not set, known and foreign backups cannot be distinguished. If they cannot be distinguished, all backups can be
+    restored, and none is removed. `rewritten` contains the foreign backups with an id under which this host stored
+    another manifest. `untrusted` contains the rewritten backups, and the foreign backups whose manifests contain the
+    snapshots of one of this host's backups. Untrusted backups are never used in a chain. `begun` contains the known
+    backups whose removal this host began. `unsealed` contains the digests of known manifests that are not in the
+    record.
     """
 
     knows_any: bool = False
@@ -121,7 +122,7 @@ class Provenance:
 
     @property
     def unchosen(self) -> Mapping[str, str]:
-        """The foreign backups, with reasons. They are used only if a user names them.
+        """The foreign backups, with reasons. These backups are used only if a user names them.
 
         On a host that knows no backup, it is empty.
         """
@@ -131,8 +132,8 @@ class Provenance:
     def for_removal(self) -> Provenance:
         """Return the provenance that is used for removals.
 
-        Snapshots on this host prove the data of a backup. They do not prove that its manifest is the one that was
-        stored.
+        Snapshots on this host prove the data of a backup. The snapshots do not prove that the backup's manifest is the
+        one that was stored.
         """
         unproved = [name for name, proof in self.proofs.items() if proof is KnownBy.SNAPSHOTS]
         proofs = {name: proof for name, proof in self.proofs.items() if proof is not KnownBy.SNAPSHOTS}
@@ -165,8 +166,8 @@ def judge(
     `digests` contains the SHA-256 of the manifests, by id. `local` contains the backups with marked snapshots on this
     host. `is_signed` says that this host trusts a manifest only if a trusted key signed it or this host recorded it.
     `unbelieved` contains the reasons against the other manifests, by id. `consolidated` contains the backups whose
-    manifests say that they were consolidated. If a record contains no digest, it is from an earlier version. In this
-    case a consolidated backup is known if it contains the snapshots of a recorded increment.
+    manifests say that they were consolidated. If a record contains no digest, it is from an earlier version. With such
+    a record, a consolidated backup is known if it contains the snapshots of a recorded increment.
     """
     removed = {backup.backup_id for backup in record.removed}
     here = (backup.backup_id for backup in local if backup.backup_id not in removed)
@@ -231,9 +232,9 @@ def _of_unsigned(
 def _with_unread(known: Provenance, record: BackupRecord, unreadable: Collection[str]) -> Provenance:
     """Return the provenance in which unreadable backups that this host did not store are foreign.
 
-    An unreadable manifest itself proves nothing. So its backup is foreign only if the record is complete: this version
-    wrote the record, and the record contains every known backup. If the record is incomplete, this host itself may have
-    stored the unreadable backup, so the provenance stays unchanged.
+    An unreadable manifest itself proves nothing. So an unreadable backup is foreign only if the record is complete:
+    this version wrote the record, and the record contains every known backup. If the record is incomplete, this host
+    itself may have stored the unreadable backup, so the provenance stays unchanged.
     """
     recorded = {backup.backup_id for backup in record.stored}
     is_complete = any(backup.manifest is not None for backup in record.stored)

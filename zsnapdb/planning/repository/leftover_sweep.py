@@ -1,4 +1,4 @@
-"""Decides about removing leftovers of interrupted runs, which are objects under backup ids without a manifest. Pure."""
+"""Decides whether to remove leftovers of interrupted runs: objects under backup ids without a manifest. Pure."""
 
 from __future__ import annotations
 
@@ -58,13 +58,13 @@ NOT_KNOWN = "this host knows no backup of the instance, so nothing proves that t
 def decide(
     leftovers: Sequence[Leftover], now: datetime, after: float, stored: Collection[str] = (), *, knows_any: bool = True
 ) -> tuple[SweepDecision[Leftover], ...]:
-    """Return a decision for each leftover, which says whether it is removed.
+    """Return for each leftover whether it is removed, with the reason.
 
     `stored` contains the ids of the backups that this host stored. Chunks of these backups are not leftovers, even if
     the manifest is missing. A host that knows no backup removes nothing. Unfinished backups of unknown hosts stay. Any
     other leftover is removed if, according to both its id and the store's clock, nothing was written to it for `after`
-    seconds. The delay is needed because an upload in progress looks like a leftover, and because an interrupted backup
-    may be continued with the stored chunks.
+    seconds. The delay is needed because an upload in progress looks like a leftover. Also, the stored chunks let a
+    later run continue an interrupted backup.
     """
     ordered = sorted(leftovers, key=lambda item: item.backup_id)
     return tuple(_one(leftover, now, after, stored, knows_any) for leftover in ordered)
@@ -100,7 +100,7 @@ def decide_binlogs(
     *,
     knows_any: bool = True,
 ) -> tuple[SweepDecision[BinlogLeftover], ...]:
-    """Return a decision for each leftover of a binlog.
+    """Return for each leftover of a binlog whether it is removed, with the reason.
 
     `archived` contains the binlogs that this host archived completely. A binlog that is being archived looks like a
     leftover, so only old leftovers are removed.

@@ -232,7 +232,7 @@ class LocalSet:
 
     @property
     def volumes(self) -> Sequence[VolumeLink]:
-        """No volumes, because a set on a host depends on no other set."""
+        """Always empty, because a set on a host depends on no other set."""
         return ()
 
 
@@ -242,9 +242,9 @@ def decide_local(
     """Return the decisions whether the sets of `zsnapdb snapshot` are removed at `now`, in the order of the sets.
 
     Each decision has a reason. `sets` are ordered oldest first. A set with users stays. An incomplete set does not take
-    the place of a complete set under the rules. It stays as long as a complete set in its place would stay, because it
-    may contain all volumes that existed when it was created. `is_sure` says that a time in the future is wrong.
-    `unsure` contains the sets that were created while the clock may have been behind.
+    the place of a complete set under the rules. An incomplete set stays as long as a complete set in its place would
+    stay. The set may have been complete when it was created, if a volume was added later. `is_sure` says that a time in
+    the future is wrong. `unsure` contains the sets that were created while the clock may have been behind.
     """
     in_use = {one.backup_id: ", ".join(one.users) for one in sets if one.users}
     known = RetentionFacts(in_use=in_use, is_sure=is_sure, unsure=unsure)

@@ -84,9 +84,9 @@ def extended_until(now: datetime, period: float) -> datetime:
 def must_extend(held_until: datetime | None, *, is_held: bool, needed: datetime) -> bool:
     """Return whether a backup's locks must be extended, which the lock of its manifest shows.
 
-    An extension changes the manifest last, so the manifest is never locked longer than the other objects. A backup
-    whose lock was never extended was stored before the run that now needs the backup began. So that lock always ends
-    too early. A legal hold (`is_held` without an end) needs no extension.
+    An extension changes the manifest last, so the manifest is never locked longer than the other objects. If a backup's
+    lock was never extended, the backup was stored before the current run began. So a lock that was never extended
+    always ends too early. A legal hold (`is_held` without an end) needs no extension.
     """
     return not is_held or (held_until is not None and held_until < needed)
 

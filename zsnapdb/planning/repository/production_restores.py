@@ -1,13 +1,13 @@
 """Finds backups of states that production abandoned by a restore or a rollback to an earlier state. Pure.
 
-Production's history is a path. It goes back from now to the latest restore that replaced production, then from the
-restored state to the previous restore, and so on. If ZFS created the snapshots of a backup outside that path, the
-backup is not a past state of production, even if it is the newest backup.
+Production's history is a path. The path goes back from now to the latest restore that replaced production. From the
+restored state, the path goes back to the previous restore, and so on. If ZFS created the snapshots of a backup outside
+that path, the backup is not a past state of production, even if it is the newest backup.
 
-`zfs rollback` leaves no record. It destroys the later snapshots and bookmarks of its dataset. zsnapdb leaves a bookmark
-for each stored backup on the dataset. So if production has neither a snapshot nor a bookmark of the newest backups,
-these backups are abandoned too. `zfs receive -F` keeps bookmarks of the data that it replaces, which
-`zfs/replaced_data.py` finds.
+`zfs rollback` leaves no record. A rollback destroys the later snapshots and bookmarks of its dataset. zsnapdb leaves a
+bookmark for each stored backup on the dataset. So if production has neither a snapshot nor a bookmark of the newest
+backups, these backups are abandoned too. `zfs receive -F` keeps bookmarks of the data that it replaces.
+`zfs/replaced_data.py` finds these bookmarks.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ class ProductionRestoreRecord(RecordPart):
         return ProductionRestoreRecord(restores=self.restores[len(present.restores) :])
 
     def discarded(self, backups: Sequence[LocatedBackup], production: Collection[int]) -> dict[str, str]:
-        """Return the ids of the backups that were made on datasets of these restores, which an operator undid by hand.
+        """Return the ids of the backups that were made on datasets of the given restores.
+
+        An operator undid these restores by hand.
 
         Each id is mapped to its restore. `production` contains the GUIDs of production's pools. Backups of these pools
         are left out, because within a pool, transaction groups do not distinguish the datasets.

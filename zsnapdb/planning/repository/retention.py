@@ -15,9 +15,10 @@ The time of a backup is the UTC time in its id. If that time is in the future, t
 is right, the backup is treated as created together with the next backup. In each period (hour, day, ISO week, month,
 year; all UTC) the rules keep the newest backup.
 
-If the ids of two backups contradict their order, a clock was ahead or behind, and the periods of both are unknown. Such
-a backup may be the newest of its period, so it stays until enough newer periods are known. Such a backup does not take
-the place of another backup under the rules. So a wrong clock can only delay a removal.
+If the ids of two backups contradict their order, a clock was ahead or behind, and the periods of both are unknown. A
+backup whose period is unknown may be the newest of its period, so it stays until enough newer periods are known. A
+backup whose period is unknown does not take the place of another backup under the rules. So a wrong clock can only
+delay a removal.
 """
 
 from __future__ import annotations
@@ -96,8 +97,8 @@ class Decision:
 class Retention:
     """A decision for every backup, oldest first.
 
-    `removal_order` lists every increment before its base. `replaced` maps a backup to the one with the same snapshots
-    that is used instead.
+    `removal_order` lists every increment before its base. `replaced` maps a backup to the backup with the same
+    snapshots that is used instead.
     """
 
     decisions: tuple[Decision, ...]

@@ -135,15 +135,15 @@ _HOURS = {"hourly": 1, "daily": 24, "weekly": 7 * 24, "monthly": 31 * 24, "yearl
 _PERIODS = 3
 """The number of full backups that are simulated after the oldest backup that the rules keep."""
 _LATER_CHUNK = 1_000_000
-"""The number of a chunk that has the largest size."""
+"""A chunk number so high that the chunk has the largest size."""
 _PRUNES = 24
 """The approximate number of simulated prunes."""
 
 DEFAULT_KEEP = KeepRules.model_construct(daily=14, weekly=8)
 ChunkSize = Callable[[int], int]
-"""Function that returns the size in bytes of a stream's chunk with this number (from 1)."""
+"""A function that takes the number of a chunk (from 1) and returns the chunk's size in bytes."""
 ChunkSizes = Callable[[float], ChunkSize]
-"""Function that returns the chunk sizes of a stream with this size in bytes."""
+"""A function that takes the size of a stream in bytes and returns the sizes of its chunks."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class KeptBackups:
 
 @dataclass(frozen=True)
 class MonthlyCost:
-    """The cost by a price list: storage and requests per month, and the outgoing traffic of one restore."""
+    """The cost according to a price list: storage and requests per month, and the outgoing traffic of one restore."""
 
     price: StorePrice
     storage: float

@@ -17,8 +17,8 @@ def due(
 
     `whole_since` maps the backups, oldest first, to the time of the last verification without damage. The time is None
     if the backup was never verified, or is damaged. A time in the future counts as None, because the clock that
-    produced it was wrong. Backups without a time come first, newest backup first. The other backups follow, oldest time
-    first. Backups that were verified without damage within the last `older_than` seconds are left out.
+    produced it was wrong. Backups without a time come first, newest backup first. The backups with a time follow,
+    oldest time first. Backups that were verified without damage within the last `older_than` seconds are left out.
     """
     checked = {name: since for name, since in whole_since.items() if since is not None and since <= now}
     never = [name for name in reversed(list(whole_since)) if name not in checked]

@@ -37,8 +37,8 @@ With the prefix `loose_`, a server ignores an option that it does not know.
 BRIEF = ("loose_innodb_buffer_pool_load_at_startup=OFF", "loose_innodb_buffer_pool_dump_at_shutdown=OFF")
 """Options for a server that runs only briefly.
 
-Such a server does not load the pages that the source had in memory, and keeps the list of these pages (ib_buffer_pool)
-for the server that users get.
+A server with these options does not load the pages that the source had in memory. The list of these pages
+(ib_buffer_pool) stays unchanged for the server that users get.
 """
 
 

@@ -1,4 +1,4 @@
-"""Decides which plugins a server on a copy loads and which it does not load, and finds plugins that this host lacks.
+"""Decides which plugins of its source a server on a copy loads, and finds plugins that this host lacks.
 
 Pure. A copy loads the plugins of its source. Recovery needs the storage engines of the tables. A replayed statement has
 the same effect only if engines, authentication plugins, functions and password checks are the same. A plugin that is
@@ -81,7 +81,7 @@ class InstalledPlugins:
 class PluginObjection:
     """Plugins of a source that a copy on this host would lack, and a hint.
 
-    `is_needed` is set if the data or the binlogs may need these plugins. In that case a copy is refused.
+    `is_needed` is set if the data or the binlogs may need these plugins. If `is_needed` is set, a copy is refused.
     """
 
     text: str
@@ -101,7 +101,9 @@ def classify(plugin: Plugin) -> PluginClass:
 
 
 def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_rows: bool) -> tuple[str, ...]:
-    """Return the option file lines by which a copy loads the plugins of its source. These lines follow `options`.
+    """Return the option file lines by which a copy loads the plugins of its source.
+
+    The returned lines follow the lines in `options`.
 
     - `known`: the plugins of the backup's server; None if the backup does not record them
     - `options`: the configured lines (`server.options`); a plugin that these lines switch off is not loaded
@@ -147,13 +149,13 @@ def with_later(known: ServerPlugins | None, later: Iterable[ServerPlugins | None
 
 
 def with_libraries(known: ServerPlugins) -> tuple[str, ...]:
-    """Return the sorted libraries that a copy of a server with these plugins loads, by option or by its data."""
+    """Return the sorted libraries that a copy of a server with the given plugins loads, by option or by its data."""
     kinds = (PluginClass.LOADED, PluginClass.BY_DATA)
     return tuple(sorted({plugin.library for plugin in known.plugins if classify(plugin) in kinds}))
 
 
 def switched_off(options: Iterable[str]) -> frozenset[str]:
-    """Return the options that these option file lines set to OFF, without the prefix `plugin_`."""
+    """Return the options that the given option file lines set to OFF, without the prefix `plugin_`."""
     off = (option_name(line) for line in options if line.partition("=")[2].strip().upper() in _OFF)
     return frozenset(name.removeprefix("plugin_") for name in off)
 
@@ -161,7 +163,7 @@ def switched_off(options: Iterable[str]) -> frozenset[str]:
 def objections(
     known: ServerPlugins | None, installed: InstalledPlugins | None, options: Sequence[str]
 ) -> tuple[PluginObjection, ...]:
-    """Return the plugins that a copy of a server with these plugins would lack on this host.
+    """Return the plugins that a copy of a server with the given plugins would lack on this host.
 
     `installed` is None if the server program does not list its plugins. `options` contains the lines of
     `server.options`.
@@ -207,7 +209,7 @@ def _lacking(
 
 
 def _packages(missing: Sequence[Plugin], known: ServerPlugins) -> str:
-    """Return a text with the Debian packages of these MariaDB libraries. MySQL packages contain all plugins."""
+    """Return a text with the Debian packages of the given MariaDB libraries. MySQL packages contain all plugins."""
     names = dict.fromkeys(
         f"mariadb-plugin-{_PACKAGES[plugin.library]}" for plugin in missing if plugin.library in _PACKAGES
     )

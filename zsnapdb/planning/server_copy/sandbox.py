@@ -13,7 +13,7 @@ _SETTINGS = (
     *("/etc/passwd", "/etc/pki", "/etc/protocols", "/etc/services", "/etc/ssl/certs", "/etc/ssl/openssl.cnf"),
     *("/etc/timezone", "/var/cache/cracklib", "/var/lib/mecab"),
 )
-"""Paths that the C library, OpenSSL, and plugins with dictionaries read. They contain no secrets of the host."""
+"""Paths that the C library, OpenSSL, and plugins with dictionaries read. These paths contain no secrets of the host."""
 
 PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the sandbox
 """In-memory file systems that belong to one sandbox."""
@@ -64,7 +64,10 @@ def sandbox_of(
 
 
 def is_shown(path: str, options: Sequence[str], reads: Sequence[str]) -> bool:
-    """Return whether a server in a sandbox with these options and more readable files can see a file of the host."""
+    """Return whether a server in a sandbox can see a file of the host.
+
+    The sandbox has these options and these additional readable files.
+    """
     return _is_in(
         normpath(path), [normpath(shown) for shown in (*_PROGRAMS, *_SETTINGS, *_absolute_paths(options), *reads)]
     )
@@ -101,7 +104,7 @@ class ProcessSeen:
 
 
 def breaches(seen: ProcessSeen, sandbox: Sandbox) -> tuple[str, ...]:
-    """Return every way in which the running server can reach more than its sandbox; empty if it is confined.
+    """Return every way in which the running server can access more than its sandbox allows; empty if it is confined.
 
     Sources: proc(5) for CapEff, NoNewPrivs and Seccomp (2: a filter), and mount_namespaces(7).
     """

@@ -161,7 +161,7 @@ def recorded_origins(origins: Mapping[str, str] | None) -> dict[str, str]:
 ORIGIN_PROPERTY = f"{PROPERTY}:origin"
 
 PROPERTY_BYTES = 8000
-"""The maximum length of an encoded origin. The value of a user property may have 8191 bytes (zfsprops(7))."""
+"""The maximum length of the encoded facts. The value of a user property may have 8191 bytes (zfsprops(7))."""
 
 _PACKED = "zlib:"
 _LONGEST = 1 << 20
@@ -212,7 +212,7 @@ class SourceServer(BaseModel):
         key_files: Sequence[str] = (),
         binlog_key: str | None = None,
     ) -> SourceServer:
-        """Return the source facts of a probed server with these datasets and mount points, by role."""
+        """Return the source facts of a probed server with the given datasets and mount points, by role."""
         return cls(
             flavour=facts.flavour,
             version=facts.version,
@@ -230,7 +230,10 @@ class SourceServer(BaseModel):
 
     @property
     def has_gtids(self) -> bool:
-        """Whether the server's transactions have GTIDs: always on MariaDB, by `gtid_mode` on MySQL."""
+        """Whether the server's transactions have GTIDs.
+
+        On MariaDB they always do; on MySQL, `gtid_mode` determines this.
+        """
         return family(self.flavour).numbers_always or self.variables.get("gtid_mode", "OFF").startswith("ON")
 
     @property
@@ -239,7 +242,7 @@ class SourceServer(BaseModel):
         return GtidSet.parse(self.unlogged) if self.unlogged is not None else None
 
     def encode(self) -> str:
-        """Return the origin as one line for a user property, compressed if it is long.
+        """Return the facts as one line for a user property, compressed if the line is long.
 
         If the line is too long for the property, first `unlogged` and then the longest settings are left out.
         """
@@ -270,9 +273,9 @@ class SourceServer(BaseModel):
 
 
 def decode(text: str, where: str) -> SourceServer:
-    """Return the origin in the text of the property.
+    """Return the source facts in the text of the property.
 
-    Raises DamagedError, with `where` in the message, if the text is not an origin.
+    Raises DamagedError, with `where` in the message, if the text does not contain source facts.
     """
     try:
         return SourceServer.model_validate_json(_unpacked(text) if text.startswith(_PACKED) else text)
@@ -283,7 +286,10 @@ def decode(text: str, where: str) -> SourceServer:
 
 
 def _unpacked(text: str) -> bytes:
-    """Return the unpacked text of a property. Raises ValueError if it is truncated or longer than any origin."""
+    """Return the unpacked text of a property.
+
+    Raises ValueError if it is truncated, or longer than the facts of any server.
+    """
     unpacker = zlib.decompressobj()
     whole = unpacker.decompress(base64.b85decode(text.removeprefix(_PACKED)), _LONGEST)
     if not unpacker.eof:
@@ -318,7 +324,7 @@ _OWN = frozenset((VariableClass.PATH, VariableClass.IDENTITY, VariableClass.NETW
 """The setting classes that a plan omits. Every copy has its own paths, identity and network, and accepts writes."""
 
 _LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}
-"""Options that are repeated for each part of the value. Their names differ between MySQL and MariaDB."""
+"""Options that are repeated for each part of the value. The names of these options differ between MySQL and MariaDB."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,6 @@
-"""The classes of global server variables. They decide which variables a copy keeps, and why it leaves out the others.
+"""The classes of global server variables.
+
+The class of a variable decides whether a copy keeps the variable, and gives the reason if it does not.
 
 Pure. Each variable is in exactly one class. A name in a list has precedence over a prefix. A variable in no list and
 without a known prefix is kept, because it may change the effect of a statement.
@@ -14,7 +16,7 @@ from enum import Enum
 
 
 class VariableClass(Enum):
-    """A class of variables. The value of a class is the reason for its treatment on a copy."""
+    """A class of variables. Its value is the reason why a copy keeps or leaves out the variables of the class."""
 
     KEPT = "the copy has the value of its source"
     STATEMENT = "the copy has the value of its source; a statement at startup sets it, because no option can"

@@ -110,7 +110,7 @@ def _used_by_others(document: Mapping[str, Any], instance: str) -> set[str]:
 
 
 def digest(document: Mapping[str, Any], tables: Sequence[TablePath]) -> str:
-    """Return a hash of these tables of a configuration. Comments and order do not change the hash."""
+    """Return a hash of the given tables of a configuration. Comments and order do not change the hash."""
     contents = [_at(document, path) for path in tables]
     return hashlib.sha256(json.dumps(contents, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -132,7 +132,10 @@ def _target(answers: SetupAnswers, targets: Mapping[str, Any]) -> str:
 
 
 def _cut(text: str, own: Sequence[TablePath]) -> tuple[str, str]:
-    """Split the text at the first of these tables. Return the text before and after it, both without these tables."""
+    """Split the text at the first of the given tables.
+
+    Return the text before and after the split, both without the given tables.
+    """
     parts: tuple[list[str], list[str]] = ([], [])
     has_begun, is_own = False, False
     for line in text.splitlines(keepends=True):
@@ -149,7 +152,7 @@ def _cut(text: str, own: Sequence[TablePath]) -> tuple[str, str]:
 
 
 def _less(document: Mapping[str, Any], own: Sequence[TablePath]) -> dict[str, Any]:
-    """Return the document without these tables and without tables that become empty."""
+    """Return the document without the given tables and without tables that become empty."""
     kept: dict[str, Any] = {}
     for key, value in document.items():
         inner = [path[1:] for path in own if path[0] == key]

@@ -37,16 +37,17 @@ class FoundFiles:
 class FoundServer:
     """A running server: its process, account, program, sockets and data directory.
 
-    `filesystem` and `dataset` contain the data directory; a missing one is "". `page_size` and `version` are None if
-    root cannot query the server. `used` is the size of the data directory in bytes. `lets_root_in` says whether the
-    operating system's root can log in as the server's root through the socket, without a password. `has_socket_login`
-    says whether other accounts can also be set up to log in through the socket (MySQL's plugin auth_socket is active).
-    `binary` is the program to write into the configuration, or "" if the program in the usual folders is right.
-    `has_binlog` is set if the server writes binlogs or cannot be queried. `lacks_names` is set if the server could
-    write column names to binlogs, but does not. `server_id_file` is a file that only this server reads, and to which a
-    rewind may write a new server_id. It is "" if no such file is known. `service` is the systemd unit that runs the
-    server, and `option_folder` is a folder whose option files the server reads, or "". `files` is None if the files are
-    on ZFS, or the server cannot be queried. `cipher` is the cipher of the dataset; None if ZFS does not encrypt it.
+    `filesystem` and `dataset` contain the data directory; each is "" if there is none. `page_size` and `version` are
+    None if root cannot query the server. `used` is the size of the data directory in bytes. `lets_root_in` says whether
+    the operating system's root can log in as the server's root through the socket, without a password.
+    `has_socket_login` says whether other accounts can also be set up to log in through the socket (MySQL's plugin
+    auth_socket is active). `binary` is the program to write into the configuration, or "" if the program in the usual
+    folders is right. `has_binlog` is set if the server writes binlogs or cannot be queried. `lacks_names` is set if the
+    server could write column names to binlogs, but does not. `server_id_file` is a file that only this server reads,
+    and to which a rewind may write a new server_id. `server_id_file` is "" if no such file is known. `service` is the
+    systemd unit that runs the server, and `option_folder` is a folder whose option files the server reads, or "".
+    `files` is None if the files are on ZFS, or the server cannot be queried. `cipher` is the cipher of the dataset;
+    None if ZFS does not encrypt it.
     """
 
     pid: int

@@ -207,7 +207,10 @@ def cron_text(program: Sequence[str], instance: str, configuration: str) -> str:
 
 
 def _word(text: str) -> str:
-    """Return an argument in a command line (systemd.service(5), "Command lines": quotes, specifiers, variables)."""
+    """Return an argument, quoted for a unit's command line.
+
+    Source: systemd.service(5), "Command lines" (quotes, specifiers, variables).
+    """
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$")
     return f'"{escaped}"'
 
@@ -231,7 +234,7 @@ class AccountPlan:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The statements for display. They contain the file name instead of the password."""
+        """The statements for display. The displayed statements contain the file name instead of the password."""
         return tuple(
             f"{text.replace(SECRET_PLACE, f'<the password in {self.password_file}>')};" for text in self.statements
         )

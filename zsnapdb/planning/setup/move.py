@@ -1,8 +1,8 @@
 """Plans the move of a server's files to ZFS: the paths before, during and after the move, and the commands. Pure.
 
-The old files are not changed. Until they are renamed, the server can be started on the old files at any time. After
-that, it can be started only on the copies. A data directory that is a mount point cannot be renamed. In that case, a
-change of the option file replaces the renaming.
+The old files are not changed. Until they are renamed, the server can be started on the old files at any time. After the
+renaming, the server can be started only on the copies. A data directory that is a mount point cannot be renamed. For a
+mount point, a change of the option file replaces the renaming.
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ from zsnapdb.planning.setup.facts import DEFAULT_PAGE, FoundFiles, FoundServer
 from zsnapdb.planning.setup.layout import KeptLogs, NewDataset, dataset_pair
 
 MOVE_PROPERTY = f"{PROPERTY}:move"
-"""The property on the datasets of a move: the source data directory. Files are removed only in such datasets."""
+"""The property on the datasets of a move: the source data directory.
+
+Files are removed only in datasets with this property.
+"""
 MOVE_SNAPSHOT = f"{SNAPSHOT_PREFIX}move-"
-"""The prefix of a move's snapshots. They also have MOVE_PROPERTY, and are destroyed after the move."""
+"""The prefix of a move's snapshots. These snapshots also have MOVE_PROPERTY, and are destroyed after the move."""
 MOVE_RECORD = "/var/lib/zsnapdb/setup/move.json"
 """The file of this host with the record of an unfinished move."""
 _LOGS = re.compile(r"#innodb_redo|ib_logfile[0-9]+|aria_log_control|aria_log\.[0-9]+")
@@ -111,7 +114,7 @@ class ServerMove:
 
     @property
     def forgotten(self) -> str:
-        """The instruction with which a user makes zsnapdb forget the move. It changes nothing else."""
+        """The instruction with which a user makes zsnapdb forget the move. The instruction changes nothing else."""
         return f"remove {MOVE_RECORD}"
 
     def given_up(self, *, is_switched: bool) -> str:
@@ -374,7 +377,7 @@ def _copying(move: ServerMove, facts: MoveFacts) -> MoveDecision:
 def may_go_back(facts: MoveFacts) -> bool:
     """Return whether the old files may be put back.
 
-    They may only if no server runs on the copies and the copies never changed.
+    This is allowed only if no server runs on the copies and the copies never changed.
     """
     return (
         facts.runs is not ServedPlace.NEW

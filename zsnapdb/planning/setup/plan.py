@@ -1,4 +1,7 @@
-"""Plans a setup. It adopts a server whose files are on ZFS, or creates datasets and moves the files to them. Pure."""
+"""Plans a setup. Setup adopts a server whose files are on ZFS, or creates datasets and moves the files to them.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +93,7 @@ class StartedMove:
 
 @dataclass(frozen=True)
 class SetupPlan:
-    """The plan of a setup: its way, the server and the steps.
+    """The plan of a setup: how it handles the server's files (`SetupWay`), the server, and the steps.
 
     If there are refusals, there are no steps, unless only `--move` is missing.
 
@@ -372,7 +375,7 @@ def _move_notes(move: ServerMove, step: MoveStep) -> list[str]:
 
 
 def executed(plan: SetupPlan) -> SetupPlan:
-    """Return the plan after its execution. If it moved the server, the server's files are on ZFS."""
+    """Return the plan after its execution. If the plan moved the server, the server's files are on ZFS."""
     if plan.way is not SetupWay.MOVE or plan.move is None:
         return plan
     server = replace(plan.move.server, datadir=plan.move.datadir, filesystem="zfs", dataset=plan.move.datasets[1].name)

@@ -20,10 +20,10 @@ _DEVICES = {
     *("audio", "channel", "console", "controller", "disk", "emulator", "graphics", "hub", "input", "interface"),
     *("iommu", "memballoon", "panic", "redirdev", "rng", "serial", "sound", "tpm", "video", "vsock", "watchdog"),
 }
-"""The devices of which each clone can have its own. A domain with any other device is refused."""
+"""The devices that zsnapdb can create separately for each clone. A domain with any other device is refused."""
 _LOCAL_LINES = ("pty", "file", "null", "unix", "spicevmc", "qemu-vdagent", "dbus", "stdio")
 _HARMLESS_ARGUMENTS = ("-icount",)
-"""Harmless arguments of <qemu:commandline>, each with one value. They contain no file and no address."""
+"""Harmless arguments of <qemu:commandline>, each with one value. These arguments contain no file and no address."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def macs(uuid: str, count: int) -> tuple[str, ...]:
 def obstacles(text: str) -> tuple[str, ...]:
     """Return the reasons why the domain cannot be a base, sorted.
 
-    These are the parts that a clone would share with the base or could reach.
+    An obstacle is a part that a clone would share with the base, or something that the clone could reach.
     """
     root = root_of(text)
     reasons = [f"device {device.tag}" for device in root.iterfind("devices/*") if device.tag not in _DEVICES]

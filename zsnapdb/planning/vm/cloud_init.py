@@ -22,14 +22,14 @@ _JOLIET_LEVEL_3 = b"%/E"
 
 
 class GuestIdentity(StrEnum):
-    """Whether a guest gets its own host name, machine-id and ssh host keys: not at all, or by cloud-init."""
+    """How a guest gets its own host name, machine-id and ssh host keys: from cloud-init, or not at all."""
 
     NONE = "none"
     CLOUD_INIT = "cloud-init"
 
 
 def guest_identity(text: str) -> GuestIdentity:
-    """Return the identity for the text. Raises UsageError if the text is invalid."""
+    """Return the `GuestIdentity` that the text names. Raises UsageError if the text is invalid."""
     if text not in set(GuestIdentity):
         raise UsageError(f"{text[:80]!r} is not an identity method", hint="give --identity none or cloud-init")
     return GuestIdentity(text)
@@ -67,7 +67,7 @@ def image(files: Mapping[str, bytes]) -> bytes:
     """Return an ISO 9660 image with the files in its root. The same files always give the same bytes.
 
     The image contains the lower-case names unchanged in the primary directory, and again in a Joliet directory
-    (ECMA-119, section 8 and 9; Joliet specification). Linux reads both directories. Each root directory is one block,
+    (ECMA-119, sections 8 and 9; Joliet specification). Linux reads both directories. Each root directory is one block,
     which is enough for about forty names.
     """
     places, block = {}, _FIRST_FILE

@@ -79,9 +79,9 @@ def reached(before: Power, after: Power, freeze: Freeze | None, lock: ServerLock
 
     A server lock without a freeze does not raise the grade, because the last writes may be in the guest's memory.
 
-    If the guest shut the machine down, the grade is QUIESCED: its programs ended and its file systems were unmounted. A
-    machine that is off for another or an unknown reason has the grade CRASH, because its disks may be as after a power
-    failure. After a restart of libvirt, the reason is unknown.
+    If the guest shut the machine down, the grade is QUIESCED: its programs ended and its file systems were unmounted.
+    If the machine is off for another or an unknown reason, the grade is CRASH, because the disks may be as after a
+    power failure. After a restart of libvirt, the reason is unknown.
     """
     if before != after:
         return ReachedGrade(Grade.CRASH, f"the machine was {before} before the snapshot and {after} after it")

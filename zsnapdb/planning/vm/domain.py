@@ -83,8 +83,8 @@ class Domain:
 def root_of(text: str) -> ElementTree.Element:
     """Return the root element of a domain's XML. Raises DamagedError if the text is not the XML of a domain.
 
-    The function refuses entities, because libvirt writes none. It also refuses text that is nested too deeply for
-    recursion.
+    The function refuses entities, because libvirt writes none. The function also refuses text that is nested too deeply
+    for recursion.
     """
     if len(text) > _LONGEST or "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise DamagedError("the XML of the domain is too long, or declares entities", hint="see `virsh dumpxml`")

@@ -100,8 +100,8 @@ class ZvolSpace:
     def words(self) -> str:
         """A text about the space that a clone of this zvol uses.
 
-        A clone always keeps the `volblocksize` of the base (zfsprops(7)). It does not get the base's `refreservation`,
-        so it is thin (zfs-clone(8), OpenZFS issue 12892).
+        A clone always keeps the `volblocksize` of the base (zfsprops(7)). A clone does not get the base's
+        `refreservation`, so it is thin (zfs-clone(8), OpenZFS issue 12892).
         """
         reserved = f"the base reserves {self.reserved} bytes, the clone" if self.reserved else "it"
         return f"{self.size} bytes, volblocksize {self.block_size}; {reserved} reserves nothing (thin)"

@@ -97,7 +97,7 @@ _EXPECTED = frozenset(
         *("title", "wwn"),
     ]
 )
-"""Parts that every machine has, and that libvirt or `clone_xml` recreates. They are left out without a note."""
+"""Parts that every machine has, and that libvirt or `clone_xml` recreates. These parts are left out without a note."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,9 @@ class RestoredDomain:
 
 @dataclass(frozen=True)
 class HostBoot:
-    """Files of this host from which a machine boots. The administrator of this host chooses them, not a repository.
+    """Files of this host from which a machine boots.
+
+    The administrator of this host chooses the files, not a repository.
 
     A missing `initrd` is None, and a missing `cmdline` is "".
     """
@@ -177,7 +179,10 @@ def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDom
 
 
 def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
-    """Let the machine boot from these files. The root has no element of `_HOST_BOOT`, as `_DOMAIN` has none."""
+    """Let the machine boot from the given files.
+
+    The XML has none of the `_HOST_BOOT` elements, because `_DOMAIN` keeps none.
+    """
     system = root.find("os")
     if system is None:
         return
@@ -190,7 +195,7 @@ def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
 def is_of_restore(text: str, restore_id: str) -> bool:
     """Return whether this restore defined the domain in the text.
 
-    The result is False for a copy of such a domain, because a copy has another UUID.
+    The result is False for a copy of the restored domain, because a copy has another UUID.
     """
     mark = root_of(text).find(f"metadata/{_RESTORED}")
     return mark is not None and mark.get("restore") == restore_id and mark.get("uuid") == parse(text).uuid
