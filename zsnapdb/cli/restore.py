@@ -203,8 +203,8 @@ def _refuse_server_options(
         port=port is not None,
         server_id=server_id is not None,
         source=source is not None,
+        origin=origin != "repository",
         continue_to=further is not None,
-        **{"from": origin != "repository"},
     )
 
 
