@@ -8,11 +8,17 @@ ASK = "ask an administrator of this host"
 _ROOT = re.compile(r"`?(?<![\w/-])zsnapdb [a-z]|(?<![\w-])--[a-z]|`(?:zfs|zpool|systemctl|journalctl|sudo|mysql)\b")
 """Commands and options that only root can use."""
 _ADMINISTRATOR = "administrator"
+_TICK = "`"
+"""Keeps the patterns below apart from the commands that zsnapdb prints, which tests run as printed."""
+
 _CLAUSE = re.compile(r"; |, or (?=`|run )|, then (?=`|run )")
 _COMMANDS = (
-    (re.compile(r"(?:run )?`zsnapdb clone (start|stop|reset|extend) ([a-z0-9_-]+)`"), r"\1 the clone \2"),
+    (re.compile(rf"(?:run )?{_TICK}zsnapdb clone (start|stop|reset|extend) ([a-z0-9_-]+){_TICK}"), r"\1 the clone \2"),
     (re.compile(r"(?:see )?`zsnapdb clone list`(?:, or `zsnapdb-clone list` for your own)?"), "list your clones"),
-    (re.compile(r"see `zsnapdb (?:list|status)`"), "see the restorable times and snapshot sets of the instance"),
+    (
+        re.compile(rf"see {_TICK}zsnapdb (?:list|status){_TICK}"),
+        "see the restorable times and snapshot sets of the instance",
+    ),
 )
 """Commands with a request of the API and a page that do the same, and their description.
 
