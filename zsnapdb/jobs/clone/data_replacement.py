@@ -202,7 +202,8 @@ def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource, made
     quota = space_limits.of_other_data(settings, info, keeps_data=bool(made))
     revision = next_number(info)
     # Each revision has a quota of its own, so nothing may stay of earlier resets that were interrupted.
-    drop_leftovers(info)
+    if info.leftovers:
+        drop_leftovers(info)
     begin_change(info)
     layout = volumes.layout_of(source.origin, f"{info.top}/r{revision}", info.mount)
     with undone_on_error(lambda: undo_change(info, revision)):
