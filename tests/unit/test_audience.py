@@ -57,6 +57,7 @@ def test_only_the_boundary_asks_who_reads() -> None:
         "cli/sudo_cli.py",
         "cli/main_process.py",
         "cli/log_writer.py",
+        "jobs/base/events.py",
         "jobs/clone/sources.py",
         "documents/clone.py",
         "documents/base.py",

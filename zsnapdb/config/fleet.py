@@ -65,5 +65,5 @@ def parse(text: str, name: str) -> FleetSettings:
 def load(path: Path | None = None) -> FleetSettings:
     """Return the settings of the file (default: $ZSNAPDB_FLEET_CONFIG, else /etc/zsnapdb/fleet.toml)."""
     chosen = path or Path(os.environ.get(VARIABLE, str(DEFAULT_PATH)))
-    hint = "write one as `zsnapdb example fleet.toml` shows; --config names another file"
+    hint = "write one as `zsnapdb example fleet.toml` shows, or name another file with --config"
     return parse(read_text(chosen, "the configuration of the fleet", hint), str(chosen))

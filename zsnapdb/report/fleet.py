@@ -154,7 +154,8 @@ class FleetSnapshot:
         if not file.exists():
             raise UnknownNameError(
                 f"no fleet view is configured on this host: {file} does not exist",
-                hint="write one as `zsnapdb example fleet.toml` shows, and let a timer run `zsnapdb fleet status`",
+                hint="an administrator writes one as `zsnapdb example fleet.toml` shows, and lets a timer run"
+                " `zsnapdb fleet status`",
                 about=(),
             )
         wanted = fleet_status.FleetRequest.parse(asked.filters, asked.sort, cached=True).part(asked.after, asked.most)

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 
 ASK = "ask an administrator of this host"
-_ROOT = re.compile(
-    r"`?(?<![\w/-])zsnapdb (?!example )[a-z]|(?<![\w-])--[a-z]|`(?:zfs|zpool|systemctl|journalctl|sudo|mysql)\b"
-)
-"""Commands and options that only root can use. Anybody may print an example file."""
+_ROOT = re.compile(r"`?(?<![\w/-])zsnapdb [a-z]|(?<![\w-])--[a-z]|`(?:zfs|zpool|systemctl|journalctl|sudo|mysql)\b")
+"""Commands and options that only root can use."""
 _ADMINISTRATOR = "administrator"
 _TICK = "`"
 """Keeps the patterns below apart from the commands that zsnapdb prints, which tests run as printed."""

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Protocol
 
+from zsnapdb.base import run_context
 from zsnapdb.base.domain_types import Progress
+from zsnapdb.base.errors import ZsnapdbError
 
 
 class Events(Protocol):
@@ -57,6 +59,11 @@ class KeptWarnings:
 
     def progress(self, progress: Progress) -> None:
         self._inner.progress(progress)
+
+
+def told(error: ZsnapdbError) -> str:
+    """Return the message of the error for the reader of warnings, who may not see the names of others."""
+    return run_context.current_audience().told(error).message
 
 
 @contextlib.contextmanager

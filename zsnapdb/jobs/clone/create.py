@@ -10,12 +10,11 @@ from dataclasses import dataclass, replace
 
 from pydantic import SecretStr
 
-from zsnapdb.base import run_context
 from zsnapdb.base.domain_types import Position
 from zsnapdb.base.errors import BusyError, PreflightError
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.backup.low_priority import at_low_priority
-from zsnapdb.jobs.base.events import SILENT, undone_on_error
+from zsnapdb.jobs.base.events import SILENT, told, undone_on_error
 from zsnapdb.jobs.base.host import fresh_password
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.snapshot_set_properties import POSITION_PROPERTY
@@ -162,7 +161,7 @@ def _prepare(settings: Settings, instance: Instance, source: CloneSource, rules:
         with at_low_priority():
             return prepare_source(settings, instance, source, rules, unasked=True)
     except (BusyError, PreflightError) as error:
-        reason = run_context.current_audience().told(error).message
+        reason = told(error)
         instance.events.warn(f"only this clone was masked, not its snapshot set for all clones: {reason}")
         return None
 

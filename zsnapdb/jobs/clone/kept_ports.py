@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from zsnapdb.base import files, run_context
+from zsnapdb.base import files
 from zsnapdb.base.errors import ConfigError, PreflightError, ZsnapdbError
 from zsnapdb.config.services import AddressSettings
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.events import Events
+from zsnapdb.jobs.base.events import Events, told
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import catalogue, haproxy_socket, locks
 from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
@@ -65,7 +65,7 @@ def route_port(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo
     try:
         haproxy_socket.lead_port(configured, info.kept_port, route_of(info))
     except ZsnapdbError as error:
-        reason = run_context.current_audience().told(error).message
+        reason = told(error)
         events.warn(f"clone {info.label} is reached at port {info.port} of its server: {reason}")
         return replace(info, is_led_to=False)
     return replace(info, is_led_to=True)

@@ -14,12 +14,12 @@ from datetime import datetime
 
 from pydantic import SecretStr
 
-from zsnapdb.base import run_context
 from zsnapdb.base.domain_types import backup_time, is_backup_id
 from zsnapdb.base.errors import ConfigError, ConsistencyError, UnknownNameError, ZsnapdbError
 from zsnapdb.config.services import PoolSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.clock_record import removal_time
+from zsnapdb.jobs.base.events import told
 from zsnapdb.jobs.base.host import fresh_password
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import if_free
@@ -148,7 +148,7 @@ def give_login(
 def set_aside(instance: Instance, info: CloneInfo, error: ZsnapdbError) -> None:
     """Mark the slot so that it is no longer handed out, and warn."""
     datasets.set_properties(info.top, {clone_info.POOL_PROPERTY: PoolMark.NOT_GOOD})
-    reason = run_context.current_audience().told(error).message
+    reason = told(error)
     instance.events.warn(f"clone {info.name} of the pool is not handed out: {reason}")
 
 

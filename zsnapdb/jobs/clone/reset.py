@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import SecretStr
 
-from zsnapdb.base import run_context
 from zsnapdb.base.errors import PreflightError, UnknownNameError, ZsnapdbError
 from zsnapdb.config.settings import Settings
-from zsnapdb.jobs.base.events import Events, uninterrupted
+from zsnapdb.jobs.base.events import Events, told, uninterrupted
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import if_free
@@ -155,7 +154,7 @@ def _cheapest(
                 # The error occurred after the exchange, so the user's clone is already on the new dataset.
                 raise
             if isinstance(error, ZsnapdbError):
-                reasons.append(f"{what}{run_context.current_audience().told(error).message}")
+                reasons.append(f"{what}{told(error)}")
             else:
                 reasons.append(f"{what}reading its files: {error.strerror}")
     return replace(replace_data(), reason="; ".join(reasons))
