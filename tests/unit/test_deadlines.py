@@ -291,6 +291,8 @@ HOMES = {
     *("mysql/process/discovery.py", "serve/helper.py", "agent/web.py"),
     # Packets of processes of our own: one read is one exchange.
     "agent/job_starter.py",
+    # Opens a connection with a limit, and reads nothing.
+    "client/pytest_plugin.py",
 }
 PACKAGE = Path(program_start.__file__).parents[1]
 
@@ -389,6 +391,7 @@ CONNECTS = {
     "fleet/connection.py": "an asynchronous call inside of a limit",
     "jobs/restore/machine_restore.py": "a function of `vm/hypervisor.py`",
     "jobs/trial/machine_drill.py": "a function of `vm/hypervisor.py`",
+    "client/pytest_plugin.py": "to the address of a clone that listens on the loopback interface only",
     "client/http.py": "the process of a test or a script waits, which holds no lock; its name is in its configuration",
 }
 """Why each module may connect, as a library resolves the name once more."""
