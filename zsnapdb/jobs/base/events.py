@@ -62,7 +62,7 @@ class KeptWarnings:
 
 
 def told(error: ZsnapdbError) -> str:
-    """Return the message of the error for the reader of warnings, who may not see the names of others."""
+    """Return the error's message for the reader of warnings, who may not see the names of others."""
     return run_context.current_audience().told(error).message
 
 
