@@ -212,7 +212,7 @@ def test_a_folder_repository_does_the_same_job(lab: Lab) -> None:
     deeds = [(record["command"].split()[1:3], record["about"], record["exit_code"]) for record in shown[3:]]
     assert deeds == [
         (["clone", "create"], "seen", 0),
-        (["clone", "connect"], "seen", 5),
+        (["clone", "connect"], "seen", 4),
         (["clone", "extend"], "seen", 0),
         (["clone", "destroy"], "seen", 0),
         (["clone", "create"], "unseen", 0),
