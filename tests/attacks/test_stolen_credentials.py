@@ -177,7 +177,7 @@ def test_owner_of_the_bucket_makes_no_purge_remove_the_binlogs_of_the_server(
         fields["head"]["created"] -= 1
         client.put_object(Bucket=BUCKET, Key=key, Body=json.dumps(fields, separators=(",", ":")).encode() + b"\n")
     purged = lab.zsnapdb("binlog", "purge", config=config)
-    assert (purged.code, "not the one that this host stored" in purged.stderr) == (7, True), purged.stderr
+    assert (purged.code, "does not have the description of" in purged.stderr) == (7, True), purged.stderr
     assert [row[0] for row in lab.sql("SHOW BINARY LOGS")][: len(files)] == files
 
 

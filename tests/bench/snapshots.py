@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.bench.figures import FLAVOURS, PYTHON, Figure
+from tests.bench.figures import FLAVOURS, PYTHON, Figure, report
 from tests.lab.guest import Guest, Lab
 from tests.lab.host import LabError
 
@@ -73,11 +73,7 @@ def main() -> int:
     except LabError as error:
         print(f"snapshots: {error}", file=sys.stderr)
         return 1
-    for name, figure in everything.items():
-        print(f"{name:<44} {figure.value:>8.2f} {figure.unit:<6}" + (f" goal {figure.goal}" if figure.goal else ""))
-    if options.json:
-        document = {"figures": {name: figure.document() for name, figure in everything.items()}}
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    report(everything, options.json)
     return 0
 
 

@@ -120,7 +120,11 @@ class Family:
 
 
 _FILE_VARIABLES = (
-    *("innodb_page_size", "innodb_doublewrite", "lower_case_table_names", "character_set_server", "collation_server"),
+    "innodb_page_size",
+    "innodb_doublewrite",
+    "lower_case_table_names",
+    "character_set_server",
+    "collation_server",
     "sql_mode",
 )
 

@@ -173,13 +173,13 @@ class OperationPages:
         A person reloads the page to see the result.
         """
         visit = self.visits.visit(request)
-        asked = in_path(request, "id", verbs.GetOperationVerb, "operation").id
-        ending = self.visits.ending(visit.session, verbs.GetOperationVerb(id=asked))
-        begun = visit.session.begun(asked)
+        operation_id = in_path(request, "id", verbs.GetOperationVerb, "operation").id
+        ending = self.visits.ending(visit.session, verbs.GetOperationVerb(id=operation_id))
+        begun = visit.session.begun(operation_id)
         doing = begun.doing if begun is not None else "An operation of yours"
         if isinstance(ending, PendingAnswer):
             seconds = self.visits.sessions.now() - begun.started if begun is not None else _PATIENT
-            return visit.shows("operation.html", id=asked, doing=doing, result=None, login=None, seconds=seconds)
+            return visit.shows("operation.html", id=operation_id, doing=doing, result=None, login=None, seconds=seconds)
         if isinstance(ending, FailureAnswer):
             if begun is None:
                 raise RefusedPage(ending)
@@ -187,8 +187,8 @@ class OperationPages:
             is_cancelled = ending.code == CANCELLED
             return visit.shows("failed.html", problem.status, doing=doing, problem=problem, is_cancelled=is_cancelled)
         result = page_rows.result_of(ending.document, visit.person, visit.now)
-        login = result.login if result.login is not None and visit.session.shows_login(asked) else None
-        return visit.shows("operation.html", id=asked, doing=doing, result=result, login=login, seconds=0.0)
+        login = result.login if result.login is not None and visit.session.shows_login(operation_id) else None
+        return visit.shows("operation.html", id=operation_id, doing=doing, result=result, login=login, seconds=0.0)
 
     def cancel(self, request: PageRequest) -> Redirect:
         """Cancel a running operation.
@@ -196,11 +196,11 @@ class OperationPages:
         The operation's page then shows how the operation ended, even if it ended before this request.
         """
         visit = self.visits.changing_visit(request)
-        asked = in_path(request, "id", verbs.GetOperationVerb, "operation").id
-        ending = self.visits.ending(visit.session, verbs.CancelOperationVerb(id=asked))
+        operation_id = in_path(request, "id", verbs.GetOperationVerb, "operation").id
+        ending = self.visits.ending(visit.session, verbs.CancelOperationVerb(id=operation_id))
         if isinstance(ending, FailureAnswer) and ending.code != PreflightError.code:
             raise RefusedPage(ending)
-        return Redirect(f"/operations/{asked}")
+        return Redirect(f"/operations/{operation_id}")
 
 
 class BranchRow(Facts):

@@ -139,8 +139,8 @@ class CloneRow:
     @property
     def data_time(self) -> str:
         """The time in the id of the snapshot set or commit; "" if a point was requested, which says the time itself."""
-        found = time_of_set(self.facts.backup_id)
-        return found.isoformat() if found is not None and not self.asked_for else ""
+        created = time_of_set(self.facts.backup_id)
+        return created.isoformat() if created is not None and not self.asked_for else ""
 
     @property
     def age(self) -> str:

@@ -63,13 +63,13 @@ def answered() -> list[tuple[float, str]]:
     SLOW.write_text("")
     starts = [*(match.start() for match in _ENTRY.finditer(text)), len(text)]
     entries = [text[low:high] for low, high in pairwise(starts)]
-    found = []
+    statements = []
     for entry in entries:
         if entry.startswith("# User@Host: zsnapdb["):
             seconds = _TIME.search(entry)
             lines = [line for line in entry.splitlines() if line and not line.startswith(_NO_STATEMENT)]
-            found.append((float(seconds[1]) if seconds else 0.0, " ".join(lines)[:150]))
-    return found
+            statements.append((float(seconds[1]) if seconds else 0.0, " ".join(lines)[:150]))
+    return statements
 
 
 def used() -> float:

@@ -83,9 +83,9 @@ def test_a_process_holds_a_clone_as_long_as_it_is_used_and_is_not_needed_for_a_r
             clones.reset(clone)
         assert caught.value.code == "server"
         answers(tmp_path, "reset", {"way": "replace", "undone": None, "reason": "DDL"})
-        held = clones.reset(clone)
-        assert (held.way, held.undone, held.reason) == ("replace", None, "DDL")
-    assert clones.reset(clone) == held
+        kept_reset = clones.reset(clone)
+        assert (kept_reset.way, kept_reset.undone, kept_reset.reason) == ("replace", None, "DDL")
+    assert clones.reset(clone) == kept_reset
     assert asked(tmp_path)[-2:] == ["destroy mine --json", "reset mine --json"]
 
 

@@ -72,7 +72,9 @@ def test_one_subject_never_takes_every_place() -> None:
     try:
         for thread in threads:
             thread.start()
-        time.sleep(1)
+        # Two of the three places are taken. The other commands of the subject wait.
+        while runner._turns._value > 1:
+            time.sleep(0.01)
         ended.start()
         ended.join(20)
         assert not ended.is_alive()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.unit.test_layering import MODULES
-from zsnapdb.serve.helper_messages import FailureAnswer, no_such, problem_of, require
+from zsnapdb.serve.helper_messages import FailureAnswer, RefusedRequest, no_such, problem_of, require
 from zsnapdb.serve.public_hints import ASK, public_hint
 from zsnapdb.serve.roles import CloneOwnership, Role, VerbKind, decide
 
@@ -62,7 +62,7 @@ def test_public_hint_keeps_what_a_subject_can_do(hint: str, expected: str) -> No
 
 def test_operator_without_login_is_not_sent_for_another_role() -> None:
     decision = decide(Role.OPERATOR, VerbKind.CLONE_LOGIN, CloneOwnership.OTHERS)
-    with pytest.raises(Exception, match="only the owner") as refused:
+    with pytest.raises(RefusedRequest, match="only the owner") as refused:
         require(decision, "clone", "mine")
-    assert refused.value.failure.hint == "ask the owner of the clone, or create a clone of your own"  # type: ignore[attr-defined]
+    assert refused.value.failure.hint == "ask the owner of the clone, or create a clone of your own"
     assert "GET /api/v1/clones" in no_such("clone", "x").failure.hint

@@ -23,7 +23,7 @@ from zsnapdb.base.errors import ConfigError, DamagedError
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import lock_instance
-from zsnapdb.jobs.binlog.server_binlogs import LocalFiles, find_source, known_history
+from zsnapdb.jobs.binlog.server_binlogs import KnownHistory, LocalFiles, find_source, known_history
 from zsnapdb.jobs.host.binlog_spans import archived_damage
 from zsnapdb.jobs.record import host_backup_record, own_archived_binlogs
 from zsnapdb.mysql.binlog import binlog_files
@@ -100,9 +100,10 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
     archive = stored.load()
     _refuse_short(instance, stored.repository, archive)
     # A foreign binlog is no reason to remove a file of the server.
-    known, foreign = own_archived_binlogs.known_part(instance, stored.repository, archive)
-    _refuse_replaced(instance, stored.repository, [file.name for file in local if file.name in foreign])
-    kept = known_history(known, source, files).files
+    known, _ = own_archived_binlogs.known_part(instance, stored.repository, archive)
+    history = known_history(known, source, files)
+    _refuse_replaced(instance, stored.repository, history, [file.name for file in local])
+    kept = history.files
     written = [files.path(file.name).stat().st_mtime for file in local]
     ages = ages_of(written, removal_time(instance.host))
     variables = global_variables(session)
@@ -133,13 +134,18 @@ def _refuse_short(instance: Instance, repository: Repository, archive: Archive) 
             raise DamagedError(f"nothing is purged: {finding.text}", hint=finding.hint)
 
 
-def _refuse_replaced(instance: Instance, repository: Repository, foreign: Sequence[str]) -> None:
-    """Raise DamagedError if this host archived a binlog in `foreign`, which lists binlogs with foreign descriptions."""
-    own = {name for _, name in own_archived_binlogs.archived_here(instance, repository)}
-    replaced = [name for name in foreign if name in own]
-    if replaced:
+def _refuse_replaced(instance: Instance, repository: Repository, history: KnownHistory, local: Sequence[str]) -> None:
+    """Raise DamagedError if the history lacks the description of a binlog in `local` that this host stored in it.
+
+    Another history may have binlogs of the same names, so each name is compared within this history.
+    """
+    stored = {file.name for file in history.files if file.is_rotated}
+    own = own_archived_binlogs.archived_here(instance, repository)
+    number = history.incarnation.id if history.incarnation is not None else ""
+    missing = [name for name in local if (number, name) in own and name not in stored]
+    if missing:
         raise DamagedError(
-            f"nothing is purged: the repository's description of {replaced[0]} is not the one that this host stored",
+            f"nothing is purged: the repository does not have the description of {missing[0]} that this host stored",
             hint=f"restore the older version of the object in the bucket, or run `zsnapdb backup {instance.name}` and"
             f" `zsnapdb adopt {instance.name} --plan`, which shows what would be believed",
         )

@@ -274,8 +274,12 @@ PREFIXES: Mapping[VariableClass, str] = {
 
 _SECRETS = ("password", "passwd", "secret", "_pwd", "sst_auth", "access_key", "filekey", "token", "provider_options")
 _PASSWORD_RULES = (
-    *("caching_sha2_password_", "connection_control_", "password_reuse_check_", "sha256_password_"),
-    *("simple_password_check_", "validate_password"),
+    "caching_sha2_password_",
+    "connection_control_",
+    "password_reuse_check_",
+    "sha256_password_",
+    "simple_password_check_",
+    "validate_password",
 )
 
 

@@ -17,7 +17,7 @@ from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.binlog import purge
 from zsnapdb.jobs.binlog.purge import _Archived
-from zsnapdb.jobs.binlog.server_binlogs import BinlogSource, LocalFiles
+from zsnapdb.jobs.binlog.server_binlogs import BinlogSource, KnownHistory, LocalFiles
 from zsnapdb.jobs.host.binlog_spans import archived_damage, content_damage
 from zsnapdb.jobs.record import own_archived_binlogs
 from zsnapdb.jobs.repository import prune_facts
@@ -73,6 +73,27 @@ def test_archived_binlog_as_it_was_written_is_whole_and_may_go(server: Server) -
     assert archived_damage(there.archive, there.files[NAME]) == ()
     assert there.is_believed(instance_of(server), NAME)
     purge._compare(instance_of(server), there, [NAME])
+
+
+@pytest.mark.parametrize("server", [False], indirect=True)
+def test_a_purge_misses_what_this_host_stored_in_its_own_history_alone(server: Server, tmp_path: Path) -> None:
+    """Another host archives binlogs of the same names in the same repository."""
+    (tmp_path / "other").mkdir()
+    other = Server(tmp_path / "other", "aaaaaaaa-0000-0000-0000-0000000000ff", is_encrypted=False)
+    other.store, second = server.store, "binlog.000002"
+    for _ in range(2):
+        other.commit(20)
+        other.rotate()
+    server.rotate()
+    for host in (server, other):
+        host.look()
+    archive, repository = server.load(), server.archive().repository
+    own, foreign = (KnownHistory(one, archive.of(one.id), None) for one in archive.incarnations)
+    assert second in {file.name for file in foreign.files if file.is_rotated}
+    for history in (own, foreign, replace(foreign, files=())):
+        purge._refuse_replaced(instance_of(server), repository, history, [NAME, second])
+    with pytest.raises(DamagedError, match=f"description of {second} that this host stored"):
+        purge._refuse_replaced(instance_of(server), repository, replace(own, files=own.files[:1]), [NAME, second])
 
 
 @pytest.mark.parametrize("server", [False], indirect=True)

@@ -45,7 +45,7 @@ def test_a_start_ends_a_change_that_was_killed_before_its_new_data_counted(
 def test_data_that_an_interrupted_reset_left_goes_before_new_data_is_made(
     monkeypatch: pytest.MonkeyPatch, *, is_committed: bool
 ) -> None:
-    """Each revision may have the whole quota of the clone: whoever interrupts resets would have it many times."""
+    """Each revision has the quota of the clone, so leftovers of interrupted resets would multiply the quota."""
     pool = ClonePool()
     pool.install(monkeypatch)
     monkeypatch.setattr(ServerProcess, "pid", lambda *_: None)

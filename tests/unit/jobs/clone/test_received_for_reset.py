@@ -44,6 +44,7 @@ def test_a_reset_that_fails_after_its_set_was_received_removes_the_set(
     monkeypatch.setattr("zsnapdb.jobs.clone.locks.using_received", using)
     monkeypatch.setattr("zsnapdb.jobs.clone.locks.if_none_uses_received", if_none_uses)
     info: Any = SimpleNamespace(instance="main", current="tank/c")
+    unused: Any = SimpleNamespace()
     with pytest.raises(type(error)):
-        data_replacement.replace_data(SimpleNamespace(), SimpleNamespace(), info, None, SILENT, accepts_older=False)  # type: ignore[arg-type]
+        data_replacement.replace_data(unused, unused, info, None, SILENT, accepts_older=False)
     assert dropped == [True]

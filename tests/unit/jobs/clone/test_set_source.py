@@ -49,17 +49,18 @@ def test_every_member_of_a_set_is_made_from_the_snapshots_of_the_first(
     monkeypatch.setattr(
         "zsnapdb.jobs.clone.catalogue.claims", lambda _: SimpleNamespace(copies=[claim(one) for one in labels])
     )
+    settings: Any = SimpleNamespace()
     instance: Any = SimpleNamespace(host=None, events=SimpleNamespace(tell=lambda _: None))
     request = CloneRequest(owner="me", source=source)
-    topology.create_set(SimpleNamespace(), instance, request, 3, CloneTopology.INDEPENDENT)  # type: ignore[arg-type]
+    topology.create_set(settings, instance, request, 3, CloneTopology.INDEPENDENT)
     assert [made.name for made in requests] == list(names)
     assert [made.source for made in requests] == sources
 
     # While the clones were created, another user created a clone with the name of the set.
     labels.append("c")
     with pytest.raises(ExistsError, match="the name c is taken"):
-        topology.create_set(SimpleNamespace(), instance, request, 3, CloneTopology.INDEPENDENT)  # type: ignore[arg-type]
+        topology.create_set(settings, instance, request, 3, CloneTopology.INDEPENDENT)
     labels.remove("c")
     with pytest.raises(ConsistencyError, match="somebody renamed or replaced"):
-        topology.create_set(SimpleNamespace(), instance, request, 3, CloneTopology.INDEPENDENT)  # type: ignore[arg-type]
+        topology.create_set(settings, instance, request, 3, CloneTopology.INDEPENDENT)
     assert len(requests) == 9
