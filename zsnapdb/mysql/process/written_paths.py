@@ -46,15 +46,26 @@ def _real(path: str, datadir: str) -> str:
 def _real_files(facts: ServerFacts, datadir: str) -> Iterator[tuple[str, str]]:
     """Yield each file of a tablespace as the server names it, and its path with symbolic links resolved.
 
-    Each folder is resolved only once, because a server may have tens of thousands of files.
+    Each folder is resolved and searched for links only once, because a server may have tens of thousands of files.
     """
-    folders: dict[str, str] = {}
+    folders: dict[str, tuple[str, set[str] | None]] = {}
     for file in facts.tablespace_files:
-        folder, name = os.path.split(os.path.join(datadir, file))
+        name = file.rpartition("/")[2]
+        folder = file[: len(file) - len(name)]
         if folder not in folders:
-            folders[folder] = os.path.realpath(folder)
-        path = os.path.join(folders[folder], name)
-        yield file, os.path.realpath(path) if os.path.islink(path) else path
+            real = _real(folder, datadir)
+            folders[folder] = real.rstrip("/") + "/", _links(real)
+        prefix, links = folders[folder]
+        yield file, os.path.realpath(prefix + name) if links is None or name in links else prefix + name
+
+
+def _links(folder: str) -> set[str] | None:
+    """Return the names of the symbolic links in a folder; None if it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if entry.is_symlink()}
+    except OSError:
+        return None
 
 
 def _from_variables(facts: ServerFacts, datadir: str) -> Iterator[ServerPath]:
@@ -207,7 +218,8 @@ def data_file_blocks(facts: ServerFacts) -> BlockSizes:
             if os.path.basename(path).startswith("ibtmp") or status.st_size == 0:
                 continue
             counts[status.st_blksize] += 1
-            examples.setdefault(status.st_blksize, os.path.relpath(path, datadir))
+            if status.st_blksize not in examples:
+                examples[status.st_blksize] = os.path.relpath(path, datadir)
     return BlockSizes(int(facts.variables.get("innodb_page_size", "16384")), dict(counts), examples)
 
 
