@@ -76,7 +76,7 @@ class OwnDocumentFiles:
         return packed in self._refreshed(lambda read: packed in read.digests).digests
 
     def _refreshed(self, is_enough: Callable[[_Read], bool]) -> _Read:
-        """Return the digests. Read the files again if what was read is not enough, and the files have changed since."""
+        """Return the digests. Files that changed are read again, unless the known digests are enough."""
         with self._reading:
             if self._read is None or not (is_enough(self._read) or self._read.state == _state(self._read.places)):
                 self._read = self._load()
