@@ -84,7 +84,7 @@ class _Archived:
     local: LocalFiles
 
     def is_believed(self, instance: Instance, name: str) -> bool:
-        """Return whether this host's own record or a trusted signature proves the copy's description."""
+        """Return whether a record of this host or a trusted signature proves the description of the copy."""
         file = self.files[name]
         return (file.incarnation, file.name) in own_archived_binlogs.known_binlogs(
             instance, self.archive.repository, [file]
@@ -135,7 +135,7 @@ def _refuse_short(instance: Instance, repository: Repository, archive: Archive) 
 
 
 def _refuse_replaced(instance: Instance, repository: Repository, history: KnownHistory, local: Sequence[str]) -> None:
-    """Raise DamagedError if the history lacks the description of a binlog in `local` that this host stored in it.
+    """Raise DamagedError if the history lost the description of a binlog in `local` that this host had stored in it.
 
     Another history may have binlogs of the same names, so each name is compared within this history.
     """
@@ -152,7 +152,7 @@ def _refuse_replaced(instance: Instance, repository: Repository, history: KnownH
 
 
 def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> dict[str, str]:
-    """Return the known damage of these binlogs' archived copies, from the list of objects and from earlier checks."""
+    """Return the damage of the archived copies that the object list or earlier checks show, by binlog name."""
     files = [archived.files[name] for name in names]
     sizes = stored_sizes(archived.archive, files)
     known = known_damage(archived.archive.repository, instance.name)

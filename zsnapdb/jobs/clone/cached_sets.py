@@ -2,8 +2,8 @@
 
 A received set comes from the repository, or from a replay up to a point. A prepared set is a copy on which a server
 recovered once and was shut down cleanly. The copy is masked if clones of the instance are masked. Each set has an
-anchor: a dataset without files, whose local properties contain all records. The copy is the dataset `c` below the
-anchor. An anchor in phase `making` is a leftover if the process that created it no longer runs.
+anchor: a dataset without files, whose local ZFS properties contain all records of the set. The copy is the dataset `c`
+below the anchor. An anchor in phase `making` is a leftover if the process that created it no longer runs.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class ReusableSet(SetRecord):
 
 
 def _beside(home: str, kind: str) -> str:
-    """Return the parent dataset of all sets of this kind, next to the clones' dataset."""
+    """Return the parent dataset of all sets of this kind. It is a sibling of the dataset that contains the clones."""
     return f"{home.rpartition('/')[0]}/{kind}"
 
 
@@ -254,9 +254,9 @@ def find_point(settings: Settings, instance: Instance, set_id: str) -> CloneSour
 
 
 def find_reached(home: str, instance: str, identity: str) -> CloneSource | None:
-    """Return the set that an earlier replay to exactly this point (`RestorePlan.point_identity`) created, or None.
+    """Return the set from a replay to exactly this point (`RestorePlan.point_identity`); None if there is none.
 
-    A set in another home is no source, because its clones would be in another pool.
+    Sets in other homes of clones are ignored, because their clones would be in another pool.
     """
     sets = _read_sets(RECEIVED, [_beside(home, RECEIVED)]).copies
     return _point_source(_points(sets, instance, lambda one: one.point == identity))
@@ -276,7 +276,7 @@ def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
 
     `rules` is the digest of the rules that masked the set, or "" if it is unmasked. If the source has no set prepared
     by these rules, return its unmasked prepared set. If that does not exist either, return the source. A prepared set
-    with this name but other data is not used.
+    that has the expected name but other data is ignored.
     """
     for wanted in dict.fromkeys((rules, "")):
         stored = find(home, PREPARED, name_of(source, wanted))
@@ -447,8 +447,8 @@ def oldest_first(
 def kept_since(source: object, known: Iterable[CloneClaim], host: Host) -> str:
     """Return the time since which subjects have kept this source's data.
 
-    The time is for a clone that is created from the source now. `known` contains the other clones. Clones that belong
-    to root are ignored.
+    The result is for a clone that is created from the source now. `known` contains the existing clones. Clones that
+    belong to root are ignored.
     """
     of_commit = begun_of(source)
     if of_commit or not isinstance(source, CloneSource):

@@ -48,8 +48,8 @@ def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
     """Run the block with increased quotas: each revision gets `most` more bytes, so that it can take over commits.
 
     Without this, ZFS refuses `zfs promote` if the snapshots that are taken over do not fit into the quota. After the
-    block, users of each clone can write as much as before. A revision without a quota gets none. The caller holds the
-    locks of the clones.
+    block, users of each clone can write as much as before. A revision without a quota stays without one. The caller
+    holds the locks of the clones.
     """
     begun = []
     for revision in revisions:
@@ -306,10 +306,10 @@ def _of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo | None:
 
 
 def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
-    """Return the present state `now` of the clone.
+    """Return `now`, the present state of the clone, if it still is the clone `meant`.
 
     Raises:
-        UnknownNameError: another clone than `meant` now has the name.
+        UnknownNameError: a different clone now has the name.
     """
     if now.guid != meant.guid:
         raise UnknownNameError(
@@ -319,7 +319,7 @@ def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
 
 
 def refuse_other_data(first: CloneInfo, other: CloneInfo) -> None:
-    """Raise ConsistencyError unless both clones come from the same snapshots with the same name."""
+    """Raise ConsistencyError unless both clones were created from the same snapshots."""
     if first.original_key != other.original_key:
         raise ConsistencyError(
             f"clone {other.label} has other data than {first.label}: somebody renamed or replaced {first.original}",

@@ -169,7 +169,7 @@ def newest_commit(info: CloneInfo, made: Sequence[Commit] | None = None) -> Comm
     """Return the newest commit of the clone's present data; None if there is none.
 
     The commit from which the data was cloned is ignored, even if a takeover moved it to this clone. `made` contains the
-    commits of the present data, oldest first. If `made` is None, the commits are read here.
+    commits of the present data, oldest first. If `made` is None, this function reads the commits.
     """
     made = commits(info.current) if made is None else made
     last = made[-1] if made else None
@@ -195,7 +195,7 @@ def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Bran
 
 
 def parent_of(info: CloneInfo) -> str:
-    """Return the parent that a new commit gets.
+    """Return the parent for a new commit.
 
     The parent is the newest commit of the branch, else the set from which the data was cloned.
     """

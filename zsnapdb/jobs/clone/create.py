@@ -172,7 +172,7 @@ def _obtain(
     planned: CloneSource | RemoteBackup | RestorePlan | None,
     locked: contextlib.ExitStack,
 ) -> CloneSource:
-    """Return the snapshots to clone. If they do not exist yet, create or receive them, or replay to the point.
+    """Return the snapshots to clone. If they do not exist yet, create them, receive them, or replay to the point.
 
     A new live set stays locked until the context `locked` ends, so that no sweep removes the set as a leftover.
     """

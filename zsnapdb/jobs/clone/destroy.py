@@ -51,7 +51,8 @@ class CloneRemoval:
 
     `prepared` contains the prepared sets of the clone's commits, which are destroyed first. `obstacles` contains the
     reasons that prevent the removal. `has_detaching` is set if an interrupted detach left snapshots on the clone.
-    `foreign` contains other datasets that depend on the clone, such as production after `zfs promote` of the clone.
+    `foreign` contains datasets outside the clone that depend on it, such as production after `zfs promote` of the
+    clone.
     """
 
     steps: Removal
@@ -69,8 +70,8 @@ class CloneRemoval:
 def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> CloneRemoval:
     """Return the plan to destroy the clone; change nothing.
 
-    `seen` contains all snapshots below the anchor, with `foreign.COLUMNS`. If `seen` is None, the snapshots are read
-    here.
+    `seen` contains all snapshots below the anchor, with the properties `foreign.COLUMNS`. If `seen` is None, this
+    function reads the snapshots.
 
     Raises:
         NotOursError: a dataset below the anchor does not have the mark of the clone.
@@ -132,10 +133,10 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
 
     First, each dataset is checked for the clone's mark. If another clone depends on a commit, the commit is handed over
     to that clone. The caller holds the clone's lock. `planned` is the plan that the caller made under the lock. If
-    `planned` is None, the plan is made here.
+    `planned` is None, this function makes the plan.
 
     Raises:
-        PreflightError: another dataset depends on the clone; nothing was changed.
+        PreflightError: a dataset outside the clone depends on it; nothing was changed.
     """
     mark = clone_mark(name)
     planned = planned or plan_removal(anchor, name)
@@ -290,8 +291,8 @@ def destroy_locked(
 def destroy_own(settings: Settings, host: Host, name: str) -> None:
     """Destroy the clone whose dataset has this name, if it exists. The clone was created by this process.
 
-    `expected_clone` is not checked here. Its environment variable identifies the clone that the user named, not this
-    clone.
+    The check of `expected_clone` is skipped: its environment variable identifies the clone that the user named, not
+    this clone.
     """
     with locks.lock_clone(name), contextlib.suppress(NotFound):
         _destroy(settings, host, of_dataset(settings, host, name), ())

@@ -40,7 +40,7 @@ class ExpectedClone(BaseModel):
     guid: str | None = None
 
     def variables(self) -> Mapping[str, str]:
-        """Return the environment variables that name this clone to a command."""
+        """Return the environment variables that tell a command to expect this clone."""
         return {MEANT_VARIABLE: self.model_dump_json()}
 
     def is_this(self, info: CloneInfo) -> bool:

@@ -60,7 +60,7 @@ class CloneServer:
 def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
     """Remove the source's identity from the files before a server starts on them. Return the recorded position.
 
-    `known` is the last proved tail of the source's newest binlog, if there is one. Afterwards the files belong to the
+    `known` is the last verified end of the source's newest binlog, if there is one. Afterwards the files belong to the
     account of the clone's server. If another clone's server ran on these files before they were committed, the private
     folder of that server is removed too.
     """

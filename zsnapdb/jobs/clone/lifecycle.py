@@ -246,8 +246,8 @@ def extend(
 ) -> CloneVerb[Intention, CloneInfo]:
     """Extend the lease, so that it ends `seconds` from now.
 
-    The default for `seconds` is `clones.ttl`. A lease that ends later is not changed. `quota` is the new limit in bytes
-    for the clone's own data. With `quota` but without `seconds`, the lease is not changed.
+    The default for `seconds` is `clones.ttl`. If the lease already ends later, it is not changed. `quota` is the new
+    limit in bytes for the clone's own data. With `quota` but without `seconds`, the lease is not changed.
     """
     longer = copy_properties.extension(settings, seconds, host.latest())
 
@@ -533,8 +533,8 @@ class RequestLines:
 def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Callable[[CloneInfo], None]) -> CloneInfo:
     """Send heartbeats for the clone.
 
-    Call `reset` with the first state of the clone whenever the line `reset` is read. If the lease requires no
-    heartbeats, none are sent. Raises the errors of `heartbeat_while`.
+    Whenever the line `reset` is read, call the function `reset` with the state that the clone had at the start. If the
+    lease requires no heartbeats, none are sent. Raises the errors of `heartbeat_while`.
 
     Raises:
         UsageError: a line is not `reset`.

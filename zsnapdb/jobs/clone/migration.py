@@ -92,7 +92,7 @@ class PlannedLoad:
 
 
 def plan_load(settings: Settings, instance: Instance, source: str, seconds: float) -> PlannedLoad:
-    """Return the load in the `seconds` after the named set, or after the newest set that is at least `seconds` old.
+    """Return the load in the first `seconds` after a set; for `latest`, after the newest set that is that old.
 
     Raises:
         PreflightError: no set is old enough, the server cannot replay relay logs, nothing was committed, or clones are
@@ -212,7 +212,7 @@ def start_load(settings: Settings, instance: Instance, clone: RunningClone, plan
 
 
 def _commits(step: Replay, logs: RelayLogs) -> Iterator[tuple[int, int, int]]:
-    """Yield log number, end offset and commit time (microseconds UTC) of each transaction."""
+    """Yield the log number, the end offset and the commit time (microseconds UTC) of each transaction."""
     for number, part in enumerate(step.logs, 1):
         with safe_open.open_to_read(logs.file(number)) as file:
             for one in transactions(file, part.file, part.start, part.stop):
@@ -325,7 +325,7 @@ def _missing_program(named: Path) -> ConfigError:
 
 
 def _environment(clone: RunningClone) -> dict[str, str]:
-    """Return the variables by which a migration finds its clone. The URL contains the schema if there is only one."""
+    """Return the environment variables for a migration's login. The URL contains the schema if there is only one."""
     login = clone.login
     with clone.session() as session:
         schema = planning.only_schema([name for name in schemas(session) if name not in SYSTEM_SCHEMAS])

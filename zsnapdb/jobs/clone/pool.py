@@ -248,7 +248,7 @@ def slots_of(settings: Settings, instance: Instance) -> list[CloneInfo]:
 
 
 def good_slots(settings: Settings, instance: Instance) -> list[CloneInfo]:
-    """Return the clones that wait in the instance's pool and seem fit to be handed out."""
+    """Return the clones that wait in the instance's pool and appear suitable for a handout."""
     request = CloneRequest(OWNER)
     return [info for info in slots_of(settings, instance) if _fits(settings, instance, request, info) is None]
 

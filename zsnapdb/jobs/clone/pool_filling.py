@@ -75,9 +75,9 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
 
 
 def _of_repository(instance: Instance, known: Sequence[CloneInfo], slots: Sequence[PoolSlot]) -> list[PoolSlot]:
-    """Return the slots.
+    """Return the slots, and mark those whose data is no longer current.
 
-    Mark a slot as not current if later backups in the repository do not continue the history of its backup. The
+    A slot is no longer current if later backups in the repository do not continue the history of the slot's backup. The
     repository is read only if production is not on this host.
     """
     received = {info.name: info.original for info in known if production_here(instance, info.origin) is None}
@@ -137,8 +137,8 @@ def _drop(settings: Settings, instance: Instance, name: str) -> bool:
 def read_host_room(settings: Settings, instance: str, above: str, *, makes_form: bool) -> HostRoom:
     """Return the free memory and space of this host for clones below the dataset `above`.
 
-    With `makes_form`, a masked prepared set of the newest set must be created before the clones. It is assumed to be as
-    large as the instance's largest masked prepared set.
+    If `makes_form` is set, a masked prepared set of the newest snapshot set must be created before the clones. It is
+    assumed to be as large as the instance's largest masked prepared set.
     """
     known = cached_sets.listing(settings) if makes_form else []
     forms = [one.own_bytes for one in known if one.instance == instance and one.rules and one.phase is CopyPhase.READY]

@@ -174,7 +174,7 @@ def reset(
     """Reset the clone to the requested snapshot set or, if `requested` is None, to its original data.
 
     The original data is the data of the snapshot set from which the clone was created, even after other resets. The
-    kept port, credentials and lease stay the same. Afterwards the clone's server is running on the new data. No user
+    fixed port, credentials and lease stay the same. Afterwards the clone's server is running on the new data. No user
     can reach the old data any more. The clone's commits stay. The fastest way whose result is certain is used. If
     `replaces` is set, the data is always replaced. For `accepts_older`, see `locate`.
 
@@ -260,7 +260,7 @@ _HINT = "its data is replaced instead"
 
 
 def is_offered(settings: Settings) -> bool:
-    """Return whether clones on this host have kept ports. A swap is possible only with kept ports."""
+    """Return whether clones on this host have fixed ports. A swap is possible only with fixed ports."""
     return settings.clones.address is not None
 
 
@@ -373,6 +373,6 @@ def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
 
 
 def _of_nobody(slot: CloneInfo) -> dict[str, str]:
-    """Return the properties that remove the user from the former clone, and give this clone the pool clone's label."""
+    """Return the new properties of the clone that a swap replaced: no user, and the label of the pool clone."""
     now = replace(slot, pool=PoolMark.REPLACED, kept_port=None, lease=replace(slot.lease, heartbeat=None))
     return property_fields.changed_by("swap", now, PropertyTransition.EXCHANGED)

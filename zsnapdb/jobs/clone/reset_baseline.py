@@ -203,7 +203,7 @@ class LogEnd:
 
     @classmethod
     def parse(cls, text: str) -> LogEnd | None:
-        """Return the end that a property records; None if the text cannot be parsed."""
+        """Return the binlog end in the text of a property; None if the text cannot be parsed."""
         match = _FORM.fullmatch(text)
         return cls(match.group(1), int(match.group(2)), match.group(3)) if match is not None else None
 

@@ -104,7 +104,7 @@ def prepare_source(
     `own` is the digest of the rules that mask the prepared set, or "" for no masking. Create the prepared set if it
     does not exist and no other process is creating it. If the user did not request the prepared set (`unasked`), it may
     occupy at most as much space as one clone. During the creation, the space limit for all clones is lower by that
-    amount. The volumes of `instance` are known. Raises the errors of `prepare`.
+    amount. `instance` must contain its volumes. Raises the errors of `prepare`.
 
     Raises:
         BusyError: another process takes too long to create the prepared set.
@@ -160,9 +160,9 @@ def remove_forms(settings: Settings, instance: Instance, requested: str) -> list
 
 
 def is_done(source: CloneSource, rules: str) -> bool:
-    """Return whether the source is prepared.
+    """Return whether the source is prepared and masked as required.
 
-    If `rules` is not empty, it must also be masked by the rules with that digest.
+    `rules` is the digest of the required masking rules, or "" if the source must be unmasked.
     """
     return source.is_prepared and source.rules == rules
 

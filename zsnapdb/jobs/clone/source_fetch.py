@@ -186,7 +186,7 @@ SERVER_STEPS: Handlers = {Recover: recover, Replay: replay, CheckServer: check}
 
 
 def _steps(work: ServerWork, handlers: Handlers) -> list[Step]:
-    """Return the plan's steps of these types. `LeaveStopped` is not needed: a set's server is always left stopped."""
+    """Return the steps of the plan that have a handler. `LeaveStopped` needs none: a set's server is always stopped."""
     unknown = [step.name for step in work.plan.steps if type(step) not in {*VOLUME_STEPS, *SERVER_STEPS, LeaveStopped}]
     assert not unknown, f"a set has no such steps: {unknown}"
     return [step for step in work.plan.steps if type(step) in handlers]

@@ -127,7 +127,7 @@ def _group_here(instance: Instance, stored: Manifest) -> int | None:
 def _group_received(instance: Instance, stored: Manifest) -> int | None:
     """Return the latest transaction group of the backup's snapshots on production; None if there are none.
 
-    If `zfs send -R` moved production, it received the backup in other groups, and the sets after the backup too.
+    If production was moved with `zfs send -R`, ZFS received the backup and all later sets in other transaction groups.
     """
     guids = set(stored.guids().values())
     places = [name for name in instance.volumes.values() if datasets.exists(name)]
@@ -224,7 +224,7 @@ def origin_of_live(instance: Instance) -> SourceServer:
 
 
 def take_live(instance: Instance) -> CloneSource:
-    """Create a live set under the weakest sufficient lock. Its position is proved as for a backup.
+    """Create a live set under the weakest sufficient lock. Its position is verified like that of a backup.
 
     The set is destroyed together with its last clone.
     """

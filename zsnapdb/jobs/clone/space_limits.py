@@ -105,7 +105,7 @@ def shortage(settings: Settings, pool: str) -> str:
 
 
 def available(info: CloneInfo) -> int:
-    """Return the free bytes for the clone. For their limit, see `available_below`."""
+    """Return the free space for the clone in bytes. See `available_below`."""
     return available_below(info.top.rpartition("/")[0])
 
 

@@ -90,7 +90,7 @@ def _before(settings: Settings, instance: Instance, gtid: str, logged: Sequence[
 
 
 class _Tables:
-    """The definitions of tables directly before the transaction. Each must equal the present definition."""
+    """The definitions of tables directly before the transaction. Each must equal the table's present definition."""
 
     def __init__(self, gtid: str, then: TableShapes, now: TableShapes) -> None:
         self.then: dict[str, TableShape] = {}

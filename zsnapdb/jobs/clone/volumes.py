@@ -177,7 +177,8 @@ SeenSnapshots = Mapping[Snapshot, dict[str, Property]]
 def find_foreign_snapshots(top: str, name: str, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
     """Return the snapshots that other programs created on the clone's dataset `top` and on the datasets below it.
 
-    `seen` contains all snapshots of these datasets, with `COLUMNS`. If `seen` is None, the snapshots are read here.
+    `seen` contains all snapshots of these datasets, with the properties `COLUMNS`. If `seen` is None, this function
+    reads the snapshots.
     """
     marks = (clone_mark(name), Mark(COMMIT_PROPERTY))
     if seen is None:
@@ -239,7 +240,7 @@ def begin_change(info: CloneInfo) -> None:
 
 
 def undo_change(info: CloneInfo, revision: int) -> None:
-    """Remove a new revision after an error. The clone keeps its old data and gets back the phase in `info`."""
+    """Remove a new revision after an error. The clone keeps its old data, and its phase is again the one in `info`."""
     drop_detaching(info.top, clone_mark(info.name))
     top = f"{info.top}/r{revision}"
     mark = clone_mark(info.name)

@@ -1,6 +1,6 @@
 """The catalogue of one kind of copies on this host, read from dataset properties.
 
-It also contains the base of commands on a copy.
+The module also contains the base class of commands on a copy.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class UnreadableCopy:
 
 @dataclass(frozen=True)
 class KnownCopies(Generic[C]):
-    """The readable and the unreadable copies of one kind. `what` is the word for this kind of copies in messages."""
+    """The readable and the unreadable copies of one kind. `what` is the name of this kind in messages."""
 
     what: str
     copies: Sequence[C]
@@ -145,7 +145,7 @@ def dependents(clones: str) -> tuple[str, ...]:
 def snapshot_together(names: Sequence[str], properties: Mapping[str, str]) -> list[Snapshot]:
     """Create all snapshots in one request, and return them in the order of `names`.
 
-    All must be in one transaction group.
+    ZFS must create all snapshots in one transaction group.
     """
     pending = snapshots.PendingSnapshots.of(list(names), properties)
     pending.start()
@@ -159,7 +159,7 @@ def snapshot_together(names: Sequence[str], properties: Mapping[str, str]) -> li
 def destroying(anchor: str, *marks: Mark) -> Iterator[list[str]]:
     """Yield the datasets below the anchor of a copy, so that the block destroys them.
 
-    After the block, destroy the anchor. During this, the copy's phase prevents other processes from using the copy. If
+    After the block, destroy the anchor. Meanwhile, the copy's phase prevents other processes from using the copy. If
     this process is interrupted, the next sweep continues.
 
     Raises:

@@ -92,7 +92,7 @@ def properties_of(copy: object) -> dict[str, str]:
 
 
 def changed_by(verb: str, copy: object, *fates: PropertyTransition) -> dict[str, str]:
-    """Return the properties that the command `verb` changes in one of these ways, with their values in this copy."""
+    """Return the properties that the command `verb` changes in one of the ways `fates`, with their values in `copy`."""
     return property_values(copy, *(name for name, each in declared(type(copy)).items() if each.fates[verb] in fates))
 
 

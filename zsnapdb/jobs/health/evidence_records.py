@@ -180,8 +180,8 @@ def recorded(instance: Instance, job: str, command: Sequence[str], about: str = 
     """Run the block, which is a job of the instance, and record its end in the evidence log.
 
     An exception in the block is recorded and raised again. `about` is the object of the job, such as a clone. If the
-    policy differs from the last recorded one, the change is recorded too. If the log cannot be written, warn and raise
-    no error, because the job has already ended.
+    policy differs from the last recorded one, the change is recorded too. If the log cannot be written, the function
+    only warns, because the job has already ended.
     """
     with recorded_keys((instance,), job, command, about):
         yield
@@ -235,7 +235,7 @@ def _draft(instance: Instance, job: str, command: Sequence[str], started: dateti
 
 
 def _append(instance: Instance, draft: EvidenceRecord) -> None:
-    """If the policy changed, write a record of the changes. Then write the draft, unless it is about the policy."""
+    """If the policy changed, write a record of the changes. Then write the draft, unless it is a policy record."""
     with _warning(instance, "the action"):
         repository = instance.open_repository()
         with _warning(instance, "the policy"), compare_policy(instance, repository.id) as changes:

@@ -141,7 +141,7 @@ def _drill(evidence: Evidence) -> DrillFact:
 
 
 def _oldest_check(restorable: Sequence[Summary], checks: Checks, depth: Depth) -> CheckFact | None:
-    """Return the restorable backup that has been without a check at this depth, or deeper, for the longest time."""
+    """Return the restorable backup whose last check at this depth, or deeper, was the longest time ago."""
     checked = []
     for backup in restorable:
         when = checks.whole_since(backup.backup_id, depth)

@@ -144,7 +144,7 @@ class Stored:
 
 
 def read(instance: Instance, repository: Repository) -> Stored:
-    """Read the content of the repository for the instance. This host caches manifests.
+    """Read the content of the repository for the instance. Manifests are cached on this host.
 
     Backups that another run removes during the read are left out. Raises RepositoryError if the store cannot be
     reached.

@@ -141,8 +141,8 @@ def refuse_covering(points: Collection[str], own: Collection[str]) -> None:
 def _working_folder(pid: int) -> Path:
     """Return the working directory of a server, which is its data directory.
 
-    Return "/" if the process has ended, or if the directory has another path on this host, as for a server in a
-    container.
+    Return "/" if the process has ended, or if the directory has another path on this host, for example if the server
+    runs in a container.
     """
     link = f"/proc/{pid}/cwd"
     try:
@@ -335,7 +335,7 @@ def seal(parts: Sequence[PromotePart], restore_id: str, instance: str, origin: S
 def listing(instance: Instance) -> list[ReplacedServer]:
     """Return the replaced servers of the instance whose datasets are next to its volumes, oldest first.
 
-    The volumes of the instance must be known. Datasets with invalid properties are left out.
+    `instance` must contain its volumes. Datasets with invalid properties are left out.
     """
     columns = [REPLACED_PROPERTY, _INSTANCE, _ROLE, _AT, "used"]
     members: dict[str, dict[str, dict[str, Property]]] = defaultdict(dict)

@@ -199,7 +199,7 @@ class Copy:
                     safe_open.rewrite_text(file, rewrite_index(safe_open.read_text(file), folder))
 
     def _refuse_links(self) -> None:
-        """Refuse links from the copy's data directory out of the copy. A server would follow them and write there."""
+        """Raise PreflightError if a link leads from the data directory out of the copy: a server would write there."""
         top = os.path.realpath(self.root)
         for link in links_in(str(self.datadir)):
             if not link.path.startswith(top + "/"):

@@ -109,7 +109,7 @@ def judge_plugins(
     """Return findings about the plugins that a copy of a server of this version needs on this host.
 
     If `prevents` is set, a copy is about to be created, and missing plugins prevent this. Otherwise they cause a
-    warning. Without a server program, the list is empty, because another finding reports that the program is missing.
+    warning. If this host has no server program, the list is empty, because another finding reports the missing program.
     """
     try:
         binary = programs.choose_program(settings, flavour, version)

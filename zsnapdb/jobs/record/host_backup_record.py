@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 def unwritten_warned(instance: Instance) -> Iterator[None]:
     """Run the block. If the block cannot write the record, warn and raise no error.
 
-    An error would be wrong, because the repository has already been changed.
+    An error would be misleading, because the repository has already been changed.
     """
     try:
         yield
@@ -249,7 +249,7 @@ def pinned_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
 
 
 def note_settled(instance: Instance, repository: Repository, left: Collection[str]) -> None:
-    """Delete from the record the removed backups that have no snapshot or bookmark on this host any more.
+    """Delete removed backups from the record if this host has no snapshot or bookmark of them any more.
 
     `left` contains the ids of the removed backups that must stay recorded.
     """
@@ -503,7 +503,7 @@ def positions(archive: Archive) -> Iterator[ArchivedPosition]:
 
 
 def _other_repositories(instance: Instance, repository: Repository) -> Iterator[StoredFinding]:
-    """Yield a finding for each other repository that was at this address and received backups from this host."""
+    """Yield a finding for each former repository at the same address that received backups from this host."""
     folder = instance.host.records / instance.name
     own = folder / folder_name(repository.id)
     for file in sorted(folder.glob(f"*/{BACKUPS}")):

@@ -1,4 +1,4 @@
-"""The records of runs whose ids the callers chose: the action of each run, its state, and its result.
+"""The records of runs whose ids were chosen by the callers: the action of each run, its state, and its result.
 
 The file of a run is `<runs>/<day in the id>/<id>.json`.
 
@@ -69,7 +69,7 @@ class OnceRecord(RecordPart):
 
 @dataclass(frozen=True)
 class OnceRecords:
-    """The records of all runs on this host whose ids the callers chose."""
+    """The records of all runs on this host whose ids were chosen by the callers."""
 
     host: Host
 
@@ -133,8 +133,8 @@ class OnceRecords:
     def note_given_up(self, run: str) -> None:
         """If there is a record of the run, record that its action was abandoned.
 
-        After that, a repeated run does not start the action again. An empty `run` is ignored, because the journals of
-        older versions contain no run.
+        After that, a repeated run does not start the action again. If `run` is empty, nothing is recorded, because the
+        journals of older versions contain no run id.
         """
         known = self.read(run) if run else None
         if known is not None and not known.is_done:

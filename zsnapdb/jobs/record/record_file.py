@@ -67,7 +67,7 @@ class HostRecord:
 
     @classmethod
     def of_copy(cls, instance: Instance, repository: Repository) -> HostRecord:
-        """Return the record for another repository than the instance's own.
+        """Return the record for a repository other than the instance's own.
 
         This host copied backups to that repository, or adopted backups in it.
         """

@@ -78,8 +78,8 @@ def service_now_or_before(
 ) -> ServerService:
     """Return the commands that stop and start the server.
 
-    These are the configured commands. If none are configured, they use the server's present unit, or else its recorded
-    unit.
+    These are the configured commands. If none are configured, the commands use the server's present unit, or else its
+    recorded unit.
 
     `known` is the unit in the journal of an interrupted run.
 
