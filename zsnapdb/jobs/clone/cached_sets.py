@@ -122,7 +122,7 @@ def _beside(home: str, kind: str) -> str:
 
 
 def anchor_of(home: str, kind: str, name: str) -> str:
-    """Return the name of the anchor dataset of the set with that name."""
+    """Return the name of the anchor dataset of the set with the given name."""
     return f"{_beside(home, kind)}/{name}"
 
 
@@ -187,7 +187,7 @@ def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> 
 
 
 def find(home: str, kind: str, name: str) -> ReusableSet | None:
-    """Return the received or prepared set with that name, complete or not; None if it does not exist.
+    """Return the received or prepared set with the given name, complete or not; None if it does not exist.
 
     Raises:
         DamagedError: the properties of the set cannot be read.
@@ -223,7 +223,7 @@ def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSour
 
 
 def find_ready_point(home: str, set_id: str) -> CloneSource | None:
-    """Return the complete set with this id that a replay created in this home of clones; None if there is none.
+    """Return the complete set with the given id that a replay created in this home of clones; None if there is none.
 
     The dataset `home` need not exist.
     """
@@ -232,7 +232,7 @@ def find_ready_point(home: str, set_id: str) -> CloneSource | None:
 
 
 def find_point(settings: Settings, instance: Instance, set_id: str) -> CloneSource | None:
-    """Return the set with this id that a replay created for a clone; None if there is none.
+    """Return the set with the given id that a replay created for a clone; None if there is none.
 
     The id of such a set is in no repository. If several pools have the set, for example after a split, the set in
     production's pool is returned.
@@ -363,7 +363,7 @@ def remove(stored: ReusableSet) -> None:
 
 
 def remove_if_exists(home: str, kind: str, name: str) -> None:
-    """Destroy the set with that name if it exists, complete or not."""
+    """Destroy the set with the given name if it exists, complete or not."""
     stored = find(home, kind, name)
     if stored is not None:
         remove(stored)

@@ -49,7 +49,7 @@ def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
 
     Without this, ZFS refuses `zfs promote` if the snapshots that are taken over do not fit into the quota. After the
     block, users of each clone can write as much as before. A revision without a quota stays without one. The caller
-    holds the locks of the clones.
+    must hold the locks of the clones.
     """
     begun = []
     for revision in revisions:
@@ -247,7 +247,7 @@ def no_such_clone(name: str) -> UnknownNameError:
 
 
 def find(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone with this label or id.
+    """Return the clone with the given label or id.
 
     Raises:
         UnknownNameError: no clone has the name.
@@ -341,7 +341,7 @@ def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
 
 @contextlib.contextmanager
 def locked_clone(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
-    """Lock the clone with that label or name, and yield its current state.
+    """Lock the clone with the given label or name, and yield its current state.
 
     Raises the errors of `ready`.
     """
@@ -360,7 +360,7 @@ def locked_clone(settings: Settings, host: Host, name: str) -> Iterator[CloneInf
 def verb(
     settings: Settings, host: Host, name: str, decide: Callable[[CloneInfo], tuple[P, Callable[[], R]]]
 ) -> CloneVerb[P, R]:
-    """Return the command for the clone with that label or name.
+    """Return the command for the clone with the given label or name.
 
     The command raises the errors of `ready` before it calls `decide`.
     """
@@ -370,7 +370,7 @@ def verb(
 
 
 def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
-    """Return the clone with its correct quota. The caller holds the clone's lock."""
+    """Return the clone with its correct quota. The caller must hold the clone's lock."""
     for revision in info.takes_over:
         settle_adopted_commits(revision)
     return of_dataset(settings, host, info.name) if info.takes_over else info
@@ -393,7 +393,7 @@ def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) 
 
 
 def ready(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone with that name.
+    """Return the clone with the given name.
 
     Raises:
         PreflightError: the clone is incomplete, is being destroyed, or has no user yet.
@@ -443,11 +443,11 @@ def _is_meant(info: CloneInfo, name: str) -> bool:
 
 
 def instances_of(settings: Settings, host: Host, name: str) -> set[str]:
-    """Return the instances of the clone or set of clones with that name; empty if neither exists."""
+    """Return the instances of the clone or set of clones with the given name; empty if neither exists."""
     return {info.instance for info in listing(settings, host) if _is_meant(info, name)}
 
 
 def names_of(settings: Settings, host: Host, name: str) -> set[str]:
-    """Return the id and label of the clone with that name, or of all clones in the set with that name."""
+    """Return the id and label of the clone with the given name, or of all clones in the set with the given name."""
     clones = [info for info in listing(settings, host) if _is_meant(info, name)]
     return {word for info in clones for word in (info.id, info.label)}

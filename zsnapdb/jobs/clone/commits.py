@@ -95,7 +95,7 @@ def commit(settings: Settings, host: Host, name: str, message: str) -> CloneVerb
 
 
 def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
-    """Commit a clone whose server has been started before. The caller holds the clone's lock."""
+    """Commit a clone whose server has been started before. The caller must hold the clone's lock."""
     commit_id = host.new_backup_id()
     new = CommitRecord(
         id=commit_id,

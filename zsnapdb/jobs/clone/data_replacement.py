@@ -155,7 +155,7 @@ def _prepared_of(names: Iterable[str]) -> str:
 def replace_data(
     settings: Settings, host: Host, info: CloneInfo, requested: str | None, events: Events, *, accepts_older: bool
 ) -> CloneInfo:
-    """Replace the data of the clone. The caller holds the clone's lock."""
+    """Replace the data of the clone. The caller must hold the clone's lock."""
     # Check the clone's quota before receiving new data.
     quota_beside(settings, info)
     if requested != LIVE_STATE:
@@ -225,7 +225,7 @@ def put_data(
 ) -> CloneInfo:
     """Replace the clone's data with the data of this source, and record the given branches.
 
-    The caller holds the clone's lock.
+    The caller must hold the clone's lock.
     """
     revision = _clone_beside(settings, info, source, commits(info.current))
     of, branches = f"branch {known.current}", known.encode()

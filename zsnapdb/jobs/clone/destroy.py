@@ -132,7 +132,7 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
     """Stop the clone's server, destroy the anchor and all datasets below it, and remove the mount folders.
 
     First, each dataset is checked for the clone's mark. If another clone depends on a commit, the commit is handed over
-    to that clone. The caller holds the clone's lock. `planned` is the plan that the caller made under the lock. If
+    to that clone. The caller must hold the clone's lock. `planned` is the plan that the caller made under the lock. If
     `planned` is None, this function makes the plan.
 
     Raises:
@@ -200,7 +200,7 @@ class DestroyPlan:
 
 
 def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = ()) -> tuple[DestroyPlan, ...]:
-    """Return the plan of `destroy` for each clone with that name; change nothing.
+    """Return the plan of `destroy` for each clone with the given name; change nothing.
 
     The name can belong to a clone or to a set of clones. The replicas of a set come first. If there is no such clone or
     set, the result is empty.
@@ -216,7 +216,7 @@ def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemova
 
 
 def find_clones(settings: Settings, host: Host, name: str) -> list[CloneInfo]:
-    """Return the clone with that name, or the clones of the set, replicas first; empty if neither exists."""
+    """Return the clone with the given name, or the clones of the set, replicas first; empty if neither exists."""
     with contextlib.suppress(NotFound):
         return [find(settings, host, name)]
     members = [info for info in listing(settings, host) if info.set_name == name]
@@ -240,7 +240,7 @@ def _plan_one(info: CloneInfo, also: Collection[ExtraRemoval]) -> DestroyPlan:
 
 
 def destroy(settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = ()) -> tuple[DestroyPlan, ...]:
-    """Stop the server and destroy exactly the datasets of the clone, or of each clone in the set with that name.
+    """Stop the server and destroy exactly the datasets of the clone, or of each clone in the set with the given name.
 
     If there is no such clone or set, the result is empty, so the command can be repeated. If a dataset does not have
     the mark of the clone, nothing of the clone is destroyed. `reap` finishes an interrupted destroy.
@@ -271,7 +271,7 @@ def destroy(settings: Settings, host: Host, name: str, also: Collection[ExtraRem
 def destroy_locked(
     settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = (), *, called: str | None = None
 ) -> list[DestroyPlan]:
-    """Destroy the clone whose dataset has this name, if it exists. The caller holds the clone's lock.
+    """Destroy the clone whose dataset has this name, if it exists. The caller must hold the clone's lock.
 
     If `called` is not None, the clone is destroyed only if it or its set has this name.
     """
@@ -342,8 +342,8 @@ def drop_live(source: CloneSource) -> None:
 def unused_live(instance: Instance, only: str | None = None) -> list[SnapshotSet]:
     """Return the instance's live sets (snapshot sets created for clones) that have no clones.
 
-    If `only` is not None, only the set with this id is checked. A set with zsnapdb's bookmarks is left out, because it
-    is a backup whose recorded state another program changed.
+    If `only` is not None, only the set with the given id is checked. A set with zsnapdb's bookmarks is left out,
+    because it is a backup whose recorded state another program changed.
     """
     unused = [
         live.set
@@ -360,7 +360,7 @@ def _bookmarks_of(live: SnapshotSet) -> set[tuple[int, str]]:
 
 
 def drop_unused_live(instance: Instance, backup_id: str) -> None:
-    """Remove the live set with that id, unless it still has clones.
+    """Remove the live set with the given id, unless it still has clones.
 
     If another process has the lock of the instance's live sets, the set stays until the next sweep.
     """

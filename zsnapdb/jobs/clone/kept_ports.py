@@ -38,8 +38,8 @@ def settings_of(settings: Settings) -> AddressSettings:
 def choose(settings: Settings, clones: Iterable[CloneClaim], bind_address: str) -> int | None:
     """Return the fixed port for a new clone; None if the clone gets no fixed port.
 
-    The caller holds the lock of names and ports. HAProxy listens only at `clones.bind_address`, so a clone with another
-    address gets no fixed port. A clone also gets none if all configured ports are in use.
+    The caller must hold the lock of names and ports. HAProxy listens only at `clones.bind_address`, so a clone with
+    another address gets no fixed port. A clone also gets none if all configured ports are in use.
     """
     configured = settings.clones.address
     if configured is None or bind_address != settings.clones.bind_address:
@@ -56,8 +56,8 @@ def route_of(info: CloneInfo) -> KeptRoute:
 def route_port(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
     """Forward the fixed port of the clone to its server, and end all earlier sessions of the port.
 
-    The caller holds the lock of names and ports. If HAProxy does not accept the route, this function only warns. Return
-    the clone with the new value of `is_led_to`.
+    The caller must hold the lock of names and ports. If HAProxy does not accept the route, this function only warns.
+    Return the clone with the new value of `is_led_to`.
     """
     configured = settings.clones.address
     if configured is None or info.kept_port is None:
@@ -74,7 +74,7 @@ def route_port(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo
 def open_to(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
     """Call `route_port` unless HAProxy already forwards the fixed port to the server.
 
-    The caller holds the clone's lock.
+    The caller must hold the clone's lock.
     """
     if info.kept_port is None or info.is_led_to:
         return info

@@ -190,7 +190,7 @@ def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
 
 
 def start_locked(settings: Settings, host: Host, info: CloneInfo, password: SecretStr | None = None) -> None:
-    """Start the clone's server. The caller holds the clone's lock.
+    """Start the clone's server. The caller must hold the clone's lock.
 
     At a first start, the users' account gets `password`. If `password` is None, a new password is created.
     """

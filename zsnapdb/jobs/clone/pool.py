@@ -131,7 +131,7 @@ def give_login(
 ) -> None:
     """Replace the users' account of the slot by one with this password and these rights.
 
-    The caller holds the slot's lock.
+    The caller must hold the slot's lock.
 
     Raises:
         ZsnapdbError: the slot is not masked or not separate, or was used since its creation.

@@ -172,7 +172,7 @@ def _reusable_sets(settings: Settings, kind: str, time: RemovalTime, *, act: boo
 def _judge_clone(
     settings: Settings, info: CloneInfo, time: RemovalTime, *, act: bool, also: Collection[ExtraRemoval]
 ) -> JudgedLease:
-    """Decide whether to remove a clone. The caller holds the lock of the clone.
+    """Decide whether to remove a clone. The caller must hold the lock of the clone.
 
     With `act`, also repair the clone if needed, and record for the next sweep whether the clone is in use.
     """

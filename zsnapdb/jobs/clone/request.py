@@ -81,7 +81,7 @@ class CloneRequest:
 
 
 def profile_of(name: str) -> ServerProfile:
-    """Return the profile with that name."""
+    """Return the profile with the given name."""
     return ServerProfile(name)
 
 

@@ -204,7 +204,7 @@ def _reset_record(run: str, done: ResetClone) -> RecordedReset:
 
 
 def done_by_run(settings: Settings, host: Host, name: str) -> ResetClone | None:
-    """Return the result of the reset by the run with this id.
+    """Return the result of the reset by the run with the given id.
 
     Return None if that run did not reset the clone, or if the data was replaced later.
     """
@@ -265,7 +265,7 @@ def is_offered(settings: Settings) -> bool:
 
 
 def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
-    """Replace the user's clone with a pool clone that has the original data. The caller holds the clone's lock.
+    """Replace the user's clone with a pool clone that has the original data. The caller must hold the clone's lock.
 
     All sessions of the user are ended. Afterwards the user reaches the new data with the same port and password. Return
     the clone on its new dataset.

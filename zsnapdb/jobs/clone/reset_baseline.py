@@ -158,7 +158,7 @@ def store(host: Host, name: str, state: ResetBaseline) -> None:
 def note_reset(host: Host, info: CloneInfo, reset: RecordedReset) -> None:
     """Record which reset produced the clone's data, so that a repeated run with the same id does not repeat the reset.
 
-    If the clone's state is not recorded, nothing is written. The caller holds the clone's lock, so the state cannot
+    If the clone's state is not recorded, nothing is written. The caller must hold the clone's lock, so the state cannot
     change meanwhile.
     """
     state = read(host, info)

@@ -75,7 +75,7 @@ class _Since:
 
 
 def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
-    """Undo all row changes in the running clone since its recorded state. The caller holds the clone's lock.
+    """Undo all row changes in the running clone since its recorded state. The caller must hold the clone's lock.
 
     Afterwards all sessions of users have ended, every row and counter has its old value, and the statistics match the
     rows.

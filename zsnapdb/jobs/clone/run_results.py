@@ -60,7 +60,7 @@ def committed(settings: Settings, host: Host, name: str) -> Committed | None:
 
 
 def guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
-    """Return the GUIDs of the clone with that name, or of all clones in the set that has that name.
+    """Return the GUIDs of the clone with the given name, or of all clones in the set with the given name.
 
     Each clone has its own GUID.
     """

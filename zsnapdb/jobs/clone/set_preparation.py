@@ -126,7 +126,7 @@ def prepare_source(
 
 
 def forms_of(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
-    """Return the instance's prepared sets with that id. For `latest`, use the id of the newest prepared set.
+    """Return the instance's prepared sets with the given id. For `latest`, use the id of the newest prepared set.
 
     Raises:
         UnknownNameError: the instance has no such prepared set.
@@ -148,7 +148,7 @@ def forms_of(settings: Settings, instance: Instance, requested: str) -> list[Reu
 
 
 def remove_forms(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
-    """Destroy the prepared sets with that id, and return them. Raises the errors of `forms_of` and `remove`."""
+    """Destroy the prepared sets with the given id, and return them. Raises the errors of `forms_of` and `remove`."""
     gone = forms_of(settings, instance, requested)
     for form in gone:
         with locks.lock_reusable_set(PREPARED, form.name):

@@ -401,7 +401,7 @@ def find_commit(settings: Settings, commit_id: str) -> Commit | None:
 
 
 def _commit(settings: Settings, instance: Instance, commit_id: str) -> CloneSource | None:
-    """Return the commit with that id as a source; None if there is none.
+    """Return the commit with the given id as a source; None if there is none.
 
     Raises:
         PreflightError: the commit belongs to a clone of another instance, whose data and masking rules differ.

@@ -56,7 +56,7 @@ class CloneSet:
 
 
 def topology_of(name: str) -> CloneTopology:
-    """Return the topology of a set with that name."""
+    """Return the topology of a set with the given name."""
     return CloneTopology(name)
 
 

@@ -39,7 +39,7 @@ _LONGEST_SECONDS = 86400.0
 
 @dataclass(frozen=True)
 class UndoProof:
-    """The result of a successful test: all changes of the transaction, one for each row, and the state before it."""
+    """The result of a successful test: the transaction's changes, one for each row, and the state before them."""
 
     changes: tuple[RowChange, ...]
     before: StateBefore

@@ -258,7 +258,7 @@ def hide_volumes(info: CloneInfo) -> None:
 def revert_interrupted_change(info: CloneInfo) -> list[ForeignSnapshot]:
     """Undo a reset or detach that was interrupted before its new data became current. The clone keeps its old data.
 
-    The caller holds the clone's lock. Return the result of `drop_leftovers`.
+    The caller must hold the clone's lock. Return the result of `drop_leftovers`.
     """
     kept = drop_leftovers(info)
     if info.phase is CopyPhase.CHANGING:
@@ -267,7 +267,7 @@ def revert_interrupted_change(info: CloneInfo) -> list[ForeignSnapshot]:
 
 
 def drop_leftovers(info: CloneInfo) -> list[ForeignSnapshot]:
-    """Destroy the revisions that are not current. The caller holds the clone's lock.
+    """Destroy the revisions that are not current. The caller must hold the clone's lock.
 
     A revision stays if it has commits, or snapshots that other programs created. Return the snapshots of other
     programs.

@@ -279,7 +279,7 @@ def _below(above: str, listed: Mapping[str, Properties], mark: str) -> Iterator[
 
 
 def find(known: KnownCopies[N], name: str) -> N:
-    """Return the copy with that name.
+    """Return the copy with the given name.
 
     Raises:
         UnknownNameError: no copy has the name; the hint lists the existing copies.
@@ -293,7 +293,7 @@ def find(known: KnownCopies[N], name: str) -> N:
 
 
 def find_or_none(known: KnownCopies[N], name: str) -> N | None:
-    """Return the copy with that name; None if there is none.
+    """Return the copy with the given name; None if there is none.
 
     Raises:
         DamagedError: the copy cannot be read.

@@ -21,7 +21,7 @@ C = TypeVar("C", bound=NamedCopy)
 
 
 class ExtraRemoval(StrEnum):
-    """Objects that a caller allows a removal to destroy with a copy: snapshots that other programs created of it."""
+    """Objects that a caller allows a removal to destroy with a copy: the copy's snapshots from other programs."""
 
     FOREIGN_SNAPSHOTS = "foreign-snapshots"
 

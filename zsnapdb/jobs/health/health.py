@@ -196,7 +196,7 @@ _SUFFIX = ".prom"
 
 
 def check_name(file: Path) -> None:
-    """Raise UsageError if node_exporter would not read a file with this name."""
+    """Raise UsageError if node_exporter would not read a file with the given name."""
     if file.suffix != _SUFFIX:
         raise UsageError(f"{file}: node_exporter reads only files that end in {_SUFFIX}", hint=f"name it *{_SUFFIX}")
 

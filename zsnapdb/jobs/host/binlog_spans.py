@@ -275,7 +275,7 @@ class LocalBinlogs:
             return False
 
     def has_head(self, name: str, head: str) -> bool:
-        """Return whether the head of the server's file with that name has this fingerprint."""
+        """Return whether the head of the server's file with the given name has this fingerprint."""
         path = self.paths.get(name)
         if path is None:
             return False

@@ -142,7 +142,7 @@ class OnceRecords:
 
     @contextlib.contextmanager
     def alone(self, run: str, action: Action, patience: float, tell: Callable[[str], None]) -> Iterator[None]:
-        """Run the block while no other process of this host executes the run with this id.
+        """Run the block while no other process of this host executes the run with the given id.
 
         Raises:
             BusyError: another process is still executing the run after `patience` seconds.

@@ -280,7 +280,7 @@ def forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
     prune of this host may destroy their local snapshots.
 
     Raises:
-        NotFound: this host never stored a backup with that id, or the backup is still in the repository.
+        NotFound: this host never stored a backup with the given id, or the backup is still in the repository.
     """
     removed = _removed(instance, names)
     host_backup_record.note_removed(instance, instance.open_repository(), removed)

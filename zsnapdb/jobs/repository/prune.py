@@ -135,7 +135,7 @@ def plan(
 ) -> PrunePlan:
     """Return the removals that a prune would make now; change nothing.
 
-    `local` contains the leftovers on this host. If `local` is None, they are read here.
+    `local` contains the leftovers on this host. If `local` is None, this function reads them.
 
     Raises:
         ConfigError: there is no retention policy.

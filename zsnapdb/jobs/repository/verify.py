@@ -257,7 +257,7 @@ class VerifyResult:
 def plan(instance: Instance, depth: Depth, *, older_than: float | None = None, limit: int | None = None) -> VerifyPlan:
     """Return the objects that a verification would check now; change nothing.
 
-    This reads new manifests and earlier findings.
+    The function reads new manifests and earlier findings.
     """
     repository = instance.open_repository()
     return _plan(instance, repository, instance.archive(repository), depth, older_than, limit)

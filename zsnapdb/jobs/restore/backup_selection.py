@@ -224,7 +224,7 @@ def uses_this_host(requested: RestoreOrigin) -> bool:
 
 
 def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> LocalBinlogs:
-    """Return the binlogs of the newest backup's server that are still on this host, if they may be used."""
+    """Return the binlogs on this host that belong to the newest backup's server, if they may be used."""
     if not candidates or not uses_this_host(requested):
         return LocalBinlogs()
     server = server_source(candidates[-1]).server
@@ -232,9 +232,9 @@ def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> L
 
 
 def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
-    """Return the replay steps. Each binlog in them that exists on this host is marked.
+    """Return the replay steps, with a mark on each binlog that exists on this host.
 
-    Also update the digests of the archive's descriptions in the steps.
+    Also update the digests of the binlogs' archived descriptions in the steps.
     """
     files = () if archive is None else archive.files
     named = {(log.incarnation, log.file) for step in steps for log in step.logs}
@@ -254,7 +254,7 @@ def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBin
 def replayer_of(settings: Settings, flavour: Flavour, version: str) -> Replayer:
     """Return the configured replayer.
 
-    If none is configured, the server itself replays the binlogs, if its version can do so.
+    If none is configured, the server itself replays the binlogs if its version can do this.
     """
     if settings.restore.replay != "auto":
         return settings.restore.replay

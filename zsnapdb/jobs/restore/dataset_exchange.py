@@ -56,7 +56,7 @@ def _existing(plan: RestorePlan, step: Promote) -> Mapping[str, NamedDataset]:
 
 
 def is_in_place(plan: RestorePlan) -> bool:
-    """Return whether the restored datasets have replaced the server's own, with the same names and mount points."""
+    """Return whether the restored datasets have taken the names and mount points of the server's old datasets."""
     step = plan.promotion
     if step is None or look(plan, step).state is not ExchangeState.IN_PLACE:
         return False

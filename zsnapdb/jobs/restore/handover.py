@@ -171,7 +171,7 @@ def leave_to_trial(work: ServerWork, step: LeaveStopped) -> CompletedHandover:
     """Leave an ephemeral copy stopped, with its option file.
 
     The restore still owns the copy. So the copy is not mounted at boot, and other programs create no snapshots of it.
-    After the recovery of its server, it stays mounted.
+    The copy stays mounted after its server has recovered.
     """
     copy = work.copy
     identity = copy.identity(server_id=step.server_id, port=None, access=LoginAccess.ACCOUNTS)
@@ -309,7 +309,7 @@ def _catch_up(work: ServerWork, session: Session) -> None:
 
 
 def _promote(work: ServerWork, step: Promote) -> CompletedHandover:
-    """Replace the old datasets, which are kept, with the restored ones. Finished actions are not repeated."""
+    """Replace the old datasets with the restored datasets, and keep the old ones. Finished actions are not repeated."""
     place = min(part.place for part in step.parts)
     with exclusive(f"promote-{place}", doing=f"putting a restore in place of {place}", folder=work.instance.host.run):
         if datasets.exists(work.plan.layout.top):

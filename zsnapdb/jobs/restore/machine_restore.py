@@ -170,7 +170,7 @@ def machine_source(manifest: Manifest) -> MachineSourcePart:
 
 
 def refuse_taken(hypervisor: Hypervisor, domain: str) -> None:
-    """Raise ExistsError if libvirt has a domain with that name."""
+    """Raise ExistsError if libvirt has a domain with the given name."""
     if domain in {known.domain.name for known in hypervisor.domains()}:
         raise ExistsError(
             f"libvirt has a domain {domain}",

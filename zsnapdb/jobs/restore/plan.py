@@ -144,7 +144,7 @@ class RestoreRequest:
 
 
 def origin_of(word: str) -> RestoreOrigin:
-    """Return the origin with that name.
+    """Return the origin with the given name.
 
     Raises:
         UsageError: there is no such origin.
