@@ -1,10 +1,10 @@
 """The archiver of one server's binlogs. It stores rotated binlogs as complete files, and the active binlog in segments.
 
-The archiver stores no bytes that the server could still lose, and reports every gap. It syncs the binlog file before it
-archives a segment, because readable bytes may not be on disk yet. If a server loses transactions in a power failure, it
-later assigns their GTIDs to other transactions. The archiver reads the archive again at every start. The decisions are
-in `planning/binlog/archive.py`. If a table was created without ENGINE, no binlog records its engine. So the archiver
-asks the server for the engines of newly created tables.
+The archiver stores only bytes that the server can no longer lose, and reports every gap in the archive. It syncs the
+binlog file before it archives a segment, because readable bytes may not be on disk yet. If a server loses transactions
+in a power failure, it later assigns their GTIDs to other transactions. The archiver reads the archive again at every
+start. The decisions are in `planning/binlog/archive.py`. The binlog does not record the engine of a table that was
+created without an ENGINE clause. So the archiver asks the server for the engines of newly created tables.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def made_parts(
     """Return the engines that the server reports for the created tables.
 
     The result lacks tables whose engine has changed since their creation. It also lacks table attributes that a later
-    ALTER TABLE may have changed. The result is empty if the server does not answer or has been replaced. If the result
-    is empty, a restore lists these tables as tables without a recorded engine.
+    ALTER TABLE may have changed. The result is empty if the server does not answer or is now a different server. In
+    this case, a restore reports that the engines of these tables are not recorded.
     """
     as_made = [table for table in tables if table.table and not table.is_touched][:MOST_MADE]
     if not as_made:
@@ -463,7 +463,7 @@ class Archiver:
     def _merge(self, file: BinaryIO, name: str) -> None:
         """If there are many segments, merge the last segments into one.
 
-        The merged segment is read back before the segments in it are removed.
+        The merged segment is read back before the original segments are removed.
         """
         segments = self._kept[-1].segments if self._kept and self._kept[-1].name == name else ()
         small = segments[

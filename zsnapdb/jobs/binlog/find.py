@@ -156,7 +156,7 @@ def find(instance: Instance, request: FindRequest) -> Search:
 def search(
     instance: Instance, request: FindRequest, files: LocalFiles | None, problems: Sequence[ZsnapdbError] = ()
 ) -> Search:
-    """Return the result of `find` for these binlogs of the server.
+    """Return the result of `find` for the given binlogs of the server.
 
     If the server does not answer, `files` is None and `problems` contains the reason.
     """
@@ -276,7 +276,7 @@ def follow(instance: Instance, request: FindRequest, stop: Stop, report: Report)
 
 
 def follow_files(files: LocalFiles, conditions: ChangeFilter, stop: Stop, report: Report) -> None:
-    """Report the selected transactions that are added to these binlogs, until `stop` is set. See `follow`."""
+    """Report the selected transactions that are added to the given binlogs, until `stop` is set. See `follow`."""
 
     def select(listed: ListedTransaction) -> None:
         match = conditions.match(listed.changes)
@@ -297,7 +297,7 @@ def _present(files: LocalFiles) -> _Place | None:
 
 
 def _read_on(files: LocalFiles, place: _Place | None, report: Report) -> _Place | None:
-    """Report the transactions after the end of `place`, also in later binlogs. Return the part that was read last."""
+    """Report the transactions after the end of `place`, even in later binlogs. Return the part that was read last."""
     binlogs = files.list()
     problem = next((binlog.problem for binlog in binlogs if binlog.problem), None)
     if problem is not None:

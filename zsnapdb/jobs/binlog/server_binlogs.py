@@ -131,7 +131,7 @@ class LocalFiles:
     def list(self) -> list[ServerBinlog]:
         """Return the binlogs in the order of the index.
 
-        The list lacks a binlog whose head is incomplete, for example during a rotation.
+        A binlog with an incomplete head is left out, for example during a rotation.
         """
         binlogs = []
         paths = {}

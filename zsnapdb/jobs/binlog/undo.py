@@ -290,7 +290,7 @@ def check(instance: Instance) -> None:
 
 
 def apply(instance: Instance, undone: Undo, before: StateBefore) -> Undo:
-    """Undo the transaction on the server, in a single new transaction, which changes all rows or none.
+    """Undo the transaction on the server in one new transaction, which changes either all rows or none.
 
     The account must be able to change these rows. Before the commit, every table must have the same definition as in
     the clone. Every row must equal the row that the clone had directly before the transaction.

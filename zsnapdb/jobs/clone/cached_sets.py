@@ -198,7 +198,7 @@ def find(home: str, kind: str, name: str) -> ReusableSet | None:
 
 
 def prepared_commits(home: str, commits: Collection[str]) -> list[ReusableSet]:
-    """Return all prepared sets whose data comes from one of these commits, masked or not, complete or not."""
+    """Return all prepared sets whose data comes from one of the given commits, masked or not, complete or not."""
     prepared = _read_sets(PREPARED, [_beside(home, PREPARED)]).copies
     return [item for item in prepared if item.source is SourceKind.COMMIT and item.set_id in commits]
 
@@ -211,7 +211,7 @@ def _source_of(stored: ReusableSet, kind: SourceKind, *, is_prepared: bool) -> C
 
 
 def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSource | None:
-    """Return the received set whose snapshots have these GUIDs (by role); None if there is no such set."""
+    """Return the received set whose snapshots have the given GUIDs (by role); None if there is no such set."""
     # In earlier versions, the name of a received set contained only its id.
     for name in (received_name(set_id, guids), set_id):
         stored = find(home, RECEIVED, name)
@@ -234,8 +234,8 @@ def find_ready_point(home: str, set_id: str) -> CloneSource | None:
 def find_point(settings: Settings, instance: Instance, set_id: str) -> CloneSource | None:
     """Return the set with the given id that a replay created for a clone; None if there is none.
 
-    The id of such a set is in no repository. If several pools have the set, for example after a split, the set in
-    production's pool is returned.
+    No repository contains such a set. If several pools have the set, for example after a split, the set in production's
+    pool is returned.
 
     Raises:
         PreflightError: several pools have the set, and none or several of them are production's.
@@ -387,7 +387,7 @@ def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) 
 
 
 def remove_unused(item: ReusableSet) -> None:
-    """Destroy the set, with the errors of `remove`.
+    """Destroy the set. Raises the errors of `remove`.
 
     Raises:
         BusyError: the set was received for a subject, and a process is about to clone it.
@@ -417,8 +417,8 @@ def oldest_first(
     """Return the items ordered by the age of their sets, oldest first.
 
     If a set no longer exists on production's datasets, this host's record shows its age. A set of unknown age is
-    treated as the oldest, because nothing proves that it is newer than another set. A set in another pool than
-    production's is also treated as the oldest.
+    treated as the oldest, because nothing proves that it is newer than another set. A set outside production's pool is
+    also treated as the oldest.
     """
     listed = list(items)
     names: dict[str, set[str]] = {}

@@ -47,7 +47,7 @@ _NOTE = re.compile(r"([0-9]{1,19}) ([0-9]{1,19})")
 def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
     """Run the block with increased quotas: each revision gets `most` more bytes, so that it can take over commits.
 
-    Without this, ZFS refuses `zfs promote` if the snapshots that are taken over do not fit into the quota. After the
+    Without the increase, ZFS refuses `zfs promote` if the snapshots to take over do not fit into the quota. After the
     block, users of each clone can write as much as before. A revision without a quota stays without one. The caller
     must hold the locks of the clones.
     """
@@ -230,7 +230,7 @@ def _takes_over(revision: Properties) -> bool:
 
 
 def _masked(volumes: Iterable[Properties]) -> str | None:
-    """Return the time when the last of these volumes was masked; None if a volume is not masked."""
+    """Return the time when the last of the given volumes was masked; None if a volume is not masked."""
     marks = [volume[clone_properties.MASKED_PROPERTY] for volume in volumes]
     is_masked = all(mark.is_local and mark.value != clone_properties.NOT_MASKED for mark in marks) and bool(marks)
     return max(mark.value for mark in marks) if is_masked else None
@@ -280,7 +280,7 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 
 def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone whose dataset has that name, whatever its label is. Raises the errors of `find`."""
+    """Return the clone whose dataset has the given name, whatever its label is. Raises the errors of `find`."""
     one = _of_dataset(settings, host, name)
     if one is None:
         raise no_such_clone(name)
@@ -288,7 +288,7 @@ def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 
 def reread_clone(settings: Settings, host: Host, name: str) -> CloneInfo | None:
-    """Return the present state of the clone whose dataset has that name.
+    """Return the present state of the clone whose dataset has the given name.
 
     Return None if the clone no longer exists or its properties cannot be read.
     """
@@ -328,7 +328,7 @@ def refuse_other_data(first: CloneInfo, other: CloneInfo) -> None:
 
 
 def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
-    """Raise ExistsError if one of these clones, or its set or dataset, already has that name."""
+    """Raise ExistsError if the label is already the name of one of the clones `others`, or of its set or dataset."""
     other = next((one for one in others if one.is_called(label) or label in (one.name, one.set_name)), None)
     if other is not None:
         raise ExistsError(
@@ -377,13 +377,13 @@ def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
 
 
 def is_dataset(settings: Settings, name: str) -> bool:
-    """Return whether a dataset in the homes of clones has this name. No clone gets such a name as a label."""
+    """Return whether a dataset in the homes of clones has the given name. No clone gets such a name as a label."""
     possible = [f"{above}/{name}" for above in homes(settings)] if clone_properties.is_clone_name(name) else []
     return any(datasets.exists(dataset) for dataset in possible)
 
 
 def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) -> Settings:
-    """Return the settings with this server program for the clone's instance.
+    """Return the settings in which the clone's instance uses the server program `binary`.
 
     If `binary` is None, the settings stay unchanged.
 
@@ -426,10 +426,10 @@ ROOT = "root"
 
 
 def require_owner(settings: Settings, host: Host, name: str, account: str) -> None:
-    """Raise UnknownNameError unless the account owns the clone with that name, or all clones of the set with that name.
+    """Raise UnknownNameError unless the account owns the clone, or all clones of the set, with the given name.
 
-    If another account owns the clone, the error is the same as for a missing clone, and takes equally long. Root may
-    use all clones.
+    If another account owns the clone, the error is the same as for a missing clone, and comes after the same time. Root
+    may use all clones.
     """
     if account == ROOT:
         return

@@ -210,12 +210,12 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
 
 def is_clone_name(text: str) -> bool:
-    """Return whether a clone may have that name."""
+    """Return whether the text is a valid name for a clone."""
     return _NAME.fullmatch(text) is not None
 
 
 def refuse_name(text: str) -> None:
-    """Raise UsageError if a clone may not have that name."""
+    """Raise UsageError if the text is not a valid name for a clone."""
     if not is_clone_name(text):
         raise UsageError(f"invalid clone name {text!r}", hint="use at most 32 of: small letters, digits, - and _")
 
@@ -303,8 +303,8 @@ _BRANCHES = Form(
 class CloneClaim:
     """The owner of a clone, and the properties that no other clone may share. All are read from the anchor `top`.
 
-    `name` is the name of the dataset, `label` the present name for users. `id` never changes, even if a swap moves the
-    clone to another dataset. Labels and ids are unique.
+    `name` is the name of the dataset, and `label` is the present name for users. `id` never changes, even if a swap
+    moves the clone to another dataset. Labels and ids are unique.
     """
 
     name: str

@@ -1,7 +1,7 @@
 """Commits of a clone. A commit is a snapshot set of the clone's volumes, created while writes are blocked.
 
 The head of the current branch is the newest commit among the snapshots of the present data. If there is none, the head
-is the commit that the anchor records. So the snapshots of a new commit move the head without another step.
+is the commit that the anchor records. So creating the snapshots of a commit also moves the head.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def end_of_log(info: CloneInfo) -> LogEnd | None:
 
 @contextlib.contextmanager
 def writes_paused(info: CloneInfo) -> Iterator[None]:
-    """If the clone's server is running, prevent its writes during the block.
+    """If the clone's server is running, prevent writes to it during the block.
 
     The lock has a deadline and a watchdog, like the lock of a backup. If a running statement blocks the lock, the lock
     is requested repeatedly for up to a minute.

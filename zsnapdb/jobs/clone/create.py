@@ -61,7 +61,7 @@ from zsnapdb.zfs import datasets
 def create(settings: Settings, instance: Instance, request: CloneRequest) -> Created:
     """Create a clone, start its server and check the server.
 
-    Afterwards the server answers on its own port, and users log in to a new account. The server shares no identity,
+    Afterwards the server answers on its own port, and users log in with a new account. The server shares no identity,
     path, account or replication with its source, and its data has exactly the recorded position. If an error occurs,
     the datasets of the clone are removed. A set that was prepared for the clone is kept for later clones.
     """

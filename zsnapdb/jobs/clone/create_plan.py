@@ -113,7 +113,7 @@ def plan(settings: Settings, instance: Instance, request: CloneRequest) -> Clone
 def plan_from(
     settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource, masking: MaskingChoice
 ) -> ClonePlan:
-    """Return the plan of a clone from exactly these snapshots. `instance` must contain its volumes."""
+    """Return the plan of a clone from exactly the snapshots in `source`. `instance` must contain its volumes."""
     return plan_for(settings, instance, request, _of_snapshots(source, masking))
 
 
@@ -188,14 +188,14 @@ def _of_snapshots(source: CloneSource, masking: MaskingChoice) -> PlannedSource:
 
 
 def _home_of(settings: Settings, made_from: PlannedSource) -> str:
-    """Return the parent dataset of clones in the source's pool. Refuse a pool with an alternate root."""
+    """Return the parent dataset of clones in the source's pool. Raise PreflightError if the pool has an altroot."""
     pool = made_from.pool or pool_for(settings, [place.dataset for place in made_from.origin.volumes.values()])
     refuse_alternate_root(pool)
     return home(settings, pool)
 
 
 def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made_from: PlannedSource) -> ClonePlan:
-    """Return the plan of `create` with this source; change nothing. Raises the errors of `plan`."""
+    """Return the plan of `create` with the source `made_from`; change nothing. Raises the errors of `plan`."""
     name, origin = request.name or random_name(instance), made_from.origin
     refuse_name(name)
     _check_host(settings, instance, origin)

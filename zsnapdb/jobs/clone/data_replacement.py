@@ -43,7 +43,7 @@ class ResetPlan:
     """The plan of a reset: the clone, and for each role the snapshot with the new data.
 
     `snapshots` is empty if the snapshots must be created or received first. `is_original` is set if the clone was
-    created from this data. `drops` is the live set that is removed together with the old data, unless another clone
+    created from the new data. `drops` is the live set that is removed together with the old data, unless another clone
     uses this live set; "" if there is none.
     """
 
@@ -223,7 +223,7 @@ def quota_beside(settings: Settings, info: CloneInfo, *, is_committed: bool = Fa
 def put_data(
     settings: Settings, host: Host, info: CloneInfo, source: CloneSource, known: Branches, events: Events
 ) -> CloneInfo:
-    """Replace the clone's data with the data of this source, and record the given branches.
+    """Replace the clone's data with the data of `source`, and record the given branches.
 
     The caller must hold the clone's lock.
     """

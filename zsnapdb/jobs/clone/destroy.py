@@ -1,6 +1,6 @@
 """Destroys clones, and leftovers of clones from failed runs.
 
-A dataset is destroyed only if its own property contains the clone's name.
+A dataset is destroyed only if a property of the dataset itself contains the clone's name.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ from zsnapdb.zfs.mounts import ForeignMount
 class CloneRemoval:
     """The plan to destroy a clone.
 
-    `prepared` contains the prepared sets of the clone's commits, which are destroyed first. `obstacles` contains the
-    reasons that prevent the removal. `has_detaching` is set if an interrupted detach left snapshots on the clone.
-    `foreign` contains datasets outside the clone that depend on it, such as production after `zfs promote` of the
-    clone.
+    `prepared` contains the prepared sets that were made from the clone's commits. They are destroyed first. `obstacles`
+    contains the reasons that prevent the removal. `has_detaching` is set if an interrupted detach left snapshots on the
+    clone. `foreign` contains datasets outside the clone that depend on it, such as production after `zfs promote` of
+    the clone.
     """
 
     steps: Removal
@@ -271,7 +271,7 @@ def destroy(settings: Settings, host: Host, name: str, also: Collection[ExtraRem
 def destroy_locked(
     settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = (), *, called: str | None = None
 ) -> list[DestroyPlan]:
-    """Destroy the clone whose dataset has this name, if it exists. The caller must hold the clone's lock.
+    """Destroy the clone whose dataset has the given name, if it exists. The caller must hold the clone's lock.
 
     If `called` is not None, the clone is destroyed only if it or its set has this name.
     """
@@ -289,7 +289,7 @@ def destroy_locked(
 
 
 def destroy_own(settings: Settings, host: Host, name: str) -> None:
-    """Destroy the clone whose dataset has this name, if it exists. The clone was created by this process.
+    """Destroy the clone whose dataset has the given name, if it exists. The clone was created by this process.
 
     The check of `expected_clone` is skipped: its environment variable identifies the clone that the user named, not
     this clone.
@@ -299,7 +299,7 @@ def destroy_own(settings: Settings, host: Host, name: str) -> None:
 
 
 def _drop_replaced(settings: Settings, host: Host, name: str) -> None:
-    """Destroy the datasets of a clone that a swap replaced, so that another clone can get their name.
+    """Destroy the datasets of a clone that a swap replaced, so that another clone can use their name.
 
     The next sweep destroys the datasets that remain, or reports why it cannot.
     """

@@ -37,7 +37,7 @@ def routes(settings: AddressSettings) -> KeptRoutes:
 
 
 def lead_port(settings: AddressSettings, port: int, route: KeptRoute | None) -> None:
-    """Forward the port to this route, or to no server if `route` is None. End all earlier sessions on the port.
+    """Forward the port to `route`, or to no server if `route` is None. End all earlier sessions on the port.
 
     Raises:
         PreflightError: HAProxy does not listen at the port, or still has another route for the port.

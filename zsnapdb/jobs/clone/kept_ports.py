@@ -93,8 +93,8 @@ class KeptPort:
     """The fixed port of a clone, or another port for which HAProxy has a route.
 
     `clone` is None if the port belongs to no clone. `seen` is the present route in HAProxy. `is_listened_at` says
-    whether HAProxy listens at the port. HAProxy may not listen there if its configuration file is older than zsnapdb's
-    settings.
+    whether HAProxy listens at the port. HAProxy might not listen there if its configuration file is older than
+    zsnapdb's settings.
     """
 
     port: int

@@ -130,10 +130,10 @@ def start_first(
     *,
     is_noted: bool = True,
 ) -> FirstStart:
-    """Remove the source's identity from the files, mask them unless `rules` is empty, and start the server.
+    """Remove the source's identity from the files, mask the files unless `rules` is empty, and start the server.
 
     `password` is the password for the users. Without a password, the files are not masked and the server is not
-    started. With `is_noted`, the state of the clone is recorded, so that a later reset is fast.
+    started. If `is_noted` is set, the state of the clone is recorded, so that a later reset is fast.
     """
     position = isolated_start.make_separate(clone, binlog_tail_record.read(instance, clone.record.flavour))
     if password is None:
@@ -192,7 +192,7 @@ def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
 def start_locked(settings: Settings, host: Host, info: CloneInfo, password: SecretStr | None = None) -> None:
     """Start the clone's server. The caller must hold the clone's lock.
 
-    At a first start, the users' account gets `password`. If `password` is None, a new password is created.
+    At the first start, the users' account gets the given password. If `password` is None, a new password is created.
     """
     refuse_running_elsewhere(info)
     volumes.mount(info.volumes.values())
@@ -247,7 +247,7 @@ def extend(
     """Extend the lease, so that it ends `seconds` from now.
 
     The default for `seconds` is `clones.ttl`. If the lease already ends later, it is not changed. `quota` is the new
-    limit in bytes for the clone's own data. With `quota` but without `seconds`, the lease is not changed.
+    limit in bytes for the clone's own data. If only `quota` is given, the lease is not changed.
     """
     longer = copy_properties.extension(settings, seconds, host.latest())
 
@@ -325,8 +325,8 @@ def heartbeat_while(settings: Settings, host: Host, name: str, process: int) -> 
     """Send heartbeats for the clone until the process `process` on this host has ended.
 
     Return the last observed state of the clone. The first heartbeat raises the errors of `beat`. After the first
-    heartbeat, only the removal of the clone is an error. Other errors when the clone is read are ignored, because the
-    holder of the clone did not cause them.
+    heartbeat, only the removal of the clone raises an error. Other errors are ignored when the clone is read, because
+    the holder of the clone did not cause them.
 
     Raises:
         NotFound: there is no such process.
@@ -394,7 +394,7 @@ def login(settings: Settings, host: Host, name: str) -> Login:
 
 
 def require_running(info: CloneInfo) -> None:
-    """Raise PreflightError if the clone's server is not running; ServerError if another mount namespace has it."""
+    """Raise PreflightError if the clone's server is not running; ServerError if it runs in another mount namespace."""
     if info.pid is None:
         refuse_running_elsewhere(info)
         raise PreflightError(

@@ -79,7 +79,7 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True)
 class PlannedLoad:
-    """The load to replay: the transactions that production committed in some seconds after a snapshot set."""
+    """The load to replay: the transactions that production committed in a certain time after a snapshot set."""
 
     manifest: Manifest
     step: Replay
@@ -92,7 +92,7 @@ class PlannedLoad:
 
 
 def plan_load(settings: Settings, instance: Instance, source: str, seconds: float) -> PlannedLoad:
-    """Return the load in the first `seconds` after a set; for `latest`, after the newest set that is that old.
+    """Return the load in the first `seconds` after a set; `latest` is the newest set of at least that age.
 
     Raises:
         PreflightError: no set is old enough, the server cannot replay relay logs, nothing was committed, or clones are
@@ -231,8 +231,8 @@ class MigrationRequest:
 
     `words` contains the command and its arguments. The command runs in `folder`. If `words` is empty, the configured
     command is used. The clones are created from the set `source`. The load that was recorded in the `load` seconds
-    after this set is replayed during the migration. If `load` is None, no load is replayed. With a load, `latest` is
-    the newest set that is at least `load` seconds old.
+    after this set is replayed during the migration. If `load` is None, no load is replayed. If a load is replayed,
+    `latest` is the newest set that is at least `load` seconds old.
     """
 
     words: Sequence[str]
@@ -350,7 +350,7 @@ def _run(clone: RunningClone, hook: Hook) -> MigrationRun:
 
 
 def _after(run: MigrationRun, read: Callable[[], Read]) -> tuple[Read | None, MigrationRun]:
-    """Return the result of `read`, and the run. If the clone's server does not answer, the run has failed."""
+    """Return the result of `read`, and the run. If the clone's server does not answer, the run counts as failed."""
     try:
         return read(), run
     except ServerError as error:

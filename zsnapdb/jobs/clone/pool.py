@@ -1,7 +1,7 @@
 """The pool of an instance: clones that are created in advance, so that their handout takes only a moment.
 
-A slot is a clone that waits in the pool. A mark on the slot's anchor shows this. A handout removes the mark and sets
-the owner in a single change of properties. So a killed process leaves either a slot or a clone with an owner.
+A slot is a clone that waits in the pool. The slot's anchor has a mark. A handout removes the mark and sets the owner in
+a single change of properties. So a killed process leaves either a slot or a clone with an owner.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def candidate(settings: Settings, instance: Instance, request: CloneRequest) -> 
 
 
 def hand_out(settings: Settings, instance: Instance, request: CloneRequest) -> Created | None:
-    """Give a suitable slot to the owner of the request, with a new password; None if no slot is suitable.
+    """Give a suitable slot to the owner of the request, with a new password. Return None if no slot is suitable.
 
     A slot is not handed out if it has been used, its server does not answer, or its server is not separate from the
     source.
@@ -129,7 +129,7 @@ def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, inf
 def give_login(
     settings: Settings, instance: Instance, info: CloneInfo, rights: AccountRights, password: SecretStr
 ) -> None:
-    """Replace the users' account of the slot by one with this password and these rights.
+    """Replace the users' account of the slot with an account that has the given password and rights.
 
     The caller must hold the slot's lock.
 

@@ -90,7 +90,7 @@ def _of_repository(instance: Instance, known: Sequence[CloneInfo], slots: Sequen
 
 
 def is_of_volumes(origin: SourceServer, volumes: Mapping[str, str]) -> bool:
-    """Return whether the data of a clone comes from these datasets (role to dataset).
+    """Return whether the data of a clone comes from the datasets in `volumes` (role to dataset).
 
     At a handout only configured datasets are compared, because a discovery of datasets would take too long.
     """
@@ -182,7 +182,7 @@ def _observe_pool(settings: Settings, instance: Instance) -> tuple[list[PoolSlot
 
 
 def _home(settings: Settings, instance: Instance) -> str | None:
-    """Return the dataset that will contain the instance's clones; None if only the server can show it."""
+    """Return the dataset that will contain the instance's clones; None if the server must be asked for it."""
     volumes, pools = instance.settings.volumes, datasets.pools()
     if volumes or settings.clones.dataset is not None:
         above = home_for(settings, list(volumes.values()) if volumes else [])

@@ -207,7 +207,7 @@ def _without_replay(
 
 
 def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
-    """Return the snapshot set from the list (oldest first) to use for the requested moment.
+    """Return the candidate to use for the requested moment. The candidates are ordered, oldest first.
 
     Raises:
         NotFound: no set is early enough.

@@ -99,7 +99,7 @@ def random_name(instance: Instance) -> str:
 class CreateDurations:
     """The durations of the parts of `create`, in seconds.
 
-    `source` is the time to find or create the snapshots, and `clone` the time to clone and mark the datasets.
+    `source` is the time to find or create the snapshots, and `clone` is the time to clone and mark the datasets.
     `identity` is the time to remove the identity of the source from the files. `start` is the time to start and recover
     the server. No duration includes masking.
     """

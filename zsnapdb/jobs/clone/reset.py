@@ -113,7 +113,7 @@ def reset_plan(
 ) -> ResetIntention:
     """Return the plan of `reset`; change nothing.
 
-    `reset` may use another way than planned if users write to the clone after this plan.
+    `reset` may use a different way if users write to the clone after the plan was made.
     """
     info = ready(settings, host, name)
 
@@ -204,7 +204,7 @@ def _reset_record(run: str, done: ResetClone) -> RecordedReset:
 
 
 def done_by_run(settings: Settings, host: Host, name: str) -> ResetClone | None:
-    """Return the result of the reset by the run with the given id.
+    """Return the result of the reset by an earlier run with the same id.
 
     Return None if that run did not reset the clone, or if the data was replaced later.
     """

@@ -90,7 +90,7 @@ class ResetBaseline(BaseModel):
 
     @property
     def by_table(self) -> dict[tuple[str, str], int] | None:
-        """The counters by schema and table; None if they are unknown."""
+        """The AUTO_INCREMENT counters by schema and table; None if they are unknown."""
         if self.counters is None:
             return None
         return {(counter.schema_name, counter.table): counter.value for counter in self.counters}
@@ -140,7 +140,7 @@ def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
 
 
 def binlog_folder(copy: Copy) -> Path | None:
-    """Return the folder of the copy's binlogs, according to its source's variables; None if it has none."""
+    """Return the folder of the copy's binlogs, according to the source's variables; None if there are no binlogs."""
     paths = binlog_paths(copy.variables, "log_bin")
     return None if paths is None else Path(copy.paths.translate(paths[0])).parent
 

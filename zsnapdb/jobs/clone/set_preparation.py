@@ -1,4 +1,4 @@
-"""Prepares a snapshot set: a server recovers a copy of it once, masks it if required, and is shut down cleanly.
+"""Prepares a snapshot set: a server recovers a copy, the copy is masked if required, and the server is shut down.
 
 Clones of the prepared set need neither recovery nor masking.
 """
@@ -39,7 +39,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class PreparedSet:
-    """A prepared set, and the report of its masking, which is None if nothing was masked now."""
+    """A prepared set, and the masking report. The report is None if nothing was masked now."""
 
     source: CloneSource
     masking: MaskingReport | None = None

@@ -140,8 +140,8 @@ def _group_received(instance: Instance, stored: Manifest) -> int | None:
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
     """Return whether ZFS created the stored backup before or together with the local set.
 
-    If the backup was made from another pool, its order is known only if the datasets of the set have received its
-    snapshot.
+    If the backup was made from another pool, the order is known only if the datasets of the set have received the
+    backup's snapshot.
     """
     if version.pool_guid(local.pool) == stored.pool_guid:
         return not creation_order.made_before((local.set,), stored.createtxg)
@@ -172,7 +172,7 @@ def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
 
 
 def take_back_hint(places: Collection[str]) -> str:
-    """Return a hint on how to get the snapshots of these datasets back from a promoted clone.
+    """Return a hint on how to get the snapshots of the given datasets back from a promoted clone.
 
     `zfs promote` moves snapshots and bookmarks from a dataset to its clone (zfs-promote(8)). If the datasets do not
     depend on a clone, return "".
@@ -198,7 +198,7 @@ def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> 
 
 
 def pool_for(settings: Settings, volumes: list[str]) -> str:
-    """Return the pool for clones of these datasets: the configured pool, else the datasets' pool, else the only pool.
+    """Return the pool for clones of the datasets: the configured pool, else the datasets' pool, else the only pool.
 
     Raises:
         PreflightError: no pool is suitable.
@@ -209,7 +209,7 @@ def pool_for(settings: Settings, volumes: list[str]) -> str:
 
 
 def home_for(settings: Settings, volumes: list[str]) -> str:
-    """Return the dataset that contains clones of these datasets. Raises PreflightError if no pool is suitable."""
+    """Return the dataset that contains clones of the given datasets. Raises PreflightError if no pool is suitable."""
     return home(settings, pool_for(settings, volumes))
 
 

@@ -163,7 +163,7 @@ def rehearse(
 
 
 def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tuple[str, ...]]:
-    """Return the server without the SQL modes that this version does not know, and the removed modes.
+    """Return the server without the SQL modes that the given version does not know, and the removed modes.
 
     A server exits at the first unknown mode, even if a later line overrides the setting.
     """

@@ -36,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 class NamedCopy(Protocol):
-    """The attributes that every copy with a name for users has."""
+    """The attributes of every copy that has a name for users."""
 
     @property
     def name(self) -> str:
@@ -99,7 +99,7 @@ class CopyDatasets:
         return CopyPhase(stated.value)
 
     def lease(self) -> CloneLease:
-        """Return the lease of the copy. If a time in the lease is unreadable, it is treated as never."""
+        """Return the lease of the copy. If a time in the lease is unreadable, the time counts as "never"."""
         return read_lease(*map(self.text, (EXPIRES_PROPERTY, PROTECTED_PROPERTY, CHANGED_PROPERTY)))
 
 
@@ -179,7 +179,7 @@ def homes(configured: str | None, below: str) -> list[str]:
 
 
 def home(configured: str | None, pool: str, below: str, key: str) -> str:
-    """Return the dataset for new copies in the pool: the configured dataset, else `below` in the pool.
+    """Return the dataset for new copies in the pool: the configured dataset, else the dataset `below` in the pool.
 
     Raises:
         PreflightError: the dataset in the setting `key` is in another pool.
@@ -204,7 +204,7 @@ def known_copies(
     *,
     is_named: bool = True,
 ) -> KnownCopies[C]:
-    """Return the copies below the datasets `above`. `read` converts the datasets of a copy to the copy.
+    """Return the copies below the datasets `above`. `read` creates the copy object from the copy's datasets.
 
     `mark` is the property with the name of the copy. If `read` raises ValueError or DamagedError, the copy is listed as
     unreadable. If `only` is a name, only the copy with this name is read. `depth` is the number of dataset levels below

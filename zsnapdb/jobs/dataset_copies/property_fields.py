@@ -97,7 +97,7 @@ def changed_by(verb: str, copy: object, *fates: PropertyTransition) -> dict[str,
 
 
 def property_values(copy: object, *names: str) -> dict[str, str]:
-    """Return the properties, with values, of the fields of the copy that have these names."""
+    """Return the properties and their values for the fields of the copy with the given names."""
     forms = {name: declared(type(copy))[name].form for name in names}
     return {key: text for name, form in forms.items() for key, text in form.write(getattr(copy, name)).items()}
 

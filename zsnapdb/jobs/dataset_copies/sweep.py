@@ -100,8 +100,8 @@ def leaks(kind: CopyKind[C]) -> Iterator[Leak]:
 def sweep(kind: CopyKind[C], *, act: bool, limit: int | None = None) -> Iterator[ReapOutcome]:
     """Check every copy of the kind, and remove expired copies and leftovers.
 
-    If `act` is false, only report what would be removed. Each copy is read again under its lock before the decision.
-    Unreadable copies and copies that another process is using stay. At most `limit` expired copies are removed; None
+    If `act` is false, only report what would be removed. Each copy is read again under its lock before the decision. A
+    copy stays if it is unreadable or if another process is using it. At most `limit` expired copies are removed; None
     means no limit. If an error occurs with a copy, the copy's outcome contains the error, and the sweep continues.
     """
     taken, what, seen = 0, kind.what, kind.known()

@@ -70,7 +70,7 @@ class Diagnosis:
 
 
 def diagnose(settings: Settings, host: Host, only: str | None) -> list[Diagnosis]:
-    """Return the diagnosis of the instance named `only`. If `only` is None, return those of all instances.
+    """Return the diagnosis of the instance named `only`. If it is None, return the diagnoses of all instances.
 
     Raises ConfigError if a configured silence (a rule whose finding is hidden) names an unknown rule.
     """

@@ -50,7 +50,7 @@ def past_drills(stored: Stored, instance: Instance) -> PastDrills:
 
 
 def judge_instance(instance: Instance, stored: Stored, past: PastDrills, at: datetime) -> Health:
-    """Return the verdicts on the instance's objectives for its backups in this repository."""
+    """Return the verdicts on the instance's objectives for its backups in the given repository."""
     return judge(facts(instance, stored, past, at), instance.settings.objectives)
 
 
@@ -101,7 +101,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
 
 
 def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
-    """Return the unfinished restores that replace the server. The import is late, because such a restore is rare."""
+    """Return the unfinished restores that replace the server. The module is imported here, as it is rarely used."""
     if not journal.tops(instance.restores):
         return ()
     from zsnapdb.jobs.steps import restore_journal
@@ -141,7 +141,7 @@ def _drill(evidence: Evidence) -> DrillFact:
 
 
 def _oldest_check(restorable: Sequence[Summary], checks: Checks, depth: Depth) -> CheckFact | None:
-    """Return the restorable backup whose last check at this depth, or deeper, was the longest time ago."""
+    """Return the restorable backup whose last check at the given depth, or deeper, was the longest time ago."""
     checked = []
     for backup in restorable:
         when = checks.whole_since(backup.backup_id, depth)

@@ -192,7 +192,7 @@ def repeated(archive: Archive) -> tuple[RepeatedGtids, ...]:
 
 
 def repeated_after(instance: Instance, repository: Repository, planned: RestorePlan, server_id: int) -> str:
-    """Return the GTIDs that the restored server would assign a second time under this server_id (MariaDB).
+    """Return the GTIDs that the restored server would assign a second time under the given server_id (MariaDB).
 
     The result contains the GTIDs after the restored point that occur in a backup or archived binlog of any history.
     """

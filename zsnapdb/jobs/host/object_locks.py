@@ -29,8 +29,8 @@ _PARALLEL_REQUESTS = 8
 def extend_locks(instance: Instance, repository: Repository, backup_id: str) -> None:
     """Lock every object of the base backups for as long as the new backup, which has just been stored.
 
-    If an error occurs, this function warns and raises no error, because the backup is stored and the next backup
-    extends the locks. If no locks are configured, the function does nothing.
+    If an error occurs, this function only warns, because the backup is stored and the next backup extends the locks. If
+    no locks are configured, the function does nothing.
     """
     lock = instance.repository.object_lock
     if lock is None:

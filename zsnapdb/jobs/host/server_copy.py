@@ -227,7 +227,7 @@ class Copy:
         server.write_private(Path(identity.option_file), self.render(identity, last), self.settings.user)
 
     def write_init_file(self, sql: str) -> Path:
-        """Write an init file that contains the settings of the source, followed by these statements.
+        """Write an init file that contains the settings of the source, followed by the given statements.
 
         Return the file's path.
         """
@@ -302,9 +302,9 @@ class Copy:
     ) -> Session:
         """Write the option file, start the server in its sandbox and return a session on its private socket.
 
-        Raises PreflightError, without starting a server, if the server program does not fit the version of the files.
-        With `connects`, the server may connect to other servers. `reads` contains additional files of the host that the
-        server may see.
+        Raises PreflightError, without starting a server, if the server program does not match the version of the files.
+        If `connects` is set, the server may connect to other servers. `reads` contains additional files of the host
+        that the server may see.
         """
         binary = programs.fitting_program(self.settings, self.flavour, self.version).path
         self.write_option_file(identity, last)

@@ -39,8 +39,8 @@ _TEXT_BYTES = 64 << 20
 class OnceRecord(RecordPart):
     """The record of a run: its action, its state, and its result as text and as a JSON document.
 
-    `boot` is the boot id ("" if unknown), and `steady` is the steady clock in seconds. Both were read at the time
-    `began`.
+    `boot` is the boot id ("" if unknown), and `steady` is the time of the steady clock in seconds. Both were read at
+    the time `began`.
     """
 
     format: Literal[1] = 1

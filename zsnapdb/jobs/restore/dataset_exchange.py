@@ -388,7 +388,7 @@ def _give_rights(place: str, wanted: Collection[Right], warn: Warn) -> None:
 
 
 def refuse_exchange(plan: RestorePlan) -> None:
-    """Raise PreflightError if ZFS would refuse a rename of the exchange, or if the exchange would end an encryption.
+    """Raise PreflightError if ZFS would refuse a rename of the exchange, or if encrypted data would become unencrypted.
 
     Nothing is changed. A single `zfs` command queries all datasets. If the restore exchanges no datasets, no command is
     run.
