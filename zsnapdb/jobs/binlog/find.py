@@ -262,7 +262,8 @@ def follow(instance: Instance, request: FindRequest, stop: Stop, report: Report)
     runs.
 
     Raises:
-        UsageError: the request contains a period or a sort order. DamagedError: a binlog is damaged.
+        UsageError: the request contains a period or a sort order.
+        DamagedError: a binlog is damaged.
     """
     conditions = request.filter()
     if request.between is not None or request.user_time is not None or request.largest:

@@ -447,8 +447,8 @@ def oldest_first(
 def kept_since(source: object, known: Iterable[CloneClaim], host: Host) -> str:
     """Return the time since which subjects have kept this source's data.
 
-    The result is for a clone that is created from the source now. `known` contains the existing clones. Clones that
-    belong to root are ignored.
+    The result is for a clone that is created from the source now. `known` contains all other clones. Clones that belong
+    to root are ignored.
     """
     of_commit = begun_of(source)
     if of_commit or not isinstance(source, CloneSource):

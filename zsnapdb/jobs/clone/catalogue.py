@@ -306,7 +306,7 @@ def _of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo | None:
 
 
 def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
-    """Return `now`, the present state of the clone, if it still is the clone `meant`.
+    """Return `now`, the present state of the clone, if it is still the clone `meant`.
 
     Raises:
         UnknownNameError: a different clone now has the name.

@@ -135,7 +135,7 @@ def write_internal(file: Path, password: SecretStr) -> None:
 
 
 def internal_account_sql(origin: SourceServer, password: SecretStr, *, lock: bool) -> str:
-    """Return the SQL statements that create the internal account. With `lock`, also lock all other accounts.
+    """Return the SQL statements that create the internal account. If `lock` is set, they also lock all other accounts.
 
     The statements are not written to the clone's binlog, so that its GTIDs stay those of the source.
     """

@@ -342,7 +342,7 @@ def drop_live(source: CloneSource) -> None:
 def unused_live(instance: Instance, only: str | None = None) -> list[SnapshotSet]:
     """Return the instance's live sets (snapshot sets created for clones) that have no clones.
 
-    If `only` is not None, only the set with the given id is checked. A set with zsnapdb's bookmarks is left out,
+    If `only` is not None, only the set with this id is checked. A set with zsnapdb's bookmarks is left out,
     because it is a backup whose recorded state another program changed.
     """
     unused = [

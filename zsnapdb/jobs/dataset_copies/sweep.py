@@ -61,9 +61,9 @@ class CopyKind(Generic[C]):
     """The copies of one kind, and the functions that a sweep calls. `what` is the word for such a copy in messages.
 
     `known` lists the copies, and `lock` returns the name of a copy's lock. `leaks` returns the leftovers of killed runs
-    in a copy that no process has locked. `judge` decides whether to keep a copy in its present state, and `instance`
-    returns the copy's instance. `again` reads the present state of one copy. If `again` is None, all copies are read
-    instead.
+    in a copy that no process has locked. `judge` decides from a copy's present state whether to keep the copy, and
+    `instance` returns the copy's instance. `again` reads the present state of one copy. If `again` is None, all copies
+    are read instead.
     """
 
     what: str

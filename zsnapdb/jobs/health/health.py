@@ -202,7 +202,7 @@ def check_name(file: Path) -> None:
 
 
 def write(file: Path, text: str) -> None:
-    """Replace the file atomically with this text. A reader sees either the complete old file or the complete new file.
+    """Replace the file atomically with the text. A reader sees either the complete old file or the complete new file.
 
     If the path is a link, the link itself is replaced. Raises ZsnapdbError if the folder cannot be written.
     """

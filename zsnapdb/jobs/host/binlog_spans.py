@@ -264,7 +264,7 @@ class LocalBinlogs:
             return cls()
 
     def has(self, file: ArchivedFile) -> bool:
-        """Return whether the server's file with that name has the archived file's head and at least its length."""
+        """Return whether the server has a file with the archived file's name and head that is at least as long."""
         path = self.paths.get(file.name)
         if path is None:
             return False

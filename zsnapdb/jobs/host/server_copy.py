@@ -132,7 +132,7 @@ class Copy:
         return BinlogKeys(tuple(Path(file) for file in (*inside, *self.key_files)))
 
     def key_objection(self, binlog_key: str | None) -> PreflightError | None:
-        """Return why the copy's binlogs, which are encrypted with this key, cannot be read; None if they can be read.
+        """Return why binlogs of the copy that are encrypted with the key cannot be read; None if they can be read.
 
         The copy's server needs the binlogs for its recovery, so it must see the keyring too. If the keyring is on a
         volume, its file in the mounted copy is used, because this file has the content from the moment of the snapshot.

@@ -46,8 +46,8 @@ def note(instance: Instance, datadir: Path) -> None:
 def stopped_server(instance: Instance) -> StoppedServer | None:
     """Return the recorded server of the last backup, if its unit is stopped and no process serves its data directory.
 
-    The result is also None if nothing was recorded, if this account may not read the record, or if systemd does not
-    know the unit.
+    The result is also None if nothing was recorded, if the current account may not read the record, or if systemd does
+    not know the unit.
     """
     try:
         known = _recorded(instance)

@@ -179,7 +179,7 @@ def _of_known(decision: BinlogDecision, known: Collection[tuple[str, str]]) -> B
 def binlog_leftovers(
     instance: Instance, repository: Repository, moment: datetime, after: float, *, knows_any: bool
 ) -> tuple[SweepDecision[BinlogLeftover], ...]:
-    """Return the decisions about binlog objects without a description. `after` is the minimum age in seconds."""
+    """Decide which binlog objects without a description to remove. `after` is the minimum age in seconds."""
     undescribed_binlogs = []
     for (incarnation, name), objects in undescribed(BinlogArchive(repository, instance.name)).items():
         times = [item.modified for item in objects if item.modified is not None]

@@ -417,7 +417,7 @@ def _look(
 
 
 def reader(instance: Instance, repository: Repository, total: int = 0) -> Reader:
-    """Return a reader of complete backups. `total` is the number of bytes in all these backups."""
+    """Return a reader of complete backups. `total` is the number of bytes in all backups to read."""
     return Reader(repository, instance.repository.stream.concurrency, total, instance.events)
 
 

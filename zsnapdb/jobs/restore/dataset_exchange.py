@@ -97,7 +97,7 @@ def refuse_what_would_be_lost(step: Promote) -> None:
 def swap(plan: RestorePlan, step: Promote) -> None:
     """Unmount all datasets. Rename the old datasets, then give the restored datasets the old names.
 
-    The caller has stopped the server.
+    The caller must stop the server first.
 
     Raises:
         PreflightError: a server uses one of the datasets, or a rename would also rename a foreign dataset; nothing was
@@ -257,7 +257,7 @@ def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnaps
 
 
 def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
-    """Return the values that the new dataset still needs to behave like the old one, before the server starts.
+    """Return the property values that the new dataset needs before the server starts, to behave like the old one.
 
     `is_foreign` says that untrusted users may have written the files. In this case set-user-id programs and device
     files must not work in the dataset.

@@ -319,7 +319,7 @@ def _promote(work: ServerWork, step: Promote) -> CompletedHandover:
 
 
 def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
-    """Hand the restored datasets, which now have the old names, over to the user. Finished actions are not repeated.
+    """Hand over the restored datasets, which now have the old names, to the user. Finished actions are not repeated.
 
     Raises:
         NotOursError: a dataset with these names does not belong to this restore; nothing was changed.
@@ -474,9 +474,9 @@ def _take_over_snapshots(plan: RestorePlan, part: PromotePart) -> None:
 
     A received volume keeps no snapshot, so the next backup is a full backup and contains only the new history. A volume
     that is a clone of an old dataset is promoted, so that the old dataset depends on the clone and can be destroyed.
-    This moves the snapshots up to the cloned one to the clone, so the next backup is an increment (zfs-promote(8)). The
-    moved snapshots are never destroyed: if an interrupted run already promoted the clone, the clone is not changed
-    again.
+    The promotion moves all snapshots up to the cloned one to the clone, so the next backup is an increment
+    (zfs-promote(8)). The moved snapshots are never destroyed: if an interrupted run already promoted the clone, the
+    clone is not changed again.
     """
     cloned = next((step for step in plan.clones if step.role == part.role), None)
     if cloned is None:
