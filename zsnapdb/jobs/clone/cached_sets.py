@@ -416,7 +416,7 @@ def oldest_first(
 ) -> list[T]:
     """Return the items ordered by the age of their sets, oldest first.
 
-    If a set no longer exists on production's datasets, this host's record shows its age. A set of unknown age is
+    If a set no longer exists on production's datasets, its age comes from this host's record. A set of unknown age is
     treated as the oldest, because nothing proves that it is newer than another set. A set outside production's pool is
     also treated as the oldest.
     """

@@ -328,7 +328,7 @@ def refuse_other_data(first: CloneInfo, other: CloneInfo) -> None:
 
 
 def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
-    """Raise ExistsError if the label is already the name of one of the clones `others`, or of its set or dataset."""
+    """Raise ExistsError if a clone in `others`, its set or its dataset already uses the label as its name."""
     other = next((one for one in others if one.is_called(label) or label in (one.name, one.set_name)), None)
     if other is not None:
         raise ExistsError(

@@ -43,8 +43,8 @@ class ResetPlan:
     """The plan of a reset: the clone, and for each role the snapshot with the new data.
 
     `snapshots` is empty if the snapshots must be created or received first. `is_original` is set if the clone was
-    created from the new data. `drops` is the live set that is removed together with the old data, unless another clone
-    uses this live set; "" if there is none.
+    created from the new data. `drops` is the live set that is removed together with the old data, or "" if there is
+    none. A live set that another clone uses is not removed.
     """
 
     info: CloneInfo

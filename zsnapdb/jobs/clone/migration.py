@@ -96,7 +96,7 @@ def plan_load(settings: Settings, instance: Instance, source: str, seconds: floa
 
     Raises:
         PreflightError: no set is old enough, the server cannot replay relay logs, nothing was committed, or clones are
-            masked, because the binlogs contain the rows that masking hides.
+            masked (the binlogs contain the rows that masking hides).
         NotFound: the binlogs do not contain the load.
     """
     if masking_requirement.rules_of(instance.settings.masking, requested=False):

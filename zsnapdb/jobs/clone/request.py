@@ -30,8 +30,8 @@ class CloneRequest:
 
     `history` is the id of the binlog history that contains the point `at`; it is needed if several histories contain
     the point. If `name` is None, the clone gets a random name. If `ttl` (seconds) or `bind_address` is None, the
-    configured value is used. `point` is the plan that restores `at`, if the caller has already made this plan.
-    `requested` is the source that the user wrote, if the caller replaced it with another `source`.
+    configured value is used. `point` is the plan that restores the point `at`, if the caller has already made this
+    plan. `requested` is the source that the user wrote, if the caller replaced it with another `source`.
     """
 
     owner: str

@@ -2,7 +2,7 @@
 
 A quota limits the space of a dataset and everything below it. This includes snapshots, but not blocks that are shared
 with the source (zfsprops(7), quota). So the quota of a clone limits all writes of its users. The space of a set is
-checked and reserved before the set is received, and counts towards the limit of the subject for whom the set is
+checked and reserved before the set is received. It counts towards the limit of the subject for whom the set is
 received. While the set is being received, its anchor has a reservation (zfsprops(7), reservation). So other processes
 see only the remaining free space.
 """

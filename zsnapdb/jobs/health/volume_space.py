@@ -1,4 +1,4 @@
-"""The free space of the volumes of this host's server. The server need not be running."""
+"""The free space of the volumes that this host's server uses. The server need not be running."""
 
 from __future__ import annotations
 

@@ -305,7 +305,7 @@ def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: date
 
 
 def settle(server: ReplacedServer, now: datetime) -> ReplacedServer:
-    """Set the recorded time of a server's replacement to `now`, because the clock was wrong at the replacement."""
+    """Set the recorded time of a server's replacement to `now`, because the clock was wrong during the replacement."""
     for name in server.datasets.values():
         datasets.set_properties(name, {_AT: stamp(now)})
     return replace(server, replaced=now)
