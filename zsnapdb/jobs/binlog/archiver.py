@@ -230,8 +230,6 @@ _MERGED = 32
 
 @dataclass
 class _RoundResults:
-    """The results of the current round so far."""
-
     rotated: list[str] = field(default_factory=list)
     transactions: int = 0
     plain_size: int = 0

@@ -276,9 +276,9 @@ class KnownHistory:
 def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> KnownHistory:
     """Return the archived binlogs of the server's newest incarnation.
 
-    Normally the server's newest incarnation is the newest one with the server's name. But if the server's binlogs
-    contain a whole newer incarnation with any server_id, the server certainly continues that incarnation. In this case
-    the binlogs of that incarnation are returned.
+    Normally this is the newest incarnation that was archived under the server's UUID or server_id. But if the server's
+    binlogs contain a whole newer incarnation with any server_id, the server certainly continues that incarnation. In
+    this case the binlogs of that incarnation are returned.
 
     Raises:
         PreflightError: this decision needs the server's binlogs, but they cannot be read.

@@ -355,7 +355,6 @@ class BranchDifference:
 
     @property
     def is_same(self) -> bool:
-        """Whether the commits are equal."""
         return self.is_whole and not self.schema and all(table.is_same for table in self.tables)
 
 

@@ -109,7 +109,6 @@ class KeptPort:
 
     @property
     def is_right(self) -> bool:
-        """Whether the route in HAProxy is correct."""
         return self.seen == self.wanted
 
 

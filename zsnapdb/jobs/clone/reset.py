@@ -72,7 +72,6 @@ class ResetIntention:
 
     @property
     def way(self) -> ResetWay:
-        """The way in which the clone would get its data."""
         if self.undoes is not None:
             return ResetWay.UNDO
         return ResetWay.SWAP if self.slot is not None else ResetWay.REPLACE
@@ -93,7 +92,6 @@ class ResetClone:
 
     @property
     def way(self) -> ResetWay:
-        """The way in which the clone got its data."""
         if self.undone is not None:
             return ResetWay.UNDO
         return ResetWay.SWAP if self.swap_seconds is not None else ResetWay.REPLACE

@@ -280,7 +280,7 @@ def origin_at(manifest: Manifest, planned: RestorePlan) -> SourceServer:
 
 
 def _foreign(instance: Instance, name: str) -> CloneSource:
-    """Return the snapshots with the given name on all volumes as a source. Another program may have created them.
+    """Return a source from the snapshots with the given name on all volumes. Another program may have created them.
 
     The facts about the server are copied from the instance's newest snapshot set, because snapshots of other programs
     do not record such facts.

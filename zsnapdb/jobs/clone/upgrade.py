@@ -94,7 +94,6 @@ class _Clock:
         self._began = time.monotonic()
 
     def done(self, name: str) -> None:
-        """End a phase, and report its duration."""
         now = time.monotonic()
         self.phases.append(RehearsalPhase(name, now - self._began))
         self._began = now

@@ -64,7 +64,6 @@ class Diagnosis:
 
     @property
     def worst(self) -> Severity:
-        """The severity of the worst finding."""
         order = (Severity.UNFIT, Severity.WARNING)
         return next((s for s in order if any(f.severity is s for f in self.findings)), Severity.OK)
 

@@ -1,4 +1,4 @@
-"""Judges the health of an instance by facts about its backups and binlogs.
+"""Judges the health of an instance from facts about its backups and binlogs.
 
 The facts come from repositories and this host's records, not from servers. The only facts about the server itself are
 the state of its systemd unit and the free space of its volumes.

@@ -139,7 +139,7 @@ def refuse_covering(points: Collection[str], own: Collection[str]) -> None:
 
 
 def _working_folder(pid: int) -> Path:
-    """Return the working directory of a server, which is its data directory.
+    """Return the working directory of a server process. It is the server's data directory.
 
     Return "/" if the process has ended, or if the directory has another path on this host, for example if the server
     runs in a container.
@@ -153,7 +153,7 @@ def _working_folder(pid: int) -> Path:
 
 
 def refuse_busy(names: Collection[str], server: int | None) -> None:
-    """Raise PreflightError if processes prevent the unmounting of the given datasets.
+    """Raise PreflightError if processes prevent ZFS from unmounting the given datasets.
 
     The process `server`, its ancestors and its children are ignored, because they end when the server is stopped. The
     check waits a few seconds for other processes to close their files.
@@ -357,7 +357,7 @@ def _tops(instance: Instance) -> dict[str, str]:
     """Return the replaced datasets next to the outermost volumes of the instance, with the restore ids.
 
     A replaced dataset that a user put back into use may still have the properties of a replaced dataset. So its name
-    must match too.
+    must also end like the name of a replaced dataset.
     """
     volumes = instance.volumes.values()
     outermost = [name for name in volumes if not any(name.startswith(other + "/") for other in volumes)]
@@ -423,7 +423,7 @@ def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
     """Destroy the datasets of a replaced server with all their snapshots.
 
     Raises PreflightError like `refuse_removal`; in that case nothing was destroyed. Raises NotOursError if a dataset
-    lacks the mark that the restore replaced it.
+    lacks the mark of a replaced dataset.
     """
     refuse_replaced_removal(server, under_way)
     mark = Mark(REPLACED_PROPERTY, server.restore_id)

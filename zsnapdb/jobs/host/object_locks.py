@@ -62,7 +62,7 @@ def _locked_too_short(repository: Repository, instance: str, names: Sequence[str
 
 
 def _extend(repository: Repository, instance: str, name: str, until: datetime) -> None:
-    """Lock the objects of a backup. The manifest is last, so that its lock proves that the chunks are locked."""
+    """Lock the objects of a backup. The manifest is locked last, so that its lock proves that the chunks are locked."""
     keys = list(repository.sizes(layout.chunks_of_backup(instance, name)))
     with ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="lock") as pool:
         for _ in pool.map(lambda key: repository.extend_lock(key, until), keys):

@@ -140,7 +140,7 @@ def next_sequence(instance: Instance, repository: Repository, stored: Sequence[i
 
 
 def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, pool_guid: int) -> None:
-    """Record that the set `made` was created now.
+    """Record that the set `made` has just been created.
 
     If the record contains backups from later transaction groups of the same pool, the pool was replaced with an older
     copy of itself. In this case, mark these backups as abandoned and warn about them. Also warn if the record cannot be
@@ -161,7 +161,7 @@ def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, poo
 
 
 def note_successor(instance: Instance, repository: Repository, backup_id: str, successor: Summary) -> None:
-    """Record the successor of the given backup of this host, which is about to be removed.
+    """Record the successor of a backup of this host before the backup is removed.
 
     The successor contains the same snapshots as the backup. From now on, if the repository lacks the successor, this
     host reports it as missing. Warn if the record cannot be written.

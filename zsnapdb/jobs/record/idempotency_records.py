@@ -63,7 +63,6 @@ class OnceRecord(RecordPart):
 
     @property
     def action(self) -> Action:
-        """The action of the run."""
         return Action(self.verb, self.about, self.aim)
 
 
@@ -74,7 +73,6 @@ class OnceRecords:
     host: Host
 
     def file(self, run: str) -> Path:
-        """Return the path of the run's record."""
         return self.host.runs / idempotency.day_of(run) / f"{run}.json"
 
     def read(self, run: str) -> OnceRecord | None:

@@ -270,7 +270,7 @@ def replay_steps(
     archive: Archive | None,
     local: LocalBinlogs,
 ) -> tuple[Replay, ...]:
-    """Return the replay steps of a plan, with the locations of their binlogs and their replayer.
+    """Return the replay steps of a plan, with the replayer and the locations of the binlogs.
 
     Raises:
         PreflightError: this host lacks a program for the replayer, or `check_engines` refuses the replay.

@@ -263,7 +263,7 @@ def _notes(instance: Instance, request: RestoreRequest, decided: _Decided, origi
 
 
 def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
-    """Return the commands that set the administrators' settings of the source's datasets, unless the restore sets them.
+    """Return commands for the settings that administrators made on the source's datasets, unless the restore sets them.
 
     A restore that replaces existing datasets copies their settings itself.
     """
