@@ -430,7 +430,7 @@ def open_client(settings: Settings, host: Host, name: str, login: Login, words: 
     """Replace this process with the client, which logs in to the clone with `login`.
 
     `words` are the client's arguments. The client gets its option file as an open file descriptor. The file itself is
-    not safe to use: the clone's server could replace it by one that names a plugin, and the client would load that
+    not safe to use: the clone's server could replace it with a file that names a plugin, and the client would load that
     plugin as root.
 
     Raises:

@@ -427,7 +427,7 @@ def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
 
 
 def _text_logs(copy: Copy, running: Mapping[str, str]) -> list[Path]:
-    """Return the log files in the copy that may contain statements of the copy's server or of the source."""
+    """Return the copy's log files that may contain statements of the copy's server or the source."""
     logs = [Path(path) for path in row_remnants.text_logs(running)]
     for path in row_remnants.text_logs(copy.variables):
         # Skip a log outside the volumes, because it was not copied.

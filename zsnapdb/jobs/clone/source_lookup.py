@@ -155,8 +155,8 @@ def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
 def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
     """Raise PreflightError if production is on this host, but has neither a snapshot nor a bookmark of the backup.
 
-    Such an error means that other datasets were configured after the backup, or that the original datasets were
-    replaced. If a restore replaced the datasets, its record names the backup from which production continues.
+    Possible causes: other datasets were configured after the backup, or the original datasets were replaced. If a
+    restore replaced the datasets, its record names the backup from which production continues.
     """
     volumes = instance.settings.volumes or {}
     places = [name for name in volumes.values() if datasets.exists(name)]

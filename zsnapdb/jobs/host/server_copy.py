@@ -414,7 +414,7 @@ def change_of_owner(recorded: Owner | None, user: str) -> str | None:
 
 
 def give_files(copy: Copy, recorded: Owner | None = None) -> int:
-    """Change the owner of a copy's mounted files to the account of the copy's server. The server is stopped.
+    """Change the owner of a copy's mounted files to the account of the copy's server. The server must be stopped.
 
     Return the number of changed files. Only files of the source server's account are changed. If `recorded` is None,
     the owner of the data directory is taken as this account. The owner of the data directory is changed last, so an
@@ -466,9 +466,9 @@ def client_text(address: Address, password: SecretStr) -> str:
 def client_file(address: Address, password: SecretStr, more: str = "") -> Iterator[Path]:
     """Write an option file for a client, with the lines `more` at the end. Remove the file after the block.
 
-    The file is in a new folder that only this account can enter. In a folder of the server's account, that account
-    could replace the file by one that names a plugin. A client that runs as root would load this plugin (refman 8.4,
-    "plugin_dir").
+    The file is in a new folder that only this account can enter. If the file were in a folder of the server's account,
+    that account could replace it with one that names a plugin. A client that runs as root would load this plugin
+    (refman 8.4, "plugin_dir").
     """
     with tempfile.TemporaryDirectory(prefix="zsnapdb-client-") as folder:
         file = Path(folder, "client.cnf")
