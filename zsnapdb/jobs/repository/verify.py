@@ -266,7 +266,7 @@ class VerifyResult:
 def plan(instance: Instance, depth: Depth, *, older_than: float | None = None, limit: int | None = None) -> VerifyPlan:
     """Return the objects that a verification would check now; change nothing.
 
-    This reads new manifests and earlier findings.
+    The function reads new manifests and earlier findings.
     """
     repository = instance.open_repository()
     return _plan(instance, repository, instance.archive(repository), depth, older_than, limit)
@@ -427,7 +427,7 @@ def _look(
 
 
 def reader(instance: Instance, repository: Repository, total: int = 0) -> Reader:
-    """Return a reader of complete backups. `total` is the number of bytes in all these backups."""
+    """Return a reader of complete backups. `total` is the number of bytes in all backups to read."""
     return Reader(repository, instance.repository.stream.concurrency, total, instance.events)
 
 
