@@ -73,12 +73,12 @@ class SetupView(View, kind="setup", document=documents.SetupDocument):
 
     @property
     def proved(self) -> Sequence[Fields]:
-        """The documents of the proving steps. The corresponding commands print the same documents."""
+        """The documents of the steps that prove the setup. The corresponding commands print the same documents."""
         return [{"kind": view.kind, **view.fields()} for view in map(proof_view, self.proof)]
 
 
 def proof_view(result: ProofResult) -> View:
-    """Return the view of a proving step, which is the view of the corresponding command."""
+    """Return the view of a step that proves the setup. It is the view of the corresponding command."""
     if isinstance(result, SetupCheck):
         return DoctorView([result.diagnosis])
     return BackupView(result) if isinstance(result, BackupResult) else DrillView(result)
@@ -170,7 +170,7 @@ class ConfigurationView(View, kind="configuration", document=documents.Configura
         return "\n".join(["the configuration is well-formed", *lines, *self.notes()])
 
     def notes(self) -> list[str]:
-        """Return a line for each repository with misplaced keys of a provider."""
+        """Return a note on each repository with provider settings that have no effect or are in the wrong section."""
         notes = []
         for name, own in self.settings.repository.items():
             if own.idle_keys:

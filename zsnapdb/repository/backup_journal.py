@@ -1,8 +1,8 @@
-"""The journal of a backup that is being stored: a file on this host, durable line by line, without secrets.
+"""The journal of a backup that is being stored: a file on this host that contains no secrets.
 
-A line is written after its chunk is stored, and voided before the chunk is replaced. So every line matches the
-repository, and a later run may trust every line. The repository may contain more chunks than the journal lists. Each
-line has a checksum. If a crash cut off the last line, the line is ignored.
+Each line is synced to disk when it is written. A line is written after its chunk is stored, and voided before the chunk
+is replaced. So every line matches the repository, and a later run may trust every line. The repository may contain more
+chunks than the journal lists. Each line has a checksum. If a crash cut off the last line, the line is ignored.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class BackupJournal:
     ) -> BackupJournal:
         """Create the journal file of a backup.
 
-        If the file cannot be written, `on_failure` gets the error, no file is left, and the journal is kept in memory
-        only.
+        If the file cannot be written, it is removed, `on_failure` is called with the error, and the journal is kept
+        only in memory.
         """
         journal = cls(folder / started.backup_id, started, disk)
         try:

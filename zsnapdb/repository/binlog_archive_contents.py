@@ -46,10 +46,10 @@ _READINGS = 5
 class Archive:
     """The contents of an instance's binlog archive: its incarnations, oldest first, and their files in order.
 
-    `damaged` contains an error for each unreadable description, and for each missing part of an active binlog before a
-    later part. `state` contains the places of the damage in the archive, and the end of the complete part. `lines` maps
-    each key to the SHA-256 of the description's line. `displaced` are binlogs whose foreign description is not used,
-    because this host archived segments of them.
+    `damaged` contains an error for each unreadable description, and for each gap between two parts of an active binlog.
+    `state` contains the locations of the damage, and the end of the complete part. `lines` maps each key to the SHA-256
+    of the description's line. `displaced` contains the binlogs with an unused foreign description, because this host
+    archived their segments.
     """
 
     incarnations: tuple[Incarnation, ...]
@@ -110,7 +110,7 @@ def load(repository: Repository, instance: str, cache: DescriptionCache | None =
 
 @dataclass
 class _Reading:
-    """One reading of an archive, with the SHA-256 of each description's line that was read so far, by key.
+    """One reading of an archive. `lines` maps each key read so far to the SHA-256 of the description's line.
 
     `known` contains descriptions from earlier readings that this reading has not used yet. `found` contains the
     descriptions of this reading. Without a cache, both are empty.
@@ -133,7 +133,7 @@ class _Reading:
         return self.repository.keyring.is_own(*digests)
 
     def recall(self, listed: ListedObject[K]) -> ArchivedFile | Segment | None:
-        """Return the description of a listed object if this host knows the description and trusts it now."""
+        """Return the cached description of a listed object if the object is unchanged and this host still trusts it."""
         known = self.known.pop(listed.key, None) or self.found.get(listed.key)
         if known is None:
             return None
@@ -164,7 +164,7 @@ class _Reading:
 def _with_unread_chunks(read_chunks: ReadChunks, known: E) -> E:
     """Return the entry of a rotated binlog.
 
-    Its chunks, their data keys, and the signature over both, are read at the first use.
+    The chunks, their data keys and the signature of both are read at the first use.
     """
     if isinstance(known, KnownSegment):
         return known
@@ -284,7 +284,7 @@ class _Active:
 def _active(
     reading: _Reading, instance: str, incarnation: Incarnation, name: str, known: Sequence[ListedObject[SegmentKey]]
 ) -> _Active:
-    """Return the readable part. A foreign or unreadable segment never replaces another segment."""
+    """Return the readable part of an active binlog. A foreign or unreadable segment never replaces another segment."""
     read = _recall_or_read(reading, known, incarnation.id, lambda body, key: _segment(body, key, incarnation.flavour))
     segments = {key.span: segment for key, segment in read.items() if isinstance(segment, Segment)}
     own = {key.span for key, one in read.items() if isinstance(one, Segment) and reading.is_own(key, one)}

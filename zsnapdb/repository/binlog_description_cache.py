@@ -1,4 +1,4 @@
-"""The descriptions of archived binlogs that this host has read, in a file.
+"""A file that caches the descriptions of archived binlogs that this host has read.
 
 A description never changes, so a cached description is valid as long as its object exists. Every reading lists the
 existing descriptions in the store; the cache is not used to decide which descriptions exist. A description is read
@@ -50,7 +50,7 @@ class KnownFile(NamedTuple):
 class KnownSegment(NamedTuple):
     """The description of a segment of an incarnation.
 
-    The other fields have the same meaning as for a rotated binlog.
+    The other fields have the same meaning as in `KnownFile`.
     """
 
     version: str

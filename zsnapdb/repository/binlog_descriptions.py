@@ -113,7 +113,7 @@ class UndatedPart(Part):
 
 
 class CreatedTablePart(Part):
-    """A table whose engine is in no binlog event, and the server's answer about the table.
+    """A table whose engine is in no binlog event, and its engine, collation and row format as the server reported them.
 
     The event at `offset` created the table.
     """
@@ -125,7 +125,7 @@ class CreatedTablePart(Part):
 
     @property
     def record(self) -> RecordedTable:
-        """The server's answer about the table."""
+        """The engine, collation and row format that the server reported."""
         return RecordedTable(self.engine, self.collation, self.row_format)
 
 
@@ -137,9 +137,9 @@ class SpanPart(Part):
       domain.
     - `first_commit`, `last_commit`: earliest and latest commit time in microseconds UTC, rounded to seconds if
       `is_exact` is False. For transactions in `undated`, the bounds of the commit times are used.
-    - `made`: tables that were created without ENGINE, and that the server described to the archiver.
-    - `without_engine`: offsets of statements without ENGINE whose options are not in the binlog, or whose tables have
-      no transactional engine, judged by their transactions.
+    - `made`: tables that were created without ENGINE, and whose engines the archiver read from the server.
+    - `without_engine`: offsets of statements without ENGINE, if the binlog lacks the table's options, or if its
+      transactions show that the engine is not transactional.
     """
 
     start: Count
@@ -163,7 +163,7 @@ class SpanPart(Part):
     def has_unknown_engine(self, start: int, stop: int | None) -> bool:
         """Whether the options of a table created between these offsets are unknown.
 
-        Such options can be the engine of a table without transactions, or options that the server omitted from the
+        The unknown option is the engine of a non-transactional table, or an option that the server omitted from the
         logged statement.
         """
         known = {part.offset for part in self.made if part.collation or not fits(part.engine, is_transactional=True)}
@@ -207,8 +207,8 @@ class Segment(Part):
     - `span`: ends with the last complete transaction in the segment. A segment ends inside a transaction only if the
       transaction is longer than a chunk. In that case, `span` may be empty, and ends before the segment's end.
     - `attempt`: part of the name of the body.
-    - `head`: head of the file, in its first segment.
-    - `gap`: text about the missing part before the file, in its first segment.
+    - `head`: head of the file; set only in the file's first segment.
+    - `gap`: text about the missing part before the file; set only in the file's first segment.
     - `is_merged`: the segment replaced shorter segments.
     - `seen`: time at which the archiver read the binlog (microseconds UTC; None: not recorded). Every transaction after
       the segment was committed later.
@@ -244,12 +244,12 @@ DamagedError if the description is missing or has changed.
 
 
 class UnreadChunks(Sequence[Chunk]):
-    """The chunks of a rotated binlog whose cached description has no chunks and data keys.
+    """The chunks of a rotated binlog whose cached description contains neither chunks nor data keys.
 
     The first use reads the chunks and the data keys from the repository.
 
-    `digest` is the digest of the file, `stored_size` the size of the chunks in the store, in bytes. `place` are the
-    arguments of `read`.
+    `digest` is the digest of the file, `stored_size` the size of the chunks in the store, in bytes. `place` contains
+    the arguments for `read`.
     """
 
     __slots__ = ("_known", "_place", "_read", "digest", "stored_size")

@@ -48,8 +48,8 @@ class AuthorPart(BaseModel):
 class EvidenceRecord(BaseModel):
     """The actions of a run. `command` contains the arguments as typed, `exit_code` is the result.
 
-    `about` is the object of the command, a clone; "" means the whole instance. An automatic removal adds its reason to
-    `about`. `changes` are the changed keys. For the job POLICY, `changes` are the changes in the policy of the host.
+    `about` is the clone that the command acted on; "" means the whole instance. An automatic removal adds its reason to
+    `about`. `changes` contains the changed keys or, for the job POLICY, the changes in the policy of the host.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -94,11 +94,11 @@ class StoredRecord:
 def append(repository: Repository, draft: EvidenceRecord, newest: RememberedLink | None) -> RememberedLink:
     """Write the record at the end of the chain, and return its place.
 
-    The record gets its number and the value of `previous`; the values in the draft are ignored.
+    This function sets `number` and `previous`; their values in the draft are ignored.
 
     If `newest` is still the newest record, the log is not listed.
 
-    Raises: ConsistencyError if other runs write a record first at every attempt.
+    Raises: ConsistencyError if another run writes a record first at every attempt.
     """
     last = newest or end(repository, draft.instance)
     for _ in range(_ATTEMPTS):
@@ -122,7 +122,7 @@ def read(
     newest: RememberedLink | None = None,
     owns: Callable[[int], bool] = lambda _: False,
 ) -> tuple[StoredRecord, ...]:
-    """Return the records after number `after`, in order, at most `most` (None: all).
+    """Return at most `most` records (None: all) after number `after`, in order.
 
     A record that this host wrote (`owns`) is trusted without a signature if the next trusted record contains its hash.
     The newest record is trusted if its hash is the hash in `newest`.

@@ -179,7 +179,7 @@ class ChunkTotals(ChunkTable):
 class ObjectivesPart(ObjectiveSettings):
     """The configured objectives of the host at the time of a backup. Unknown objectives are ignored.
 
-    Objectives for copies are omitted, because they name repositories as that host's configuration does.
+    Objectives for copies are omitted, because they contain repository names from that host's configuration.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
@@ -298,8 +298,8 @@ class VolumePart(Part):
 
     `from_guid` is None for a full stream. Sizes are in bytes. The chunks are in the order of the stream.
 
-    `dataset` is the volume of the source. `sent_from` is set only if the stream was sent from another dataset, the
-    scratch dataset of a consolidation.
+    `dataset` is the volume of the source. `sent_from` is set only if the stream was sent from the scratch dataset of a
+    consolidation.
     """
 
     role: RoleName
@@ -444,9 +444,9 @@ class Manifest(Part):
 def writer_of(source: SourcePart, pool_guid: int) -> str:
     """Return the identity of a backup's source.
 
-    A server with a UUID and a virtual machine are identified by their UUIDs, wherever their files are. Any other source
-    is distinguished by its pool. MariaDB's server_id does not suffice, because it is 1 on every server that does not
-    set it.
+    A virtual machine, or a server with a UUID, is identified by its UUID, regardless of the location of its files. Any
+    other source is identified by its pool. MariaDB's server_id is not unique: it is 1 on every server that does not set
+    it.
     """
     if isinstance(source, MachineSourcePart):
         return f"virtual machine {source.uuid}"
@@ -487,9 +487,10 @@ The hash is random, so no writer of a manifest can know it.
 
 
 def _without_tables(line: memoryview, kind: type[ChunkTable]) -> tuple[bytes, list[ChunkTable]]:
-    """Return the line with each chunk table replaced by one row, and the tables.
+    """Replace each chunk table in the line by one row. Return the new line and the tables.
 
-    The row has the number of the table. Only tables in the format that every version of zsnapdb stores are replaced.
+    The row contains the number of the table. Only tables in the format that every version of zsnapdb stores are
+    replaced.
 
     Raises: ValidationError if the rows of a table are not chunks.
     """

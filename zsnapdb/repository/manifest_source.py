@@ -118,7 +118,7 @@ class FileOwnerPart(Part):
 
 
 class ServerPart(Part):
-    """The identity of a server, and the settings that a server needs to start on its files.
+    """The identity of a server, and the settings that are needed to start a server on its files.
 
     - `absolute_tablespaces`: paths of tablespaces outside the data directory.
     - `engines`: number of user tables of each storage engine.
@@ -226,7 +226,7 @@ class ServerInsidePart(Part):
 class MachineSourcePart(Part):
     """The source of a virtual machine's backup: its libvirt domain, and the consistency grade of its disks.
 
-    `xml` is the description for the domain's next start. `freeze` is None if no file system was frozen.
+    `xml` is the libvirt XML that the domain's next start uses. `freeze` is None if no file system was frozen.
     """
 
     kind: Literal["vm"] = "vm"

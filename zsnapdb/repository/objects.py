@@ -134,7 +134,7 @@ class RepositoryObjects:
     def delete_many(self, keys: Sequence[Key]) -> None:
         """Remove the objects. Raises RepositoryError if the store refuses to remove an object.
 
-        Other objects may still have been removed.
+        In that case, some objects may already have been removed.
         """
         self._store.delete_many([self._prefix + key for key in keys])
 
@@ -148,7 +148,7 @@ class RepositoryObjects:
         return (listed for listed in self.list_all(prefix) if listed is not None)
 
     def list_all(self, prefix: KeyPrefix[K]) -> Iterator[ListedObject[K] | None]:
-        """Yield every object below the prefix, in the order of their keys. A foreign object is yielded as None.
+        """Yield every object below the prefix, sorted by key. A foreign object is yielded as None.
 
         An object is foreign if its key does not match the pattern of the prefix's kind.
         """

@@ -107,7 +107,7 @@ class Repository(RepositoryObjects):
     def among(
         cls, objects: RepositoryObjects, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()
     ) -> Repository:
-        """Return the repository that consists of these objects. In all other respects, this is like `open`."""
+        """Return the repository with these objects. Apart from the arguments, this method is the same as `open`."""
         unknown = cls(objects._store, objects._prefix, "", keyring or Keyring())
         objects.check()
         place = objects.place(layout.MARKER)
@@ -139,7 +139,7 @@ class Repository(RepositoryObjects):
 
     @staticmethod
     def _recorded_manifest(unknown: Repository, instances: tuple[str, ...], marker_id: str) -> Manifest | None:
-        """Return the manifest of a backup that this host recorded at this address under another id than the marker's.
+        """Return the manifest of a backup that this host recorded at this address under an id other than the marker's.
 
         The result is None if no such backup exists, which means that the repository was replaced on purpose.
         """
@@ -285,7 +285,7 @@ class Repository(RepositoryObjects):
         return self.keyring.verified(self.get(key), key)
 
     def believed(self, key: Key) -> bytes:
-        """Return the line, with the checks of `verified`.
+        """Return the document's line, with the checks of `verified`.
 
         Raises: UntrustedRecord in the same cases as `verified`, and if this host's records show that another writer
         stored the document.

@@ -4,8 +4,8 @@ Each run of verify writes one object. Readers merge all objects. A successful ru
 own object and removes the objects that it read, so that few objects exist. Overlapping runs lose no findings, because
 each run removes only objects that it has read.
 
-A host that signs trusts findings, like manifests, only if a known key signed them. Findings determine whether the next
-backup is full, and whether an archived binlog may be removed from the server.
+If a host has a signing key, it trusts findings and manifests only if a known key signed them. Findings determine
+whether the next backup is full, and whether an archived binlog may be removed from the server.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Depth(StrEnum):
 
 
 class VerificationRecord(BaseModel):
-    """The finding of one check at a time (UTC). An empty `damage` means that the backup is good.
+    """The finding of one check, and its time (UTC). An empty `damage` means that the check found no damage.
 
     `since` is the time when the damage was first found (None: by this check). `by` is the name of the check. `sequence`
     is the check's number in the order of the object's checks. `digest` is the SHA-256 of the checked manifest or
@@ -231,7 +231,8 @@ def add(
 ) -> None:
     """Record the result of a check other than `verify`: the damage of each name (() if good), and the known digests.
 
-    The findings about other names are kept. A host that trusts only signed findings and does not sign records nothing.
+    The findings about other names are kept. If this host trusts only signed findings but does not sign, nothing is
+    recorded.
     """
     if not repository.keyring.is_believed:
         return

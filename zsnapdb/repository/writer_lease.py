@@ -1,4 +1,4 @@
-"""Leases, which ensure that a name has at most one owner at a time on all hosts.
+"""Leases, which ensure that a name has at most one owner at a time across all hosts.
 
 Conditional writes to the store decide who is the owner. Clocks of different hosts are not compared.
 
@@ -71,7 +71,7 @@ attempts.
 class Holder:
     """The content of a lease: its owner, start and purpose, and the seconds for which it is valid without renewal.
 
-    `beat` counts the renewals. `expires` is only for people. `repository_id` and `name` are the place of the lease.
+    `beat` counts the renewals. `expires` is only shown to people. `repository_id` and `name` identify the lease.
     """
 
     owner: str
@@ -96,7 +96,7 @@ class Holder:
     def parse(cls, version: Version) -> Holder:
         """Return the holder in the object.
 
-        If the object is unreadable, the owner is unknown, and the duration is the usual one, which is also the maximum.
+        If the object is unreadable, the owner is unknown, and the duration is the default, which is also the maximum.
         """
         try:
             document = fields_of(version.body)
@@ -112,7 +112,7 @@ class Holder:
 
     @classmethod
     def believed(cls, repository: Repository, key: LeaseKey, version: Version) -> Holder:
-        """Return the holder like `parse`.
+        """Return the holder, as `parse` does.
 
         The owner is also unknown if no trusted key signed the lease, or if the lease belongs to another place.
         """
@@ -145,7 +145,7 @@ def _check(holder: Holder) -> None:
 
 
 def _kernel() -> str:
-    """Return the identity of this kernel boot and process namespace. Process ids are valid only in both.
+    """Return the identity of this kernel boot and process namespace. A process id is valid only within the two.
 
     The result is "" if it is unknown.
     """
@@ -165,7 +165,7 @@ def _started(pid: int) -> str:
 
 
 def has_ended(holder: Holder) -> bool:
-    """Whether the holder was a process under this host's running kernel and has ended.
+    """Whether the holder was a process of this host's current boot, and has ended.
 
     The result is always False for a process under another kernel.
     """
@@ -358,8 +358,8 @@ def lease(
 ) -> Iterator[WriterLease]:
     """Hold the lease `name` (such as main/writer) in the repository during the block.
 
-    `tell` gets a line about each wait, and whenever another owner's lease is taken. `has_ended` returns whether an
-    owner's process is known to have ended.
+    `tell` is called with a message about each wait, and whenever another owner's lease is taken. `has_ended` returns
+    whether an owner's process is known to have ended.
 
     Raises:
         BusyError: another owner is alive. It takes at most `seconds` to detect this, and up to `patience` seconds to

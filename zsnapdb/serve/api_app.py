@@ -175,7 +175,7 @@ def create_app(helper: HelperClient, events: OperationEvents | None = None) -> F
 
 
 def _invalid(_request: Request, error: Exception) -> JSONResponse:
-    """Answer 422 with the names of the invalid fields, but without the sent values. The token is not checked before."""
+    """Answer 422 with the names of the invalid fields, but without the sent values. The token may be invalid."""
     assert isinstance(error, RequestValidationError)
     found = [
         f"{printed('.'.join(str(part)[:40] for part in one.get('loc', ())))}: {one.get('msg', '')}"

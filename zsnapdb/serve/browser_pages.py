@@ -45,7 +45,7 @@ _LOGIN_HINT = "an administrator of the host makes a token: `zsnapdb token create
 
 @dataclass(frozen=True)
 class BrowserPages:
-    """The pages other than those of clones and fleets. `now` is the time of day."""
+    """The browser pages, except those of clones and fleets. `now` returns the current time."""
 
     helper: HelperClient
     now: Callable[[], datetime]

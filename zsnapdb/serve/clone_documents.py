@@ -27,9 +27,9 @@ class OwnedCommit:
 
 
 class PublicClone(ListedClone):
-    """A clone in the list. `set` is the set of clones to which it belongs.
+    """A clone in the output of `zsnapdb clone list --json`. `set` is the set of clones to which it belongs.
 
-    `fields` contains all its fields in the list.
+    `fields` contains all fields of the clone in that output.
     """
 
     owner: str

@@ -44,7 +44,7 @@ class ClonePages:
     def begin(self, verb: type[verbs.CloneAction], doing: str, sends: str = "") -> Callable[[PageRequest], Redirect]:
         """Return the handler that starts an action on exactly the clone that the person confirmed.
 
-        `sends` is the field of the verb that gets the other fields of the form.
+        `sends` is the field of the verb that receives the other fields of the form.
         """
 
         def page(request: PageRequest) -> Redirect:

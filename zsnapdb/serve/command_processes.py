@@ -126,7 +126,7 @@ class ChildRunner:
             self._turns.release()
 
     def _takes_turn(self, subject: str) -> bool:
-        """Return whether the subject got a place to run a command. If it got none, wait briefly before the return.
+        """Return whether the subject got a place to run a command. If it got none, wait briefly before returning.
 
         The subject "" is zsnapdb itself, which may use all places.
         """

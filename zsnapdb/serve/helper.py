@@ -99,7 +99,7 @@ class HelperServer:
             )
 
     def _line(self, client: socket.socket) -> bytes:
-        """Return the client's only line. Raises UsageError if it is incomplete or too long, or if more data follows."""
+        """Return the line from the client. Raises UsageError if it is incomplete, too long or followed by more data."""
         deadline, received = time.monotonic() + self.seconds, bytearray()
         while b"\n" not in received:
             left = deadline - time.monotonic()

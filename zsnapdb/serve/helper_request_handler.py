@@ -150,7 +150,7 @@ class SubjectTurns:
 
 
 def refusal(role: Role, settings: Settings, name: str) -> RefusedRequest | None:
-    """Return why the role may not have clones of the instance; None if the role may.
+    """Return why the role may not have clones of the instance; None if it may have them.
 
     Raises UsageError if the instance is unknown.
     """
@@ -224,8 +224,8 @@ class RequestHandler:
     def answer(self, request: HelperRequest, tell: Callable[[BegunAnswer], None]) -> Ending:
         """Execute the request if its token permits this, and return the last line of the answer.
 
-        `tell` is called once with the started operation. If `tell` fails, the operation continues. If the request was
-        not executed, raises RefusedRequest or ZsnapdbError.
+        `tell` is called once with the started operation. If `tell` fails, the operation continues. Raises
+        RefusedRequest or ZsnapdbError if the request was not executed.
         """
         if isinstance(request.verb, LoginVerb):
             return self._login(request.token, request.verb)
@@ -349,7 +349,7 @@ class RequestHandler:
         )
 
     def _require_visible(self, asks: CredentialHolder, clone: PublicClone) -> None:
-        """Raise RefusedRequest for texts from the data of an unmasked clone that the token's role may not see.
+        """Raise RefusedRequest if the clone is unmasked and the token's role may not see texts from its data.
 
         A subject can have tokens of several roles.
         """

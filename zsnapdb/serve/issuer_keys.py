@@ -76,7 +76,7 @@ class StoredKeys(BaseModel):
 def is_due(fetched: datetime | None, tried: datetime | None, now: datetime, *, wanted: bool) -> bool:
     """Return whether keys must be fetched now.
 
-    `fetched` is the time of the last successful fetch, `tried` of the last attempt.
+    `fetched` is the time of the last successful fetch, and `tried` is the time of the last attempt.
     """
     # If the clock was set back, the fetch is not delayed.
     if tried is not None and timedelta(0) <= now - tried < _MINUTE:

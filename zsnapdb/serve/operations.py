@@ -68,8 +68,8 @@ class OperationRecord(BaseModel):
 class Operations:
     """The operations of this host. Only one helper uses these at a time.
 
-    `removal_time` returns the time by which old operations are forgotten; if it is None, `now` does. If a request has
-    the key of a forgotten operation, it starts the operation a second time.
+    `removal_time` returns the current time for deciding which operations are old; if it is None, `now` is used. If a
+    request has the key of a forgotten operation, it starts the operation a second time.
     """
 
     folder: Path
@@ -132,7 +132,7 @@ class Operations:
             self._changed.notify_all()
 
     def cancel(self, operation: str) -> None:
-        """Request that a running operation ends. Its result is kept as usual."""
+        """Request that a running operation ends. Its result is recorded as usual."""
         with self._changed:
             asked = self._cancels.get(operation)
             if asked is not None:
@@ -160,10 +160,10 @@ class Operations:
             return self._known.get(operation)
 
     def of_key(self, subject: str, key: str) -> OperationRecord | None:
-        """Return the operation that the subject started with the idempotency key that has this hash.
+        """Return the subject's operation whose idempotency key has this hash.
 
-        The result is None if no operation has the key. A failed operation is not returned, because its key may be used
-        again. An interrupted operation is returned, because its outcome is unknown.
+        The result is None if no operation has the key. Failed operations are skipped, so their keys may be used again.
+        An interrupted operation is returned, because its outcome is unknown.
         """
         with self._changed:
             self._forget_old()

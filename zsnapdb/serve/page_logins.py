@@ -65,7 +65,7 @@ class PreLogin:
 
 @dataclass(frozen=True)
 class BegunLogin:
-    """A login that has just started. Only the browser stores `id` itself."""
+    """A login that has just started. The browser stores `id`; this process stores only the digest of `id`."""
 
     id: SecretStr
     pre_login: PreLogin
@@ -144,8 +144,8 @@ class LoginPages:
     def finish(self, request: PageRequest) -> PageAnswer:
         """Open a session with a new id for the person whom the issuer authenticated.
 
-        The answer is a page that the browser leaves by itself. After a redirect from another site, a browser sends the
-        session cookie (SameSite=Strict) only with the next request from a page of this site.
+        The answer is a page that forwards the browser automatically. After a redirect from another site, a browser
+        sends the session cookie (SameSite=Strict) only with the next request from a page of this site.
         """
         begun = self._begun(request)
         _require_answer_to(begun, request)

@@ -74,7 +74,7 @@ class Person(Facts):
 
     @property
     def usual_lease(self) -> str:
-        """The lease of a clone for which the person requests no lease, in the format of a request."""
+        """The lease that a clone gets if the person requests none, in the format of a request."""
         return format_setting(self.clones.ttl)
 
     @property
@@ -138,7 +138,7 @@ class CloneRow:
 
     @property
     def data_time(self) -> str:
-        """The time in the id of the snapshot set or commit; "" if a point was requested, which says the time itself."""
+        """The time in the id of the snapshot set or commit; "" if the person requested a point in time."""
         created = time_of_set(self.facts.backup_id)
         return created.isoformat() if created is not None and not self.asked_for else ""
 
@@ -203,7 +203,7 @@ class CloneRow:
 
     @property
     def _soon_seconds(self) -> float:
-        """Remaining seconds below which the lease ends soon: at most half of the lease, so that none begins so."""
+        """The number of remaining seconds below which the lease ends soon: at most half of the lease."""
         begun, ends = moment(self.facts.created), moment(self.facts.expires)
         if begun is None or ends is None:
             return _SOON_SECONDS

@@ -102,7 +102,7 @@ class BrowserSession:
 
 @dataclass(frozen=True)
 class OpenedSession:
-    """A session that was just opened. Only the browser stores `id` itself.
+    """A session that was just opened. The browser stores `id`; this process stores only the digest of `id`.
 
     `evicted` contains the tokens of the subject's older sessions that ended because of this session.
     """
@@ -222,7 +222,7 @@ PageHandler = Callable[[PageRequest], SiteAnswer]
 
 @dataclass(frozen=True)
 class Visits:
-    """Finds out who sends a request, and asks the helper on behalf of that person. `now` is the time of day."""
+    """Finds out who sends a request, and asks the helper on behalf of that person. `now` returns the current time."""
 
     helper: HelperClient
     now: Callable[[], datetime]
@@ -233,7 +233,7 @@ class Visits:
         return self.sessions.find(request.session_id) if request.session_id else None
 
     def visit(self, request: PageRequest) -> Visit:
-        """Return the visit.
+        """Return the visit of the person who sent the request.
 
         Raises MissingSession if the browser has no session, and EndedSession if the session's token is not valid.
         """

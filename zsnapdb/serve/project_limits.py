@@ -139,7 +139,7 @@ def admitted(
 ) -> AdmittedClone | LimitRefusal:
     """Return the quota of one more clone, or the refusal because of a limit.
 
-    `clones` are all clones that exist or are being created. `usual_bytes` is a clone's quota where no limit applies; 0
+    `clones` are all clones that exist or are being created. `usual_bytes` is a clone's quota if no limit applies; 0
     means no quota. `least` is the smallest usable quota. Both are in bytes.
     """
     most_bytes = None

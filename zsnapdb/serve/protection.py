@@ -91,7 +91,7 @@ class RecentAnswers:
             self.refresh_due()
 
     def refresh_due(self) -> None:
-        """Read again the answers whose time has come, and forget answers without a recent request."""
+        """Refresh the answers that are due, and forget answers without a recent request."""
         with self._lock:
             for asked in [one for one, known in self._known.items() if self.now() - known.asked > self.warm]:
                 del self._known[asked]
@@ -160,10 +160,10 @@ _M = TypeVar("_M", bound=Document)
 
 @dataclass(frozen=True)
 class ProtectionReader:
-    """Runs commands that change nothing, with `run`.
+    """Runs read-only commands with `run`.
 
-    `recent` keeps objectives and points for some seconds; if it is None, each request reads them. Objectives and points
-    are the same for all subjects that may see them.
+    `recent` caches objectives and points for some seconds; if it is None, each request reads them. Objectives and
+    points are the same for all subjects that may see them.
     """
 
     run: RunCommand

@@ -1,4 +1,4 @@
-"""Objectives, states, drills and evidence of instances, as pages show them. Pure; `now` is an argument."""
+"""Objectives, states, drills and evidence of instances, as pages show them. The functions are pure."""
 
 from __future__ import annotations
 
@@ -100,8 +100,8 @@ class SpanRow:
 class PointsCard:
     """The states that clones of an instance can have, newest first.
 
-    `left_out` is the number of points that are not listed. `sets` are snapshot sets on this host, `backups` are only in
-    the repository.
+    `left_out` is the number of points that are not listed. `sets` contains the snapshot sets on this host; `backups`
+    contains the backups that are only in the repository.
     """
 
     instance: str

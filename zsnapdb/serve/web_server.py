@@ -1,4 +1,4 @@
-"""The server of the API and the pages over HTTP or HTTPS, by uvicorn."""
+"""The HTTP or HTTPS server of the API and the pages, based on uvicorn."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ class ReportingServer(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and then report it."""
+        """Start listening, and then call `ready`."""
         await super().startup(sockets)
         if self.started:
             self._ready()

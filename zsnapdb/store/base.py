@@ -41,7 +41,7 @@ class Version:
 
 @dataclass(frozen=True)
 class ObjectHold:
-    """A store's protection of an object: until a time (UTC), or (None) until a legal hold is lifted."""
+    """The protection of an object in a store until a time (UTC); None: until a legal hold is lifted."""
 
     until: datetime | None
 
@@ -202,7 +202,8 @@ class Store(Protocol):
     def delete_many(self, keys: Sequence[str]) -> None:
         """Remove the objects, many in one request if the store supports it.
 
-        Raises RepositoryError if the store refuses to remove an object. Other objects may still have been removed.
+        Raises RepositoryError if the store refuses to remove an object. In that case, some objects may already have
+        been removed.
         """
 
     def folders(self, prefix: str) -> Iterator[str]:

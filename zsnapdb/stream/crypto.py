@@ -64,7 +64,7 @@ class ChunkCipher:
         """Write the plain data to the start of `target` and return its size in bytes.
 
         Raises DamagedError in the same cases as `decrypt`. After this error, the content of `target` is undefined.
-        `target` must not overlap `body`, or must start at offset 12 of `body`.
+        Either `target` does not overlap `body`, or it starts at offset 12 of `body`.
         """
         from cryptography.exceptions import InvalidTag
 

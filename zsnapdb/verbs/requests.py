@@ -100,7 +100,7 @@ class NewClone(_Strict):
 
 
 class NewProtection(_Strict):
-    """How long a clone is protected from `zsnapdb reap`, from now on."""
+    """Length of a clone's protection from `zsnapdb reap`, from now."""
 
     time: Annotated[patterns.Duration, Field(alias="for")]
 
@@ -332,11 +332,11 @@ class AboutNothing(RoleVerb):
 
 
 class CloneQuery(AboutClone):
-    """A request for which a command reads a clone."""
+    """A request that is answered by a command that reads a clone."""
 
 
 class ProtectionRead(AboutNothing):
-    """A request that reads about the protection of instances."""
+    """A request that reads facts about the protection of instances."""
 
 
 class GetSubjectVerb(AboutNothing):
@@ -592,7 +592,7 @@ class ListEvidenceVerb(ProtectionRead):
 
 
 class ListFleetVerb(AboutNothing):
-    """List all instances of all hosts, red first, from the last read."""
+    """List all instances of all hosts, red first, as of the last reading of the fleet."""
 
     kind: Literal[VerbKind.FLEET_LIST] = VerbKind.FLEET_LIST
     users, route = SEES_ALL | {Role.VIEWER}, VerbRoute("fleet", "GET", "/fleet", "fleet-status")

@@ -99,7 +99,7 @@ class Hypervisor:
         raise PreflightError(f"libvirt at {self._uri} has no domain {name}", hint="see `virsh list --all`")
 
     def define(self, xml: str) -> None:
-        """Define the domain. libvirt validates the XML against its schema first, so that it ignores no part."""
+        """Define the domain. libvirt first validates the XML against its schema, so no part is ignored."""
         self._call("defining a domain", lambda: self._connection.defineXMLFlags(xml, self._define_flags()))
 
     def _define_flags(self) -> int:

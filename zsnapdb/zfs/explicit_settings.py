@@ -55,7 +55,7 @@ def own_names(names: Sequence[str]) -> dict[str, set[str]]:
 def own_values(names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return each dataset's local or received properties that a replacement of the dataset must also get.
 
-    Values are exact; different bytes that are not UTF-8 stay different. Raises NotFound if a dataset does not exist.
+    Values are exact, even if they contain bytes that are not UTF-8. Raises NotFound if a dataset does not exist.
     """
     own = {name: set(carried_names(keys)) for name, keys in own_names(names).items()}
     simple = sorted({key for keys in own.values() for key in keys if is_native_name(key) and key not in TEXTS})

@@ -1,6 +1,6 @@
 """Mounted file systems of all types, from the kernel's list.
 
-No other list contains file systems of other types below a dataset.
+Only this list contains the file systems of other types that are mounted below a dataset.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def working_dataset(process: Path) -> str | None:
 
     `process` is a folder of proc(5).
 
-    The kernel's device number identifies the dataset in the process's own mount namespace, whatever its path is.
+    The kernel's device number identifies the dataset in the process's own mount namespace, regardless of its path.
     """
     try:
         device = os.stat(process / "cwd").st_dev

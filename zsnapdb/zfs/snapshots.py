@@ -342,7 +342,7 @@ def _send_points(kinds: str, places: Collection[str]) -> dict[str, SendPoints]:
 def known_states(places: Collection[str]) -> tuple[frozenset[int], int | None]:
     """Return the GUIDs of the datasets' snapshots, bookmarks and origins, and the lowest transaction group.
 
-    That is the lowest transaction group of the datasets' own snapshots and bookmarks; None if there are none. Raises
+    The transaction group is the lowest one of the datasets' own snapshots and bookmarks; None if there are none. Raises
     NotFound if a dataset does not exist.
     """
     points = created_points(places)

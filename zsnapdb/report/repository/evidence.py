@@ -1,4 +1,4 @@
-"""Views of the evidence of an instance: text or a page for people, a document for programs."""
+"""Views of an instance's evidence: text or an HTML page for people, and a JSON document for programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
         return "\n\n".join(blocks)
 
     def html(self) -> str:
-        """Return a complete page for printing, which loads nothing from other addresses."""
+        """Return a complete HTML page for printing. The page loads nothing from other addresses."""
         log, shown = self.report.log, self.report.days
         period = f"{shown[0].day} to {shown[-1].day}" if shown else "no days"
         return page(f"Evidence of instance {log.instance}, {period}", self.sections())
@@ -147,7 +147,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
                 yield f"{record.finished:%Y-%m-%d %H:%M:%S}", f"{record.command} FAILED with {record.exit_code}"
 
     def _of_wrong_clocks(self) -> Iterator[tuple[str, str]]:
-        """If times of records contradict their order, yield a warning and failed runs that may belong to the period."""
+        """If record times contradict their order, yield a warning, and the failed runs that may be in the period."""
         doubtful, shown = self.report.of_wrong_clocks, {record.number for record in self.records}
         if not doubtful:
             return

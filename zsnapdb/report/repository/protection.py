@@ -18,7 +18,7 @@ _LABEL_WIDTH = 14
 
 
 def window_lines(window: Window) -> list[str]:
-    """Return a line for each range and gap, in the order of time.
+    """Return a line for each range and gap, in chronological order.
 
     If the newest state cannot be restored, the last line has the reason.
     """
