@@ -131,7 +131,7 @@ _STYLE = (
 
 
 def html(book: Runbook) -> str:
-    """Return the runbook as one HTML page for printing, without other files."""
+    """Return the runbook as one HTML page for printing. The page needs no other files."""
     plan = book.plan
     title = escape(f"Restore {plan.instance} to {plan.layout.top}")
     parts = [

@@ -1,7 +1,7 @@
 """JSON schemas of the documents that commands print with `--json`. The fields come from the types of the views.
 
-A field may be added to a document at any time, so the schemas allow other fields. A removed or changed field needs a
-new `version` of the document format.
+A field may be added to a document at any time, so the schemas allow additional fields. A removed or changed field needs
+a new `version` of the document format.
 """
 
 from __future__ import annotations

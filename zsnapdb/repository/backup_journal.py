@@ -216,7 +216,7 @@ class BackupJournal:
         # lines.
 
     def known(self, role: str) -> dict[int, KnownChunk]:
-        """Return the stored chunks of the volume, by index."""
+        """Return the stored chunks of the volume, keyed by index."""
         with self._writing:
             return {index: chunk for (name, index), chunk in self._known.items() if name == role}
 

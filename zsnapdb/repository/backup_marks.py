@@ -37,7 +37,7 @@ class _PinPart(BaseModel):
 
 
 def pins(repository: Repository, instance: str) -> dict[str, Pin]:
-    """Return the pins of an instance by backup id. An unreadable pin also protects its backup."""
+    """Return the pins of an instance, keyed by backup id. An unreadable pin also protects its backup."""
     known = {}
     for listed in repository.list(layout.pins(instance)):
         backup_id = listed.key.backup_id
@@ -122,7 +122,7 @@ class Unfinished:
     """A backup that was started on a host and has no manifest yet. `started` is the start time (UTC, ISO 8601).
 
     `snapshots` maps each role to its snapshot, and is empty if the mark is unreadable. `modified` is the time at which
-    the mark was written, by the store's clock; None if the store does not report it. `is_foreign` says that an unknown
+    the mark was written, by the store's clock; None if the store does not report it. `is_foreign` is True if an unknown
     host wrote the mark.
     """
 
@@ -148,7 +148,7 @@ class Unfinished:
         repository.overwrite(layout.unfinished_backup(self.instance, self.backup_id), body)
 
     def may_build_on(self, guids: Collection[int]) -> bool:
-        """Whether the backup may be an increment of a backup with these snapshots.
+        """Whether the backup may be an increment of a backup with the given snapshots.
 
         For an unreadable mark, the result is always True.
         """
@@ -165,7 +165,7 @@ def _parse(repository: Repository, line: bytes, instance: str, backup_id: str, m
 def _unreadable(instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
     """Return a mark for an object that is unreadable, belongs to another backup, or has no trusted signature.
 
-    Even such a mark shows that a backup was started.
+    Even a mark of this kind shows that a backup was started.
     """
     return Unfinished(backup_id, instance, "an unknown host", "an unknown time", {}, modified)
 

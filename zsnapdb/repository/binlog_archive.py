@@ -1,6 +1,6 @@
 """The binlog archive of one instance, with methods that read and write it.
 
-`binlog_descriptions` defines the objects of the archive, and `binlog_contents` reads all descriptions.
+`binlog_descriptions` defines the objects of the archive. `binlog_archive_contents` reads all descriptions.
 """
 
 from __future__ import annotations
@@ -466,7 +466,7 @@ def remove_unneeded(archive: BinlogArchive, file: ArchivedFile) -> int:
 
 
 def undescribed(archive: BinlogArchive) -> dict[tuple[str, str], list[ListedPart]]:
-    """Return the objects of undescribed binlogs, by incarnation and name.
+    """Return the objects of undescribed binlogs, keyed by incarnation and name.
 
     Either a killed run left these objects, or a running archiver has not described them yet. A binlog is described if
     the archive contains the description of the rotated file, even an unreadable one, or the binlog's first segment.
@@ -532,7 +532,7 @@ def name_of(file: ArchivedFile) -> str:
 
 
 def stored_sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[BinlogKey, int]:
-    """Return the sizes in bytes of all chunks and segments in the incarnations of these files, by object key."""
+    """Return the size in bytes of each chunk and segment in the incarnations of the files, keyed by object key."""
     sizes: dict[BinlogKey, int] = {}
     for incarnation in sorted({file.incarnation for file in files}):
         chunks = archive.repository.sizes(layout.binlog_chunks(archive.instance, incarnation))

@@ -268,9 +268,9 @@ def _files(
 class _Active:
     """The readable part of an active binlog, from its start, and the damage after it, if any.
 
-    `is_changed` says that a segment was removed after it was listed. `is_cut` says that a segment is missing before
-    another segment. `is_own` says that this host stored the first segment. `is_displacing` says that foreign segments
-    exist but are not used.
+    `is_changed` is True if a segment was removed after it was listed, and `is_cut` if a segment is missing before a
+    later segment. `is_own` is True if this host stored the first segment, and `is_displacing` if foreign segments exist
+    but are not used.
     """
 
     file: ArchivedFile | None = None
@@ -387,7 +387,7 @@ def _read_all(
     decode: Callable[[bytes, K], T],
     keep: Callable[[K, StoredDocument, T], T] | None = None,
 ) -> list[tuple[K, T | DamagedError]]:
-    """Return the decoded objects in order, without those that were removed after the listing.
+    """Return the decoded objects in order. Objects that were removed after the listing are omitted.
 
     `keep` returns the form in which a description is kept in memory.
     """
@@ -410,7 +410,7 @@ def _read_all(
 
 
 def active_file(instance: str, incarnation: Incarnation, name: str, segments: Sequence[Segment]) -> ArchivedFile | None:
-    """Return the active binlog that consists of these segments, in order.
+    """Return the active binlog that consists of the given segments, in order.
 
     The result is None if the first segment of the binlog is missing.
     """

@@ -54,7 +54,7 @@ from zsnapdb.stream.chunks import Chunk, Codec
 
 
 class Incarnation(Part):
-    """One unbroken binlog history of one server. `reason` is the reason why the history starts.
+    """One unbroken binlog history of one server. `reason` explains why the history starts.
 
     `sequence` is the history's number in the order of the instance's histories. Earlier versions stored no sequence.
     """
@@ -161,7 +161,7 @@ class SpanPart(Part):
         return tuple(part.stretch for part in self.undated)
 
     def has_unknown_engine(self, start: int, stop: int | None) -> bool:
-        """Whether the options of a table created between these offsets are unknown.
+        """Whether a table with unknown options was created between the offsets `start` and `stop`.
 
         The unknown option is the engine of a non-transactional table, or an option that the server omitted from the
         logged statement.
@@ -170,7 +170,7 @@ class SpanPart(Part):
         return any(start <= at and (stop is None or at < stop) for at in self.without_engine if at not in known)
 
     def with_made(self, made: Sequence[CreatedTablePart]) -> SpanPart:
-        """Return a copy with these tables, whose engine the server reported."""
+        """Return a copy with the given tables, whose engines the server reported."""
         return self.model_copy(update={"made": tuple(made)[:MOST_MADE]})
 
     def then(self, more: SpanPart, flavour: Flavour) -> SpanPart:
@@ -248,7 +248,7 @@ class UnreadChunks(Sequence[Chunk]):
 
     The first use reads the chunks and the data keys from the repository.
 
-    `digest` is the digest of the file, `stored_size` the size of the chunks in the store, in bytes. `place` contains
+    `digest` is the digest of the file. `stored_size` is the size of the chunks in the store, in bytes. `place` contains
     the arguments for `read`.
     """
 

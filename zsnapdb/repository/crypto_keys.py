@@ -147,7 +147,7 @@ class Signature:
     value: str
 
     def is_of(self, body: bytes | memoryview) -> bool:
-        """Whether the claimed key has signed exactly these bytes."""
+        """Whether the claimed key has signed exactly the bytes in `body`."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -197,7 +197,7 @@ class SigningKey:
         return base64.b64encode(self.private.public_key().public_bytes_raw()).decode("ascii")
 
     def sign(self, body: bytes) -> Signature:
-        """Return the signature of these bytes."""
+        """Return the signature of the bytes."""
         return Signature(self.public, base64.b64encode(self.private.sign(body)).decode("ascii"))
 
     def file(self) -> bytes:

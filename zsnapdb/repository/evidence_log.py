@@ -29,7 +29,7 @@ _GAP = 1000
 
 
 class AuthorPart(BaseModel):
-    """The account that ran a command, its login account, and the account before sudo, if known.
+    """The account that ran a command, its login account, and the account that called sudo, if they are recorded.
 
     `subject` is the user of a service that ran the command, such as `zsnapdb serve`. `issuer` is the issuer of the
     user's id token; "" if the user had a zsnapdb token.
@@ -157,7 +157,7 @@ def record(repository: Repository, instance: str, number: int) -> EvidenceRecord
 
 
 def links(records: Sequence[StoredRecord]) -> list[StoredLink]:
-    """Return the chain of these records."""
+    """Return the hash chain of the records."""
     return [record.link for record in records]
 
 

@@ -44,13 +44,13 @@ class KnownDocuments(Protocol):
         """Remove the record of all documents at a place."""
 
     def stored_elsewhere(self, repository_id: str) -> Mapping[str, Sequence[str]]:
-        """Return the backups that this host stored at this address under other repository ids, oldest first, by id.
+        """Return the backups that this host stored in other repositories at this address, keyed by repository id.
 
-        The result is empty if the host stored any backup under this repository's id.
+        Backups are sorted, oldest first. The result is empty if the host stored any backup under `repository_id`.
         """
 
     def note_damage(self, document: bytes | None) -> None:
-        """Record the damage that is known in the repository; None means that no damage is known."""
+        """Record the found damage of the repository; None means that no damage was found."""
 
     def known_damage(self) -> bytes | None:
         """Return the recorded damage; None if no damage is recorded."""
@@ -74,7 +74,7 @@ class Keyring:
 
     @classmethod
     def of(cls, settings: EncryptionSettings) -> Keyring:
-        """Return the keyring for these settings. No file is read yet.
+        """Return the keyring for the settings. No file is read yet.
 
         Raises: ConfigError if a public key is malformed.
         """
@@ -111,7 +111,7 @@ class Keyring:
         )
 
     def open_keys(self, parts: Sequence[KeyPart], what: str) -> Mapping[str, bytes]:
-        """Return the data keys by id. `what` names the backup in errors.
+        """Return the data keys, keyed by id. `what` names the backup in errors.
 
         Raises: ConfigError if this host has no identity that opens the data keys.
         """

@@ -283,7 +283,7 @@ VolumeType = Annotated[FilesystemType | ZvolType, Field(discriminator="kind")]
 
 
 class KeyPart(Part):
-    """A data key in its stored form, wrapped for these age recipients.
+    """A data key in its stored form, wrapped for the given age recipients.
 
     Each recipient's identity can open the data key.
     """
@@ -328,7 +328,7 @@ class VolumePart(Part):
 
     @property
     def is_raw(self) -> bool:
-        """Whether the stream keeps the encryption of the blocks in the pool."""
+        """Whether the blocks in the stream are encrypted as in the pool."""
         return form_of(self.send_flags) is SendForm.RAW
 
     @property
@@ -409,7 +409,7 @@ class Manifest(Part):
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """The datasets whose streams keep the encryption of their blocks.
+        """The datasets whose blocks are still encrypted in the stream.
 
         The received datasets need the same ZFS keys.
         """

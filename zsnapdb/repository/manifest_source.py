@@ -83,7 +83,7 @@ class LockPart(Part):
 class ChannelPart(Part):
     """The position of a replica in the binlogs of its source.
 
-    `exact` says that the replica's applier was stopped for the snapshot. If it was not stopped, the channel's position
+    `exact` is True if the replica's applier was stopped for the snapshot. If it was not stopped, the channel's position
     is approximate.
     """
 

@@ -160,7 +160,7 @@ class Marker(BaseModel):
             raise
 
     def with_recipients(self, recipients: tuple[str, ...]) -> Marker:
-        """Return a copy of the marker with these recipients."""
+        """Return a copy of the marker with the given recipients."""
         return self.model_copy(update={"recipients": recipients})
 
 

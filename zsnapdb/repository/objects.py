@@ -99,9 +99,9 @@ class RepositoryObjects:
             self.overwrite(key, body)
 
     def put_same(self, key: Key, body: bytes, *, is_alone: bool = False) -> bool:
-        """Store the object unless it exists. Return whether the object now has exactly these bytes.
+        """Store the object unless it exists. Return whether the object now has exactly the bytes of `body`.
 
-        `is_alone` says that no other process can write the object at the same time.
+        `is_alone` is True if no other process can write the object at the same time.
         """
         # If the answer to a request was lost, the repeated request finds the object of the first request. The
         # comparison below detects this.
@@ -158,7 +158,7 @@ class RepositoryObjects:
             yield ListedObject(key, item.size, item.modified, item.tag) if key is not None else None
 
     def sizes(self, prefix: KeyPrefix[K]) -> dict[K, int]:
-        """Return the size in bytes of each object below the prefix, by key."""
+        """Return the size in bytes of each object below the prefix, keyed by object key."""
         return {listed.key: listed.size for listed in self.list(prefix)}
 
     def folders(self, prefix: KeyPrefix[K]) -> Iterator[str]:

@@ -42,7 +42,7 @@ class VolumeChunks:
         return layout.chunk(self.instance, self.backup_id, self.role, index)
 
     def sizes(self) -> dict[ChunkKey, int]:
-        """Return the size in bytes of each listed chunk, by key."""
+        """Return the size in bytes of each listed chunk, keyed by object key."""
         return self.objects.sizes(layout.chunks(self.instance, self.backup_id, self.role))
 
     def associated(self, index: int, *, last: bool) -> bytes:
@@ -107,7 +107,7 @@ class Repository(RepositoryObjects):
     def among(
         cls, objects: RepositoryObjects, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()
     ) -> Repository:
-        """Return the repository with these objects. Apart from the arguments, this method is the same as `open`."""
+        """Return the repository that consists of the given objects. Errors and notes are the same as in `open`."""
         unknown = cls(objects._store, objects._prefix, "", keyring or Keyring())
         objects.check()
         place = objects.place(layout.MARKER)
@@ -156,7 +156,7 @@ class Repository(RepositoryObjects):
 
     @staticmethod
     def _newest_manifest(unknown: Repository, instances: tuple[str, ...]) -> Manifest | None:
-        """Return the newest readable manifest that this host stored, from the first instance that has such a manifest.
+        """Return the newest readable manifest that this host stored. The first instance that has one is used.
 
         If this host stored no readable manifest, return the newest readable manifest of any host; None if there are no
         manifests.
@@ -229,7 +229,7 @@ class Repository(RepositoryObjects):
         return VolumeChunks(self, manifest.repository_id, manifest.instance, manifest.backup_id, role)
 
     def ciphers(self, manifest: Manifest) -> Mapping[str, ChunkCipher]:
-        """Return the ciphers of the backup's chunks, by key id.
+        """Return the ciphers of the backup's chunks, keyed by key id.
 
         Raises ConfigError if no identity opens the backup's data keys.
         """

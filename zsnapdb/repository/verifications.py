@@ -71,13 +71,13 @@ class _File(BaseModel):
 
 @dataclass(frozen=True)
 class Checks:
-    """The latest finding of each depth, by backup id. `keys` are the objects with the findings."""
+    """The latest finding of each depth, keyed by backup id. `keys` are the keys of the objects with the findings."""
 
     findings: Mapping[str, Mapping[Depth, VerificationRecord]] = field(default_factory=dict)
     keys: Sequence[VerificationKey] = ()
 
     def damaging(self) -> dict[str, VerificationRecord]:
-        """Return the record of the known damage, by backup id.
+        """Return the record of the damage of each damaged backup, keyed by backup id.
 
         If a read found damage, only a later read without damage clears it. If a listing found damage, any later check
         without damage clears it.
@@ -86,7 +86,7 @@ class Checks:
         return {name: record for name, record in records if record is not None}
 
     def damaged(self) -> dict[str, tuple[str, ...]]:
-        """Return the known damage, by backup id."""
+        """Return the damage of each damaged backup, keyed by backup id."""
         return {name: record.damage for name, record in self.damaging().items()}
 
     def whole_since(self, name: str, depth: Depth) -> datetime | None:
@@ -102,7 +102,7 @@ class Checks:
         return good.when if good is not None else None
 
     def about(self, digests: Mapping[str, str]) -> Checks:
-        """Return only the checks of these objects, identified by name and current digest.
+        """Return only the checks of the given objects, which are identified by name and current digest.
 
         Good checks of a replaced object are dropped. Damage stays known until a later check finds no damage.
         """
@@ -229,7 +229,7 @@ def add(
     by: str,
     digests: Mapping[str, str] | None = None,
 ) -> None:
-    """Record the result of a check other than `verify`: the damage of each name (() if good), and the known digests.
+    """Record the result of a check other than `verify`: the damage of each name (() if none), and the digests.
 
     The findings about other names are kept. If this host trusts only signed findings but does not sign, nothing is
     recorded.

@@ -5,8 +5,8 @@ Conditional writes to the store decide who is the owner. Clocks of different hos
 Invariants:
 - A lease is taken only by a conditional write, which succeeds if no lease exists, or replaces exactly the version that
   was read.
-- Before an owner uses its lease, it attempts a write that the store must refuse. This proves that the store checks
-  these conditions.
+- Before an owner uses its lease, it attempts a write that the store must refuse. This proves that the store checks the
+  conditions of writes.
 - A lease of another owner may be taken if the owner gave it back, or if the owner's process is known to have ended.
 - A lease may also be taken if it did not change for its full duration while this process watched it. The process uses
   its monotonic clock, so changes to the wall clock of either host have no effect.
@@ -394,7 +394,7 @@ def lease(
 
 
 def holder(repository: Repository, name: str) -> Holder | None:
-    """Return the holder in the lease; None if the lease is free. The holder may already have ended."""
+    """Return the holder in the lease; None if the lease is free. The process of the holder may already have ended."""
     key = layout.lease(name)
     try:
         current = Holder.believed(repository, key, repository.read_version(key))

@@ -132,7 +132,7 @@ def _route_description(route: VerbRoute) -> dict[str, Any]:
 
 
 def create_app(helper: HelperClient, events: OperationEvents | None = None) -> FastAPI:
-    """Return the HTTP application, with these streams of events (None means the default streams).
+    """Return the HTTP application. `events` provides the streams of events (None means the default streams).
 
     The schema is at /api/v1/openapi.json. The pages that show the schema load nothing from other web sites.
     """

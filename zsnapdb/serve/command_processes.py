@@ -71,7 +71,7 @@ class RunCommand(Protocol):
 
 
 class StartCommand(Protocol):
-    """Starts `zsnapdb` with these arguments in the folder /, as the first process of its own group.
+    """Starts `zsnapdb` with the given arguments in the folder /, as the leader of a new process group.
 
     The process's environment contains only `environment`. `streams` are the descriptors of its stdin, stdout and
     stderr. Raises OSError if the process cannot be started.

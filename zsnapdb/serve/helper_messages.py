@@ -209,7 +209,7 @@ class RefusedRequest(Exception):
 
     @classmethod
     def because(cls, error: errors.ZsnapdbError, code: str = "") -> RefusedRequest:
-        """Return the refusal for an error, with this code ("" means the error's own code)."""
+        """Return the refusal for an error, with the given code ("" means the code of the error)."""
         failure = failure_of(error)
         return cls(failure.model_copy(update={"code": code}) if code else failure)
 

@@ -120,7 +120,7 @@ def _seconds(seconds: float) -> str:
 
 @dataclass
 class SubjectTurns:
-    """Limit of simultaneous requests per subject, so that one subject cannot block others.
+    """Limit of simultaneous requests per subject, so that one subject cannot block other subjects.
 
     The web process has 40 threads, and the helper answers at most 64 requests simultaneously.
     """

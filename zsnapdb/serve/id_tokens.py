@@ -67,7 +67,7 @@ class IdTokenHolder:
 
 
 def judge_claims(claims: Mapping[str, object], issuer: IssuerSettings, now: float) -> IdTokenHolder | IdTokenRefusal:
-    """Return the holder of a token with these claims at the time `now` (seconds since 1970), or why it is refused."""
+    """Return the holder of a token with the claims at the time `now` (seconds since 1970), or why it is refused."""
     if claims.get("iss") != issuer.issuer:
         return IdTokenRefusal.ISSUER
     refused = _of_audience(claims.get("aud"), issuer.audience) or _of_time(claims, issuer.longest_age, now)

@@ -66,7 +66,7 @@ class OperationRecord(BaseModel):
 
 @dataclass
 class Operations:
-    """The operations of this host. Only one helper uses these at a time.
+    """The operations of this host. Only one helper uses this object at a time.
 
     `removal_time` returns the current time for deciding which operations are old; if it is None, `now` is used. If a
     request has the key of a forgotten operation, it starts the operation a second time.
@@ -95,7 +95,7 @@ class Operations:
     def begin(
         self, record: OperationRecord, work: Callable[[], ResultAnswer | FailureAnswer], cancel: threading.Event
     ) -> None:
-        """Run the work in a thread and keep its result.
+        """Run the work in a thread and record its result.
 
         When this function returns, the record is durable. `cancel` ends the work early.
 
@@ -122,7 +122,7 @@ class Operations:
         self.end(operation, ending)
 
     def end(self, operation: str, ending: ResultAnswer | FailureAnswer) -> None:
-        """Keep the result of the operation. Waiting callers get the result even if it cannot be written."""
+        """Record the result of the operation. Waiting callers get the result even if it cannot be written."""
         with self._changed:
             changed = self._known[operation].model_copy(update={"ending": ending, "finished": self.now()})
             self._known[operation] = changed

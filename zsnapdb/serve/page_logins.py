@@ -115,7 +115,7 @@ _OF_THIS_SITE = (None, "same-origin", "none")
 
 @dataclass(frozen=True)
 class LoginPages:
-    """The two pages of a login. `sessions` are the sessions of all pages."""
+    """The two pages of a login. `sessions` contains the sessions of all pages."""
 
     helper: HelperClient
     sessions: BrowserSessions

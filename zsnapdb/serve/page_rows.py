@@ -44,7 +44,7 @@ class CloneLimits(Facts):
 
 
 class Person(Facts):
-    """The person who is logged in, and when the token expires (None if not known yet)."""
+    """The person who is logged in, and the expiry time of the token (None if it has not been read yet)."""
 
     subject: str
     role: Role
@@ -237,7 +237,7 @@ class ClonesQuery(BaseModel):
 class ClonesCard:
     """A page of the clones that a search found.
 
-    `chosen` is the number of clones found, `total` the number of all clones.
+    `chosen` is the number of clones found, and `total` is the number of all clones.
     """
 
     rows: tuple[CloneRow, ...]

@@ -71,7 +71,7 @@ class BrowserSession:
         return hmac.compare_digest(self.csrf.encode(), given.encode())
 
     def began(self, operation: str, what: SessionOperations) -> None:
-        """Remember a started operation, unless it is already known.
+        """Record a started operation, unless it is already recorded.
 
         If the session has too many operations, the oldest are forgotten.
         """

@@ -60,7 +60,7 @@ class CloneLimit:
         return [one for one in mine if one.servers] if self.thing is LimitKind.RUNNING else mine
 
     def count(self, clones: Sequence[CountedClone]) -> int:
-        """Return how much of the limited quantity these clones use."""
+        """Return how much of the limited quantity the given clones use."""
         match self.thing:
             case LimitKind.CLONES:
                 return len(clones)
@@ -174,7 +174,7 @@ def may_run(
 def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings) -> LimitRefusal | None:
     """Return why no further comparison of the owner's clones may start now; None if a comparison may start.
 
-    `of_owner` is the number of running comparisons of the owner's clones, and `of_all` the number for all clones.
+    `of_owner` is the number of running comparisons of the owner's clones, and `of_all` is the number for all clones.
     """
     wait, most = "wait until one has ended", settings.comparisons
     if of_owner >= (own := settings.comparisons_per_subject):

@@ -153,7 +153,7 @@ class StepPlot:
 
 @dataclass(frozen=True)
 class DrillRow:
-    """A drill, and the seconds that each kind of step took (None if there is no such step)."""
+    """A drill, and the seconds that each kind of step took (None if the drill had no step of that kind)."""
 
     told: api.PublicDrill
     steps: tuple[float | None, ...]

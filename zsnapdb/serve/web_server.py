@@ -89,7 +89,7 @@ class TlsFiles:
     now: Callable[[], datetime]
 
     def context(self) -> ssl.SSLContext:
-        """Return a context for TLS 1.2 or newer with these files.
+        """Return a context for TLS 1.2 or newer with the certificate and key in the files.
 
         Raises ConfigError if the files cannot be used now.
         """

@@ -85,7 +85,7 @@ def most_bytes(key: str) -> int:
 
 
 def too_large(key: str, where: str) -> DamagedError:
-    """Return the error for an object that is larger than any object that zsnapdb writes under such a key."""
+    """Return the error for an object that is larger than any object that zsnapdb writes under this kind of key."""
     return DamagedError(
         f"object {key} in {where} has more than {most_bytes(key)} bytes, and was not read",
         hint="zsnapdb writes no such object: somebody else replaced it",

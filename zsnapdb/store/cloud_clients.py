@@ -90,7 +90,7 @@ def google_credentials(file: Path) -> dict[str, str]:
 
 @dataclass
 class CloudClient:
-    """A client of one container or bucket. `raw` is the library's client, `where` the URL for messages.
+    """A client of one container or bucket. `raw` is the library's client, and `where` is the URL for messages.
 
     `read` returns the options with the current credentials; None if the library itself finds credentials on this host.
     """

@@ -142,7 +142,7 @@ def extend_lock_of(
 
 
 def afterlife_of(client: S3Client, bucket: str) -> DeletionPolicy:
-    """Return whether the bucket keeps versions, when its rules remove them, and whether it has locks.
+    """Return whether the bucket keeps older versions, when its rules remove them, and whether it has locks.
 
     Only lifecycle rules for the complete bucket are considered.
     """

@@ -18,7 +18,7 @@ OVERHEAD_BYTES = NONCE_BYTES + TAG_BYTES
 class ChunkCipher:
     """A cipher with one data key.
 
-    Every body gets a random nonce. One key can safely encrypt 2^32 such bodies (NIST SP 800-38D, 8.3).
+    Every body gets a random nonce. With random nonces, one key can safely encrypt 2^32 bodies (NIST SP 800-38D, 8.3).
     """
 
     def __init__(self, key: bytes, key_id: str) -> None:

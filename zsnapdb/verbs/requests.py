@@ -23,7 +23,7 @@ from zsnapdb.verbs.argument_patterns import ALL, CHANGES, SEES_ALL, Role
 class VerbRoute:
     """API route of a verb. `answers` is the type of the answer: a document kind of the command line, or a model.
 
-    GET and DELETE have parameters in the query, other methods in the body. `can_be_empty` says that the body may be
+    GET and DELETE have parameters in the query, other methods in the body. `can_be_empty` is True if the body may be
     missing.
     """
 

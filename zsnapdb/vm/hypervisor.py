@@ -45,7 +45,7 @@ class MachineState(StrEnum):
 class KnownDomain:
     """A domain of libvirt: its description for the next start, and its state.
 
-    `was_shut_down` says that the domain is off because its guest shut down (VIR_DOMAIN_SHUTOFF_SHUTDOWN).
+    `was_shut_down` is True if the domain is off because its guest shut down (VIR_DOMAIN_SHUTOFF_SHUTDOWN).
     """
 
     domain: Domain

@@ -26,7 +26,7 @@ def known_names(dataset: str) -> frozenset[str]:
 
 
 def read_known(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
-    """Return the native properties `keys`, by dataset.
+    """Return the native properties `keys`, keyed by dataset.
 
     Properties that the installed OpenZFS does not support are left out.
     """
@@ -40,7 +40,7 @@ def read_known(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str,
 
 
 def own_names(names: Sequence[str]) -> dict[str, set[str]]:
-    """Return the names of the properties that are local or received, by dataset.
+    """Return the names of the properties that are local or received, keyed by dataset.
 
     Raises NotFound if one of the named objects does not exist.
     """

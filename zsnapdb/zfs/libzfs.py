@@ -191,7 +191,7 @@ class Core:
             return status == 0
 
     def facts(self, names: Sequence[str]) -> dict[str, SnapshotFacts] | None:
-        """Return the facts of each snapshot, by full name. All snapshots are in one pool.
+        """Return the facts of each snapshot, keyed by full name. All snapshots are in one pool.
 
         The result is None if a fact is missing, because a snapshot is missing or the caller is not root
         (zfs-program(8)). The `zfs` commands then report the reason.
@@ -306,7 +306,7 @@ class Core:
             raise MemoryError(os.strerror(status))
 
     def _errors(self, failed: ctypes.c_void_p) -> dict[str, int]:
-        """Return the errno that the library reports for each failed snapshot, by name."""
+        """Return the errno that the library reports for each failed snapshot, keyed by snapshot name."""
         numbers: dict[str, int] = {}
         if not failed:
             return numbers

@@ -16,10 +16,10 @@ _WORDS_BEFORE, _WORDS_AFTER = 6, 3
 
 @dataclass(frozen=True)
 class MountEntry:
-    """One line of the mount table. `is_bind` says that the mount shows one folder of its source (mount(8), --bind).
+    """One line of the mount table. `is_bind` is True if the mount shows one folder of its source (mount(8), --bind).
 
     `device` is the filesystem's number as `MAJOR:MINOR` (proc_pid_mountinfo(5)). All files of the filesystem have this
-    number. `shared` is the mount's peer group, `master` the group from which the mount receives events
+    number. `shared` is the mount's peer group, and `master` is the group from which the mount receives events
     (mount_namespaces(7)). `shared` or `master` is "" if the mount has no such group.
     """
 

@@ -239,7 +239,7 @@ def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Proper
 
 
 def created_in(dataset: str, names: Sequence[str]) -> dict[str, int]:
-    """Return the transaction group that created each of the dataset's snapshots, by short name.
+    """Return the transaction group that created each of the dataset's snapshots, keyed by short snapshot name.
 
     Snapshots that no longer exist are omitted. If libzfs_core can answer, no program is started.
     """
@@ -302,13 +302,13 @@ def names_below(dataset: str) -> list[str]:
 
 
 def by_guid(dataset: str) -> dict[int, str]:
-    """Return the full names of all the dataset's own snapshots, by GUID."""
+    """Return the full names of all the dataset's own snapshots, keyed by GUID."""
     return dict(_send_points("snapshot", [dataset])[dataset].snapshots)
 
 
 @dataclass(frozen=True)
 class SendPoints:
-    """Possible bases for an increment of a dataset: full names by the GUID of the snapshot."""
+    """Possible bases for an increment of a dataset: full names, keyed by snapshot GUID."""
 
     snapshots: Mapping[int, str]
     bookmarks: Mapping[int, str]
@@ -369,7 +369,7 @@ def send_points_there(places: Collection[str]) -> dict[str, SendPoints]:
 
 
 def bookmarks(places: Collection[str]) -> dict[str, dict[int, str]]:
-    """Return the full names of each dataset's bookmarks, by the GUID of their snapshot.
+    """Return the full names of each dataset's bookmarks, keyed by snapshot GUID.
 
     One command reads them. Raises NotFound if a dataset does not exist.
     """
@@ -396,7 +396,7 @@ def bookmark(names: Sequence[str]) -> None:
 
 
 def uses(places: Collection[str]) -> dict[str, SnapshotUse]:
-    """Return the uses of each of the given datasets' own snapshots, by full name. One command reads them."""
+    """Return the uses of the given datasets' own snapshots, keyed by full name. One command reads them."""
     by_name = {}
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(("name", *USES)), *places]
     for name, holds, clones, used in table(argv, 4) if places else ():

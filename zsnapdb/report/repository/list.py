@@ -129,7 +129,7 @@ class UnpinView(View, kind="unpin", document=documents.PinDocument):
 
 
 class AdoptView(View, kind="adopt", document=documents.AdoptDocument):
-    """The foreign backups with their known facts, and the backups that were, or would be, adopted."""
+    """The foreign backups with the facts about them, and the backups that were, or would be, adopted."""
 
     plan: AdoptPlan
     is_planned: bool = False
