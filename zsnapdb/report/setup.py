@@ -25,7 +25,7 @@ from zsnapdb.report.view import Fields, Part, Table, TabularView, View, paragrap
 
 
 class SetupPlanView(View, kind="setup-plan", document=documents.SetupPlanDocument):
-    """The found server and the planned steps. Nothing was changed."""
+    """The server that was found, and the planned steps. Nothing was changed."""
 
     plan: SetupPlan
 

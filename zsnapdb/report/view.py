@@ -30,12 +30,12 @@ VERSION = 1
 
 
 def document_json(kind: str, **fields: Any) -> str:
-    """Return a document of that kind: one line of JSON."""
+    """Return a document of the given kind as one line of JSON."""
     return json.dumps({"version": VERSION, "kind": kind, **fields})
 
 
 def error_json(error: ZsnapdbError) -> str:
-    """Return the document of a failure."""
+    """Return the JSON document for an error."""
     return document_json("error", **ErrorDocument.of_result(error).json_fields())
 
 

@@ -175,7 +175,7 @@ class BackupJournal:
         return journal
 
     def go_on(self) -> None:
-        """After `read`, open the journal to append lines. An incomplete last line is removed first.
+        """Open the journal, after `read`, to append lines. An incomplete last line is removed first.
 
         Raises: PreflightError if the file cannot be opened or written.
         """
@@ -245,7 +245,6 @@ class BackupJournal:
             self._note("key", part.model_dump(mode="json"))
 
     def stored(self, role: str, index: int, chunk: KnownChunk) -> None:
-        """Record a stored chunk."""
         with self._writing:
             self._known[role, index] = chunk
             self._note("chunk", [role, index, chunk.last, chunk.chunk])
@@ -257,7 +256,7 @@ class BackupJournal:
             self._note("volume", volume.model_dump(mode="json"))
 
     def completed(self, draft: Manifest) -> Manifest | None:
-        """Return the complete manifest, with volumes and data keys; None unless all volumes are completely stored."""
+        """Return the complete manifest, with volumes and data keys; None if a volume is not completely stored."""
         volumes = tuple(self.finished[one.role] for one in self.started.volumes if one.role in self.finished)
         used = {chunk.key_id for volume in volumes for chunk in volume.chunks}
         keys = tuple(part for key_id, part in self.keys.items() if key_id in used)

@@ -260,7 +260,7 @@ class BinlogArchive:
         self._put(self.segment_key(incarnation, segment), segment.encode(), place)
 
     def note_complete(self, complete: CompleteUntil) -> None:
-        """Durably record up to which point an incarnation is completely archived.
+        """Durably record the end of the completely archived part of an incarnation.
 
         The new record replaces an older record.
         """
@@ -287,8 +287,8 @@ class BinlogArchive:
     def commit(self, file: ArchivedFile) -> None:
         """Store the description of a rotated file and read it back.
 
-        A trusted description is never overwritten. A foreign or unreadable description is replaced, because the key
-        belongs to this host's description.
+        A trusted description is never overwritten. A foreign or unreadable description is replaced, because the
+        incarnation belongs to this host.
 
         Raises: ConsistencyError if the repository then contains another description of the file.
         """
@@ -359,7 +359,7 @@ class BinlogArchive:
         )
 
     def associated(self, repository_id: str, incarnation: str, role: str, index: int, *, last: bool) -> bytes:
-        """Return the associated data of an encrypted chunk, which names the object that the chunk belongs to.
+        """Return the associated data of an encrypted chunk. The data names the object that the chunk belongs to.
 
         `repository_id` is the id of the repository to which the description of the file or segment was written. `role`
         is `binlog/<file>` or `segment/<file>`. `index` is the number of the chunk (from 1), or the offset of the
@@ -452,7 +452,8 @@ def remove_segments(archive: BinlogArchive, incarnation: str, segments: Sequence
 def remove_unneeded(archive: BinlogArchive, file: ArchivedFile) -> int:
     """Remove the unneeded objects of a rotated file. Return their number.
 
-    Unneeded objects are the file's segments, whose descriptions are removed first, and the chunks of other attempts.
+    Unneeded objects are the file's segments and the chunks of other attempts. Descriptions of segments are removed
+    first.
     """
     repository, place = archive.repository, (archive.instance, file.incarnation, file.name)
     keys: list[BinlogKey] = [
@@ -542,7 +543,7 @@ def stored_sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[
 
 
 def listed_damage(archive: BinlogArchive, file: ArchivedFile, sizes: Mapping[BinlogKey, int]) -> tuple[str, ...]:
-    """Return the bodies that are missing or have a wrong size, according to `sizes` from `stored_sizes`."""
+    """Return the bodies that are missing or have a wrong size. `sizes` is the result of `stored_sizes`."""
     damage = []
     for key, chunk in archive.bodies(file):
         if key not in sizes:

@@ -216,7 +216,7 @@ class _Damage:
 def _files(
     reading: _Reading, instance: str, incarnation: Incarnation
 ) -> tuple[list[ArchivedFile], list[_Damage], list[str]]:
-    """Return the files of an incarnation, in order, their damage, and the names of the displaced files.
+    """Return an incarnation's files in order, their damage, and the names of the displaced files.
 
     Anyone who can write to the repository can add a description of the active binlog. So if the description of a
     rotated binlog is foreign or unreadable, this host's own segments of the binlog are used.
@@ -268,8 +268,8 @@ def _files(
 class _Active:
     """The readable part of an active binlog, from its start, and the damage after it, if any.
 
-    `is_changed` is True if a segment was removed after it was listed, and `is_cut` if a segment is missing before a
-    later segment. `is_own` is True if this host stored the first segment, and `is_displacing` if foreign segments exist
+    `is_changed` is True if a segment was removed after it was listed. `is_cut` is True if a segment is missing before a
+    later one. `is_own` is True if this host stored the first segment. `is_displacing` is True if foreign segments exist
     but are not used.
     """
 

@@ -151,7 +151,7 @@ class DescriptionCache:
 def _is_proved(lines: BinaryIO, length: int) -> bool:
     """Return whether the last line is the SHA-256 of the `length` bytes before it.
 
-    In both cases, set the file offset to the first line.
+    Then set the file offset to the first line.
     """
     proof = hashlib.sha256()
     for at in range(0, length, _READ_BYTES):

@@ -13,8 +13,8 @@ descriptions first. Readers start at byte 0, and always continue with the longes
 segment ended. So one longer segment may replace several shorter segments at any time. An attempt is four random
 hexadecimal digits, so that no body ever overwrites another body.
 
-`repository_id` is the repository to which a description was written. The associated data of encrypted chunks contains
-this id. The chunks can therefore be read without the marker, and also in a copy of the repository.
+`repository_id` is the id of the repository to which a description was written. The associated data of encrypted chunks
+contains this id. The chunks can therefore be read without the marker, and also in a copy of the repository.
 """
 
 from __future__ import annotations
@@ -204,8 +204,8 @@ def _parsed(text: str | None, flavour: Flavour) -> Gtids | None:
 class Segment(Part):
     """A segment of an active binlog: its bytes from `start` to `end`, as one chunk.
 
-    - `span`: ends with the last complete transaction in the segment. A segment ends inside a transaction only if the
-      transaction is longer than a chunk. In that case, `span` may be empty, and ends before the segment's end.
+    - `span`: contents of the segment, up to its last complete transaction. A segment ends inside a transaction only if
+      the transaction is longer than a chunk. In that case, `span` may be empty, and ends before the segment's end.
     - `attempt`: part of the name of the body.
     - `head`: head of the file; set only in the file's first segment.
     - `gap`: text about the missing part before the file; set only in the file's first segment.
@@ -261,7 +261,6 @@ class UnreadChunks(Sequence[Chunk]):
 
     @property
     def keys(self) -> tuple[KeyPart, ...]:
-        """The data keys of the chunks."""
         return self._description[1]
 
     @property
@@ -423,7 +422,7 @@ class ArchivedFile(Part):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the place, the bytes and the times of a rotated file.
+        """The SHA-256 over the location, the hashes and the times of a rotated file.
 
         The digest is the same in every version of zsnapdb.
         """

@@ -54,7 +54,7 @@ class VolumeSummary(NamedTuple):
 
 
 class _Described(BaseModel):
-    """Facts about a backup that are slow to parse and that only few commands need."""
+    """Facts about a backup that are slow to parse and that only a few commands need."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -133,7 +133,7 @@ class Summary(_Line):
         return sum(volume.stored_size for volume in self.volumes)
 
     def volume(self, role: str) -> VolumeSummary | None:
-        """Return the volume with the role, if the backup has it."""
+        """Return the volume with the role; None if the backup has none."""
         return next((volume for volume in self.volumes if volume.role == role), None)
 
     @classmethod
@@ -249,7 +249,7 @@ class Cache:
 
 
 def sealed(body: bytes) -> bytes:
-    """Return the content of the cache file for this body."""
+    """Return the content of a cache file with the given body."""
     return _digest(body) + b"\n" + body
 
 

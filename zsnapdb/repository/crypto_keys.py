@@ -45,7 +45,6 @@ class AgeIdentity:
 
     @classmethod
     def new(cls) -> AgeIdentity:
-        """Return a new identity."""
         return cls.parse(str(pyrage.x25519.Identity.generate()))
 
     def file(self) -> bytes:
@@ -167,7 +166,6 @@ class SigningKey:
 
     @classmethod
     def new(cls) -> SigningKey:
-        """Return a new key."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return cls(Ed25519PrivateKey.generate())

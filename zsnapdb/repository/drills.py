@@ -147,7 +147,7 @@ def ids(repository: Repository, instance: str) -> list[str]:
 
 
 def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
-    """Return a drill's evidence, by its id or by `latest`, which is the newest trusted drill.
+    """Return a drill's evidence. The id `latest` means the newest trusted drill.
 
     Raises: NotFound if the drill does not exist. DamagedError as in `read_at`.
     """
@@ -185,7 +185,7 @@ def newest(repository: Repository, instance: str, count: int) -> list[Evidence]:
 class PastDrills:
     """The newest readable drills, oldest first.
 
-    `unreadable` contains the ids of the unreadable drills in between and after them.
+    `unreadable` contains the ids of the unreadable drills between and after the readable drills.
 
     `missing` contains the drills that this host stored but the repository no longer contains.
     """
@@ -196,7 +196,7 @@ class PastDrills:
 
 
 def past(repository: Repository, instance: str, count: int, own: Sequence[str] = ()) -> PastDrills:
-    """Return the newest drills, like `newest`, and the later drills that are unreadable or untrusted.
+    """Return the newest drills, as `newest` does, and the unreadable or untrusted drills between and after them.
 
     `own` contains the drills whose evidence this host stored. Other writers can add any number of untrusted drills.
     Reading ends after `count` trusted drills or at the oldest drill, so untrusted drills never displace trusted ones.

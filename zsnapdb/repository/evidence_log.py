@@ -31,8 +31,8 @@ _GAP = 1000
 class AuthorPart(BaseModel):
     """The account that ran a command, its login account, and the account that called sudo, if they are recorded.
 
-    `subject` is the user of a service that ran the command, such as `zsnapdb serve`. `issuer` is the issuer of the
-    user's id token; "" if the user had a zsnapdb token.
+    If a service such as `zsnapdb serve` ran the command, `subject` is the user of the service. `issuer` is the issuer
+    of the user's id token; "" if the user had a zsnapdb token.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -46,7 +46,7 @@ class AuthorPart(BaseModel):
 
 
 class EvidenceRecord(BaseModel):
-    """The actions of a run. `command` contains the arguments as typed, `exit_code` is the result.
+    """The actions of a run. `command` contains the arguments as typed, and `exit_code` is the result.
 
     `about` is the clone that the command acted on; "" means the whole instance. An automatic removal adds its reason to
     `about`. `changes` contains the changed keys or, for the job POLICY, the changes in the policy of the host.
@@ -138,9 +138,10 @@ def read(
 
 
 def newest_number(repository: Repository, instance: str, known: int = 0) -> int:
-    """Return the number of the newest record; 0 if the log is empty. `known` is the newest number that this host knows.
+    """Return the number of the newest record; 0 if the log is empty.
 
-    The records after `known` are requested one by one, so that the whole log, which only grows, need not be listed.
+    `known` is the newest number that this host has recorded. The records after it are requested one by one, so that the
+    whole log, which only grows, need not be listed.
     """
     number = known
     while known and number < known + _STEPS and repository.exists(layout.evidence(instance, number + 1)):
@@ -162,7 +163,7 @@ def links(records: Sequence[StoredRecord]) -> list[StoredLink]:
 
 
 def end(repository: Repository, instance: str, known: int = 0) -> RememberedLink:
-    """Return the place of the newest record. `known` is the newest number that this host knows."""
+    """Return the place of the newest record. `known` is the newest number that this host has recorded."""
     last = _last_listed(repository, instance, known)
     if not last:
         return RememberedLink(0, NOTHING)

@@ -78,7 +78,7 @@ class Key(str):
 
     @classmethod
     def below(cls, *values: str) -> KeyPrefix[Self]:
-        """Return the prefix of the keys whose first fields have these values: the text up to the next field."""
+        """Return the prefix of the keys whose first fields have the given values: the text up to the next field."""
         return KeyPrefix(cls._filled(values), cls)
 
     @classmethod
@@ -229,7 +229,6 @@ class BinlogKey(_HistoryKey):
 
     @property
     def name(self) -> str:
-        """The name of the binlog."""
         return self.field("binlog")
 
 

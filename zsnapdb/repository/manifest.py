@@ -428,7 +428,7 @@ class Manifest(Part):
         return sum(volume.stored_size for volume in self.volumes)
 
     def volume(self, role: str) -> VolumePart | None:
-        """Return the volume with the role, if the backup has it."""
+        """Return the volume with the role; None if the backup has none."""
         return next((volume for volume in self.volumes if volume.role == role), None)
 
     @property
@@ -527,7 +527,7 @@ def _parse(line: memoryview, name: str, kind: type[ChunkTable]) -> Manifest:
 
 
 def decode(line: bytes | memoryview, name: str, kind: type[ChunkTable] = ChunkTable) -> Manifest:
-    """Return the manifest in the line, with chunk tables of this kind.
+    """Return the manifest in the line, with chunk tables of type `kind`.
 
     Raises: DamagedError with the object's name if the line is not a manifest.
     """

@@ -187,7 +187,7 @@ DomainXml = Annotated[str, StringConstraints(max_length=1 << 18), AfterValidator
 
 
 class FreezePart(Part):
-    """A freeze by the guest agent: number and list of file systems, and duration in milliseconds."""
+    """A freeze of file systems by the guest agent: their number and list, and the duration in milliseconds."""
 
     count: Count
     held_ms: Seconds
@@ -196,7 +196,7 @@ class FreezePart(Part):
 
 
 class BoundPart(Part):
-    """A server's published position at one moment: binlog file and offset, and GTIDs.
+    """The position that a server published at one moment: binlog file and offset, and GTIDs.
 
     A value is None if the server did not publish it.
     """
@@ -207,7 +207,7 @@ class BoundPart(Part):
 
 
 class ServerInsidePart(Part):
-    """A server inside the machine that was locked during the snapshot, for `held_ms` milliseconds.
+    """A server that runs inside the machine. It was locked for `held_ms` milliseconds during the snapshot.
 
     The server's position in the snapshot is between `before` and `after`. `after` is None if the lock was lost.
     """

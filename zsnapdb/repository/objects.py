@@ -121,7 +121,7 @@ class RepositoryObjects:
         return self._store.read_version(self._prefix + key)
 
     def replace(self, key: Key, body: Body, *, tag: str) -> None:
-        """Replace the version with this tag.
+        """Replace the object if its version has the given tag.
 
         Raises ChangedError if the object has another version or does not exist.
         """
@@ -201,8 +201,8 @@ _BUILDING = threading.Lock()
 class Part(BaseModel):
     """A part of a stored document. Unknown fields are ignored.
 
-    The schema of a part is built at the first use. Most parts are read only inside a document, whose schema contains
-    the schemas of its parts, and some commands read no document. In a thread, the first use must be `decode`.
+    The schema of a part is built at the first use. Most parts need no separate schema, because the schema of a document
+    contains the schemas of its parts. Some commands read no document. In a thread, the first use must be `decode`.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -215,7 +215,7 @@ class Part(BaseModel):
     def decode(cls, body: bytes, name: str) -> Self:
         """Return the document in `body`. `name` is the name of the object in errors.
 
-        Raises: DamagedError if `body` is not such a document.
+        Raises: DamagedError if `body` is not a document of this type.
         """
         if not cls.__pydantic_complete__:
             with _BUILDING:

@@ -163,8 +163,8 @@ def _merged(
 def read(repository: Repository, instance: str) -> Checks:
     """Return all findings. An unreadable or untrusted object is ignored, so `verify` will check its backups again.
 
-    A host that checks no signatures uses a foreign object's damage, but ignores its good checks. Damage that this host
-    has recorded stays known if its object is removed.
+    If a host checks no signatures, it uses the damage in foreign objects, but ignores their good checks. Damage that
+    this host has recorded stays known if its object is removed.
     """
     findings, keys = _recorded_damage(repository, instance), []
     for listed in repository.list(layout.verifications(instance)):

@@ -89,7 +89,6 @@ class Holder:
     format: int = 1
 
     def encode(self) -> bytes:
-        """Return the stored form."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The API under /api/v1: it turns HTTP into requests to the helper, and answers into HTTP. It makes no decisions."""
+"""The API under /api/v1. It translates between HTTP and requests to the helper, and makes no decisions."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def create_app(helper: HelperClient, events: OperationEvents | None = None) -> F
 
 
 def _invalid(_request: Request, error: Exception) -> JSONResponse:
-    """Answer 422 with the names of the invalid fields, but without the sent values. The token may be invalid."""
+    """Answer 422 with the names, but not the values, of the invalid fields. The token has not been checked yet."""
     assert isinstance(error, RequestValidationError)
     found = [
         f"{printed('.'.join(str(part)[:40] for part in one.get('loc', ())))}: {one.get('msg', '')}"

@@ -43,7 +43,7 @@ class CommandCall:
     - `objection` is called immediately before the command starts. It returns the reason if the command may no longer
       run.
     - `cancelled` ends the command early.
-    - `judges`: if the exit code is not 0, it is a verdict, and the command's document is still the answer.
+    - `judges`: an exit code other than 0 is a verdict, and the command's document is still the answer.
     - `issuer` is the issuer that authenticated the subject ("": zsnapdb itself did).
     - `meant` is the only clone that the command may use, even if another clone now has the same name (None: the command
       uses no existing clone).
@@ -200,7 +200,7 @@ def _until_end(process: Process, seconds: float) -> None:
 
 
 def _end_group(process: Process, grace: float) -> int:
-    """Stop the process by SIGTERM, and after `grace` seconds by SIGKILL. Return its exit code.
+    """Stop the process with SIGTERM, and after `grace` seconds with SIGKILL. Return its exit code.
 
     The other processes of its group are killed. The process is reaped last, so that no other process gets its number
     until then.

@@ -134,7 +134,7 @@ def answered_uids(account: str) -> frozenset[int]:
 def listening(path: Path, account: str, environment: Mapping[str, str]) -> socket.socket:
     """Return the socket that systemd passes.
 
-    Without one, create a socket at this path that the account's group may use.
+    If systemd passes none, create a socket at this path that the account's group may use.
 
     Raises PreflightError if the socket cannot be created, or if the path exists and is not a socket.
     """

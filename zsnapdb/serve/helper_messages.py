@@ -115,7 +115,6 @@ class HelperRequest(_Model):
     verb: Verb
 
     def line(self) -> bytes:
-        """Return the request as one line."""
         return self.model_dump_json(by_alias=True).encode() + b"\n"
 
 

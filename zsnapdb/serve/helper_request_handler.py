@@ -96,7 +96,7 @@ def query_arguments(verb: CloneQuery, clone: str, subject: str) -> Sequence[str]
 
 
 def _sent_fields(model: BaseModel) -> Iterator[tuple[str, object]]:
-    """Yield the fields that were sent with a verb, with the names of the command's arguments and options."""
+    """Yield the fields that were sent with a verb, under the names of the command's arguments and options."""
     for name, declared in type(model).model_fields.items():
         value = getattr(model, name)
         if isinstance(value, BaseModel):
@@ -195,8 +195,8 @@ class RequestHandler:
     `settings` reads the configuration for each request, so that changes apply immediately.
 
     - `look` returns the document of `zsnapdb clone list --json`; `commits` lists the commits of the clones.
-    - `run` runs the commands that change clones; `protection` runs the commands that change nothing.
-    - `beat` records a heartbeat for the clone with this id.
+    - `run` runs the commands that change clones; `protection` runs read-only commands.
+    - `beat` records a heartbeat for the clone with the given id.
     - `logins` answers requests about logins to the pages (None: not configured).
     - `fleet` answers requests about all instances of all hosts (None: no fleet is configured on this host).
     """

@@ -156,7 +156,6 @@ class IssuerKeys:
                     self._changed.wait(_POLL_SECONDS)
 
     def fetch_due(self) -> None:
-        """Fetch the keys that are due now."""
         configured = self._configured()
         with self._changed:
             # No caller may wait for an issuer that is no longer configured.

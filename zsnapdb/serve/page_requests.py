@@ -34,7 +34,6 @@ class RefusedPage(Exception):
 
     @classmethod
     def because(cls, error: ZsnapdbError, status: int | None = None) -> RefusedPage:
-        """Return the refusal for an error."""
         return cls(failure_of(error), status)
 
 
@@ -146,7 +145,7 @@ def form_of(content_type: str, body: bytes) -> dict[str, str]:
 
 
 def parsed(model: type[Model], fields: Mapping[str, object]) -> Model:
-    """Return the fields as this model. Invalid fields raise RefusedPage without their values."""
+    """Return the fields as an instance of the model. Invalid fields raise RefusedPage without their values."""
     try:
         return model.model_validate(dict(fields))
     except ValidationError as error:

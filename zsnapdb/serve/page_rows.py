@@ -162,7 +162,7 @@ class CloneRow:
 
     @property
     def is_expired(self) -> bool:
-        """Whether `reap` destroys the clone, because its lease has ended and nothing protects the clone."""
+        """Whether `reap` will destroy the clone, because its lease has ended and nothing protects the clone."""
         protected = moment(self.facts.protected_until or "")
         is_protected = protected is not None and protected > self.now
         return self.seconds_left is not None and self.seconds_left <= 0 and not is_protected
@@ -434,7 +434,7 @@ def _rows(document: Document, name: str) -> Sequence[JsonValue]:
 
 
 def read(model: type[Model], fields: object) -> Model:
-    """Return the answer as this model. Raises RefusedPage if the answer has another format."""
+    """Return the answer as an instance of the model. Raises RefusedPage if the answer has another format."""
     try:
         return model.model_validate(fields)
     except ValidationError:

@@ -276,7 +276,6 @@ class Visits:
         return document_of(self.ending(session, verb))
 
     def instances(self, session: BrowserSession) -> tuple[InstanceRow, ...]:
-        """Return the instances that can have clones."""
         return page_rows.instances_of(self.ask(session, ListInstancesVerb()))
 
     def states(self, visit: Visit, instance: str) -> StatesPart:

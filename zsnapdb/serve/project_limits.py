@@ -28,7 +28,7 @@ class LimitKind(StrEnum):
 
 @dataclass(frozen=True)
 class CountedClone:
-    """The facts about a clone that limits use: its owner (from its properties) and the maximum bytes it may write.
+    """The facts about a clone that limits need: its owner (from its properties) and how many bytes it may write.
 
     `servers` is the number of running servers for the clone: its own server, and servers that compare two of its
     states.

@@ -84,7 +84,7 @@ def objectives_of(document: Document, now: datetime) -> ObjectivesCard:
 
 @dataclass(frozen=True)
 class SpanRow:
-    """A period in which every point in time can be restored (`reason` is ""), or no point (`reason` explains why)."""
+    """A period in which either every point in time can be restored (`reason` is "") or none (`reason` explains why)."""
 
     begin: str
     end: str

@@ -41,7 +41,7 @@ class Version:
 
 @dataclass(frozen=True)
 class ObjectHold:
-    """The protection of an object in a store until a time (UTC); None: until a legal hold is lifted."""
+    """Protection of a stored object until a time (UTC) or, if `until` is None, until a legal hold is lifted."""
 
     until: datetime | None
 
@@ -102,7 +102,7 @@ MOST_TOKEN = 64 << 10
 
 @dataclass
 class ListingPace:
-    """The time and the number of names of one listing so far. `doing` describes the listing in errors."""
+    """The elapsed time of one listing, and the number of names so far. `doing` describes the listing in errors."""
 
     doing: str
     seconds: float = 0.0
@@ -187,10 +187,11 @@ class Store(Protocol):
         """
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
-        """Replace the version with this tag. Raises ChangedError if the object has another version or does not exist.
+        """Replace the object if its version has the given tag.
 
-        If several replacements of the same version run concurrently, only one succeeds. If the store's answer was lost,
-        the replacement may have succeeded. The caller must then read the object again.
+        Raises ChangedError if the object has another version or does not exist. If several replacements of the same
+        version run concurrently, only one succeeds. If the store's answer was lost, the replacement may have succeeded.
+        The caller must then read the object again.
         """
 
     def list(self, prefix: str) -> Iterator[StoredObject]:

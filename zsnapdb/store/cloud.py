@@ -67,7 +67,6 @@ class CloudStore:
 
     @property
     def where(self) -> str:
-        """The address of the container or bucket."""
         return self._client.where
 
     def _ask(

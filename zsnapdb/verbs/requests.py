@@ -354,7 +354,7 @@ class ListInstancesVerb(AboutNothing):
 
 
 class InstancePointsVerb(ProtectionRead):
-    """Show the states of an instance that can be cloned: times for `at`, and snapshot sets for `from`."""
+    """Show the states in which an instance can be cloned: times for `at`, and snapshot sets for `from`."""
 
     kind: Literal[VerbKind.INSTANCE_POINTS] = VerbKind.INSTANCE_POINTS
     users, route = ALL, VerbRoute("points", "GET", "/instances/{name}/points", api.PointsDocument)
@@ -546,14 +546,14 @@ class BeatCloneVerb(AboutClone):
 
 
 class GetOperationVerb(AboutOperation):
-    """Show an operation's result. The answer is 202 while it is running, and later the original request's answer."""
+    """Show an operation's result. The answer is 202 while the operation runs, and then the original answer."""
 
     kind: Literal[VerbKind.OPERATION_GET] = VerbKind.OPERATION_GET
     is_slow, route = True, VerbRoute("operation", "GET", _OPERATION)
 
 
 class CancelOperationVerb(AboutOperation):
-    """Cancel an operation and undo its changes. The answer is 202 if this is slow, 409 if the operation had ended."""
+    """Cancel an operation and undo its changes. The answer is 202 if this is slow, or 409 if it has ended."""
 
     kind: Literal[VerbKind.OPERATION_CANCEL] = VerbKind.OPERATION_CANCEL
     is_slow, route = True, VerbRoute("cancel", "DELETE", _OPERATION, api.CancelledOperation)
@@ -582,7 +582,7 @@ class ListDrillsVerb(ProtectionRead):
 
 
 class ListEvidenceVerb(ProtectionRead):
-    """List the records of an instance's evidence log that follow the record with the number `after`."""
+    """List the records after number `after` in an instance's evidence log."""
 
     kind: Literal[VerbKind.EVIDENCE_LIST] = VerbKind.EVIDENCE_LIST
     users, route = SEES_ALL, VerbRoute("evidence", "GET", "/evidence", api.EvidenceDocument)

@@ -162,7 +162,7 @@ def disk_requests(pool: str) -> DiskRequests:
 
 
 def histogram(text: str, columns: tuple[int, ...], least: int) -> Histogram:
-    """Return the sum of the given columns in a histogram.
+    """Return the sum of the given columns for each bucket of a histogram.
 
     Lines without a bucket or with fewer than `least` columns are skipped.
     """

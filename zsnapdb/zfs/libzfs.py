@@ -1,10 +1,10 @@
 """Calls of libzfs_core in this process: one call and one transaction group for a whole snapshot set.
 
 The server stays locked until the snapshot is complete. The snapshot itself takes about two milliseconds; starting the
-`zfs` command takes many times as long. `zfs snapshot` calls lzc_snapshot() too: one request, one transaction group, all
-or none (libzfs_core.h: "The snapshots are created atomically"; the library's interface is stable). The steps after a
-snapshot also use the library, because each forced transaction group makes the server's commits wait for the disks. If
-the library cannot be loaded, `zfs` commands are run instead.
+`zfs` command takes many times as long. `zfs snapshot` also calls lzc_snapshot(), which creates all snapshots or none,
+in one transaction group (libzfs_core.h: "The snapshots are created atomically"; the library's interface is stable). The
+steps after a snapshot also use the library, because each forced transaction group makes the server's commits wait for
+the disks. If the library cannot be loaded, `zfs` commands are run instead.
 """
 
 from __future__ import annotations
@@ -193,8 +193,8 @@ class Core:
     def facts(self, names: Sequence[str]) -> dict[str, SnapshotFacts] | None:
         """Return the facts of each snapshot, keyed by full name. All snapshots are in one pool.
 
-        The result is None if a fact is missing, because a snapshot is missing or the caller is not root
-        (zfs-program(8)). The `zfs` commands then report the reason.
+        The result is None if a snapshot is missing or if the caller is not root (zfs-program(8)). The `zfs` commands
+        then report the reason.
         """
         said = self._numbers(_FACTS, names, ("guid", "createtxg"))
         return None if said is None else {name: SnapshotFacts(*numbers) for name, numbers in said.items()}

@@ -88,7 +88,7 @@ def devices_of(names: Collection[str]) -> set[int]:
 
 
 def working_dataset(process: Path) -> str | None:
-    """Return the dataset with the working folder of a process; None if the folder is on no dataset.
+    """Return the dataset that contains the working folder of a process; None if the folder is not on a dataset.
 
     `process` is a folder of proc(5).
 

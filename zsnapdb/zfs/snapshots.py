@@ -22,7 +22,7 @@ It is longer than any lock deadline, because the caller always waits for a snaps
 
 
 class PendingSnapshots:
-    """A request in progress for a snapshot set: one transaction group, all snapshots or none (zfs-snapshot(8))."""
+    """A request for a snapshot set. ZFS creates all snapshots in one transaction group, or none (zfs-snapshot(8))."""
 
     def __init__(self, make: Callable[[], None]) -> None:
         self._error: BaseException | None = None
@@ -78,7 +78,7 @@ class PendingSnapshots:
     def finish(self) -> None:
         """Wait for the end of the request, if it was started.
 
-        If the request failed, raise the classified error. A failed request has created no snapshot.
+        If the request failed, raise the error for the failure. A failed request has created no snapshot.
         """
         while self.is_started and self._thread.is_alive():
             self._thread.join()
@@ -96,7 +96,7 @@ def describe(names: Sequence[str]) -> list[Snapshot]:
 
     Raises NotFound if one of the named objects does not exist.
 
-    If the library can answer, no program is started, because a start slows down a busy server.
+    If the library can answer, no program is started, because starting a program slows down a busy server.
     """
     library = libzfs.load()
     # The channel program would return these facts for a filesystem too, but a filesystem is not a snapshot.
@@ -167,7 +167,7 @@ _TOGETHER = 400
 
 
 def list_owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
-    """Return the snapshots of the given datasets that have the first of the named properties, oldest first.
+    """Return the given datasets' snapshots on which the first of the named properties is set, oldest first.
 
     Snapshots of the datasets' children are not included. One command reads all properties; each additional property
     takes time if there are thousands of snapshots. Raises NotFound if a dataset does not exist.
@@ -315,7 +315,7 @@ class SendPoints:
 
     @property
     def names(self) -> dict[int, str]:
-        """The full name of each base. If a base has a snapshot and a bookmark, the name is the snapshot's."""
+        """The full name of each base. If a base has a snapshot and a bookmark, the name is that of the snapshot."""
         return {**self.bookmarks, **self.snapshots}
 
 

@@ -169,7 +169,7 @@ class _Stream:
     def finish(self) -> None:
         """Wait for the end of the process; call this after the last byte.
 
-        Raise the classified error unless the exit status is 0.
+        Raise the error for the failure unless the exit status is 0.
         """
         self._child.finish()
 
