@@ -170,7 +170,7 @@ class ConfigurationView(View, kind="configuration", document=documents.Configura
         return "\n".join(["the configuration is well-formed", *lines, *self.notes()])
 
     def notes(self) -> list[str]:
-        """Return a note on each repository with provider settings that have no effect or are in the wrong section."""
+        """Return a note on each repository with ineffective or misplaced provider settings."""
         notes = []
         for name, own in self.settings.repository.items():
             if own.idle_keys:

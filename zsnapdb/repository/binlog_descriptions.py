@@ -125,7 +125,7 @@ class CreatedTablePart(Part):
 
     @property
     def record(self) -> RecordedTable:
-        """The engine, collation and row format that the server reported."""
+        """The table's properties, from the server."""
         return RecordedTable(self.engine, self.collation, self.row_format)
 
 

@@ -41,7 +41,7 @@ class KnownDocuments(Protocol):
         """Record a document under its place. Call this method before the document is stored."""
 
     def forget(self, place: str) -> None:
-        """Remove the record of all documents at a place."""
+        """Delete the records of a place's documents."""
 
     def stored_elsewhere(self, repository_id: str) -> Mapping[str, Sequence[str]]:
         """Return the backups that this host stored in other repositories at this address, keyed by repository id.

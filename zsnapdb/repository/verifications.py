@@ -86,7 +86,7 @@ class Checks:
         return {name: record for name, record in records if record is not None}
 
     def damaged(self) -> dict[str, tuple[str, ...]]:
-        """Return the damage of each damaged backup, keyed by backup id."""
+        """Return the known damage, keyed by backup id."""
         return {name: record.damage for name, record in self.damaging().items()}
 
     def whole_since(self, name: str, depth: Depth) -> datetime | None:

@@ -27,9 +27,9 @@ class OwnedCommit:
 
 
 class PublicClone(ListedClone):
-    """A clone in the output of `zsnapdb clone list --json`. `set` is the set of clones to which it belongs.
+    """A clone from `zsnapdb clone list --json`. `set` is the set of clones to which it belongs.
 
-    `fields` contains all fields of the clone in that output.
+    `fields` contains all fields of the clone in that list.
     """
 
     owner: str

@@ -65,7 +65,7 @@ class PreLogin:
 
 @dataclass(frozen=True)
 class BegunLogin:
-    """A login that has just started. The browser stores `id`; this process stores only the digest of `id`."""
+    """A login that has just started. This process stores only a digest of `id`."""
 
     id: SecretStr
     pre_login: PreLogin

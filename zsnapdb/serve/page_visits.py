@@ -102,7 +102,7 @@ class BrowserSession:
 
 @dataclass(frozen=True)
 class OpenedSession:
-    """A session that was just opened. The browser stores `id`; this process stores only the digest of `id`.
+    """A session that was just opened. This process stores only a digest of `id`.
 
     `evicted` contains the tokens of the subject's older sessions that ended because of this session.
     """

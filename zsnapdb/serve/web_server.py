@@ -190,7 +190,7 @@ class ReportingServer(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start listening, and then call `ready`."""
+        """Listen, and then call `ready`."""
         await super().startup(sockets)
         if self.started:
             self._ready()

@@ -318,10 +318,7 @@ class Remembered:
 
 @dataclass
 class Trace:
-    """Digests of the listings and objects on which the result of a read depends.
-
-    `listings` has a digest for each prefix, and `objects` has a digest for each object that was not listed.
-    """
+    """Digests of the data on which a read depends: listings, keyed by prefix, and objects that were not listed."""
 
     listings: dict[str, str] = field(default_factory=dict)
     objects: dict[str, str] = field(default_factory=dict)
