@@ -592,7 +592,7 @@ class ListEvidenceVerb(ProtectionRead):
 
 
 class ListFleetVerb(AboutNothing):
-    """List all instances of all hosts, red first, as of the last reading of the fleet."""
+    """List all instances on all hosts, red first, as of the last reading of the fleet."""
 
     kind: Literal[VerbKind.FLEET_LIST] = VerbKind.FLEET_LIST
     users, route = SEES_ALL | {Role.VIEWER}, VerbRoute("fleet", "GET", "/fleet", "fleet-status")
