@@ -1,7 +1,7 @@
 """The state of instances as metrics, in the text format of Prometheus (version 0.0.4).
 
 The metrics contain the time of each fact instead of its age, because an age would stop growing if the exports stopped.
-The number of series is bounded by the configured instances and their objectives.
+The number of series is limited by the number of configured instances and objectives.
 """
 
 from __future__ import annotations

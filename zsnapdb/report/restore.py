@@ -223,7 +223,7 @@ class RewindPlanView(View, kind="rewind-plan", document=documents.RewindPlanDocu
 
 
 class RewindView(View, kind="rewind", document=documents.RewindDocument, read_from="result"):
-    """A rewound server, or a prepared server that waits for the exchange."""
+    """A rewound server, or a prepared server that has not replaced the old server yet."""
 
     result: RewindResult
 

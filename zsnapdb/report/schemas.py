@@ -39,7 +39,7 @@ class DocumentType:
 
     @classmethod
     def of(cls, view: type[PrintedView]) -> DocumentType:
-        """Return the type of the documents of a view."""
+        """Return the document type of a view."""
         return cls(view.kind, view.document_class)
 
     def schema(self) -> dict[str, Any]:

@@ -148,7 +148,7 @@ class _Reading:
     def keep(
         self, key: Key, version: str, incarnation: str, document: StoredDocument, read: ArchivedFile | Segment
     ) -> ArchivedFile | Segment:
-        """Remember a description that was just read; return it without the chunks of a rotated binlog."""
+        """Cache a description that was just read, and return it. For a rotated binlog, return it without the chunks."""
         if not self.has_cache or not version:
             return read
         self.is_changed = True

@@ -56,7 +56,7 @@ from zsnapdb.stream.chunks import Chunk, Codec
 class Incarnation(Part):
     """One unbroken binlog history of one server. `reason` explains why the history starts.
 
-    `sequence` is the history's number in the order of the instance's histories. Earlier versions stored no sequence.
+    `sequence` is the history's sequence number within the instance. Earlier versions stored no sequence.
     """
 
     format: Literal[1] = 1

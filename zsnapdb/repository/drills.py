@@ -71,8 +71,8 @@ class Evidence(Part):
     """A drill: the backup, the host and the versions, the duration of each step, and the finding of each check.
 
     `requested` is the requested target, such as `latest`. If `has_read_all_pages` is true, the drill has read every
-    page of every file, so a file without a check is not in the backup. `sequence` is the drill's number in the order of
-    the instance's drills; drills that earlier versions stored have no number.
+    page of every file, so a file without a check is not in the backup. `sequence` is the drill's sequence number within
+    the instance; drills that earlier versions stored have no number.
     """
 
     format: Literal[1] = 1

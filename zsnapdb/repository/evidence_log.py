@@ -29,7 +29,7 @@ _GAP = 1000
 
 
 class AuthorPart(BaseModel):
-    """The account that ran a command, its login account, and the account that called sudo, if they are recorded.
+    """The account that ran a command, its login account, and the account that called sudo ("" if unknown).
 
     If a service such as `zsnapdb serve` ran the command, `subject` is the user of the service. `issuer` is the issuer
     of the user's id token; "" if the user had a zsnapdb token.
@@ -82,7 +82,7 @@ class EvidenceRecord(BaseModel):
 
 @dataclass(frozen=True)
 class StoredRecord:
-    """A record and its place in the chain.
+    """A record and its link in the hash chain.
 
     If the record is not trusted, `record` is None and `link` contains the reason.
     """
@@ -92,7 +92,7 @@ class StoredRecord:
 
 
 def append(repository: Repository, draft: EvidenceRecord, newest: RememberedLink | None) -> RememberedLink:
-    """Write the record at the end of the chain, and return its place.
+    """Write the record at the end of the chain, and return its number and hash.
 
     This function sets `number` and `previous`; their values in the draft are ignored.
 
@@ -163,7 +163,7 @@ def links(records: Sequence[StoredRecord]) -> list[StoredLink]:
 
 
 def end(repository: Repository, instance: str, known: int = 0) -> RememberedLink:
-    """Return the place of the newest record. `known` is the newest number that this host has recorded."""
+    """Return the number and hash of the newest record. `known` is the newest number that this host has recorded."""
     last = _last_listed(repository, instance, known)
     if not last:
         return RememberedLink(0, NOTHING)

@@ -38,10 +38,10 @@ class KnownDocuments(Protocol):
         """Whether the host stored or adopted a document with this SHA-256."""
 
     def note(self, place: str, digest: str) -> None:
-        """Record a document under its place. Call this method before the document is stored."""
+        """Record a document's digest under `place`. Call this method before the document is stored."""
 
     def forget(self, place: str) -> None:
-        """Delete the records of a place's documents."""
+        """Delete all records under `place`."""
 
     def stored_elsewhere(self, repository_id: str) -> Mapping[str, Sequence[str]]:
         """Return the backups that this host stored in other repositories at this address, keyed by repository id.
@@ -276,7 +276,7 @@ class Keyring:
         return any(map(self.own.knows, digests))
 
     def forget(self, place: str) -> None:
-        """Remove the record of the documents at a place. Call this method before they are replaced or removed."""
+        """Delete all records under `place`. Call this method before the documents are replaced or removed."""
         if self.own is not None:
             self.own.forget(place)
 

@@ -170,7 +170,7 @@ class DrillKey(Key, form="{instance}/drills/{id}{sequence}.json"):
 
     @property
     def sequence(self) -> int | None:
-        """The drill's number in the order of the instance's drills; None if an earlier version stored the drill."""
+        """The drill's sequence number within the instance; None if an earlier version stored the drill."""
         number = self.field("sequence")
         return int(number[1:]) if number else None
 

@@ -380,9 +380,9 @@ def expected_stream(volume: SentVolume, features: int | None = None) -> Expected
 class Manifest(Part):
     """A backup: its identity, its source, its data keys and the streams of its volumes.
 
-    `run_id` is the run that started the backup; a later run may have finished it. `host` and `objectives` are the name
-    and the configured objectives of the host that started the backup; older backups have neither. `sequence` is the
-    backup's number in the order of the instance's backups (`planning/creation_order.py`); older backups have no number.
+    `run_id` is the id of the run that started the backup; a later run may have finished it. `host` and `objectives` are
+    the name and the configured objectives of the host that started the backup; older backups have neither. `sequence`
+    is the backup's sequence number within the instance (`planning/creation_order.py`); older backups have no number.
     """
 
     format: Literal[1] = 1

@@ -42,7 +42,7 @@ class VerificationRecord(BaseModel):
     """The finding of one check, and its time (UTC). An empty `damage` means that the check found no damage.
 
     `since` is the time when the damage was first found (None: by this check). `by` is the name of the check. `sequence`
-    is the check's number in the order of the object's checks. `digest` is the SHA-256 of the checked manifest or
+    is the check's sequence number among the checks of the object. `digest` is the SHA-256 of the checked manifest or
     description. Findings that earlier versions stored have neither sequence nor digest.
     """
 

@@ -13,7 +13,7 @@ Invariants:
 - An owner renews its lease by replacing its own version. Once another owner has replaced that version, the lease is
   lost for good.
 - `confirm` renews the lease immediately, so that the process still owns it when the next action starts.
-- A lease has an unknown owner if no trusted key signed it, or if it is from another repository or place. Such a lease
+- A lease has an unknown owner if no trusted key signed it, or if it is for another repository or name. Such a lease
   does not prove that its owner gave it back or has ended, so it may be taken only after its full duration.
 """
 
@@ -113,7 +113,7 @@ class Holder:
     def believed(cls, repository: Repository, key: LeaseKey, version: Version) -> Holder:
         """Return the holder, as `parse` does.
 
-        The owner is also unknown if no trusted key signed the lease, or if the lease belongs to another place.
+        The owner is also unknown if no trusted key signed the lease, or if the lease is for another repository or name.
         """
         try:
             line = repository.keyring.verified(version.body, key)
@@ -144,7 +144,7 @@ def _check(holder: Holder) -> None:
 
 
 def _kernel() -> str:
-    """Return the identity of this kernel boot and process namespace. A process id is valid only within the two.
+    """Return the identity of this kernel boot and process namespace. Process ids are valid only within both.
 
     The result is "" if it is unknown.
     """

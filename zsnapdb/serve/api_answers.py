@@ -184,7 +184,7 @@ class BodyLimit:
         self._app, self._seconds = app, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request with its whole body to the application. Answer 408 if it is slow, 413 if it is large."""
+        """Pass the request with its whole body to the application. Answer 408 to a slow body, 413 to a large one."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

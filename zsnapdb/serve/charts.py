@@ -35,7 +35,7 @@ class ChartBar:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Spans of time in one row, and moments. Gaps come last, so that they are drawn over the spans without gaps."""
+    """Spans of time and moments, in one row. Gaps come last, so that they are drawn over the spans without gaps."""
 
     begin: datetime
     end: datetime

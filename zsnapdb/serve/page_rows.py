@@ -61,7 +61,7 @@ class Person(Facts):
 
     @property
     def chooses_masking(self) -> bool:
-        """Whether the person may choose to have a clone masked or unmasked."""
+        """Whether the person may choose between a masked and an unmasked clone."""
         return may_see_unmasked(self.role)
 
     @property

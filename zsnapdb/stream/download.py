@@ -35,7 +35,7 @@ _MOST_STEPS_BACK = 8
 
 
 class Passage(Protocol):
-    """A filter that all slices of a stream pass before they are written to the pipe."""
+    """A filter through which all slices of a stream pass before they are written to the pipe."""
 
     def feed(self, slice_: memoryview, *, last: bool) -> Iterator[memoryview]:
         """Yield the bytes to write for a slice. Raises DamagedError before the first yield if the slice is refused."""

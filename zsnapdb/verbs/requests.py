@@ -560,7 +560,7 @@ class CancelOperationVerb(AboutOperation):
 
 
 class WatchOperationVerb(AboutOperation):
-    """Show the object of an operation, and the result if the operation has ended (`WatchedOperation`)."""
+    """Show the id and subject of an operation, and its result if it has ended (`WatchedOperation`)."""
 
     kind: Literal[VerbKind.OPERATION_WATCH] = VerbKind.OPERATION_WATCH
 

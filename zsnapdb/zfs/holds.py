@@ -40,8 +40,8 @@ def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, s
 
     `others` maps the full names of additional snapshots of the pool to tags. The additional snapshots are also held,
     unless they already have the hold. All requests start together, so they usually share a transaction group. When this
-    function returns, all requests have ended. Return whether `others` are held: if one of `others` no longer exists,
-    this call holds none of `others`.
+    function returns, all requests have ended. Return whether the additional snapshots are held. If one of them no
+    longer exists, this call holds none of them.
     """
     missed: list[NotFound] = []
 
