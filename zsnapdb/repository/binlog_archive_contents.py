@@ -346,7 +346,7 @@ def _check_place(key: str, described: str) -> None:
 
 
 def _check_origin(repository: Repository, description: Description, key: str) -> None:
-    """Raise DamagedError if a description is from another repository, or this host refuses its unencrypted bytes."""
+    """Raise DamagedError for a description of another repository, or of unencrypted chunks that this host refuses."""
     if description.repository_id != repository.id:
         raise DamagedError(
             f"{key} belongs to repository {description.repository_id}, this is repository {repository.id}",

@@ -138,7 +138,7 @@ class SpanPart(Part):
     - `first_commit`, `last_commit`: earliest and latest commit time in microseconds UTC, rounded to seconds if
       `is_exact` is False. For transactions in `undated`, the bounds of the commit times are used.
     - `made`: tables that were created without ENGINE, and whose engines the archiver read from the server.
-    - `without_engine`: offsets of statements without ENGINE, if the binlog lacks the table's options, or if its
+    - `without_engine`: offsets of statements without ENGINE, if the binlog lacks the table's options, or if the table's
       transactions show that the engine is not transactional.
     """
 

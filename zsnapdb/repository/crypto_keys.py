@@ -160,7 +160,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class SigningKey:
-    """An Ed25519 private key. The file of the key is PEM, PKCS 8, as from `openssl genpkey -algorithm ed25519`."""
+    """An Ed25519 private key. The key file has the format PEM, PKCS 8, as from `openssl genpkey -algorithm ed25519`."""
 
     private: Ed25519PrivateKey
 
@@ -191,7 +191,7 @@ class SigningKey:
 
     @property
     def public(self) -> str:
-        """The public key, 32 bytes in base64, as it is written in `signers`."""
+        """The public key, 32 bytes in base64, in the format of the setting `signers`."""
         return base64.b64encode(self.private.public_key().public_bytes_raw()).decode("ascii")
 
     def sign(self, body: bytes) -> Signature:

@@ -5,8 +5,8 @@ only if its manifest exists. Manifests are separate from chunks, so one short li
 chunks they have.
 
 A key is a string that matches the pattern of its kind. Text from a manifest, a binlog's description or a listing
-becomes a key only if it matches. No part of a key is empty, starts with a dot or contains a slash, so no key is outside
-the prefix.
+becomes a key only if it matches a pattern. No part of a key is empty, starts with a dot or contains a slash, so no key
+is outside the prefix.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from zsnapdb.repository.objects import Part
 
 
 class PositionPart(Part):
-    """A stored position: binlog file and offset, GTIDs in the server's format, and their source.
+    """A stored position: binlog file and offset, GTIDs in the server's format, and the source of these values.
 
     `binlog_fingerprint` is the SHA-256 of the binlog's head, as in the archive. `last_gtid` is the GTID of the last
     transaction before the offset in that binlog. Each of these two fields is None if its value is unknown.

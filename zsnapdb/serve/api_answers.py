@@ -145,7 +145,7 @@ def _of_another_release() -> FailureAnswer:
 
 
 def _end_document(ending: ResultAnswer | FailureAnswer) -> dict[str, object]:
-    """Return what `GET` would answer for the operation: status and body."""
+    """Return the status and the body that `GET` would return for the operation."""
     if isinstance(ending, FailureAnswer):
         problem = problem_of(ending)
         return {"status": problem.status, "body": problem.model_dump(exclude_none=True)}

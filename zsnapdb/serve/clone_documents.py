@@ -79,7 +79,7 @@ def seen_in(result: ResultAnswer) -> tuple[PublicClone, ...]:
 
 
 def the_clone(clones: Sequence[PublicClone], name: str) -> PublicClone | None:
-    """Return the only clone with this name or id; None if there is none, or more than one.
+    """Return the clone with this name or id; None if no clone or more than one clone matches.
 
     Commands are called with the clone's id. The id must not also match another object, such as another subject's set of
     clones.

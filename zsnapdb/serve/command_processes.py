@@ -73,8 +73,8 @@ class RunCommand(Protocol):
 class StartCommand(Protocol):
     """Starts `zsnapdb` with the given arguments in the folder /, as the leader of a new process group.
 
-    The process's environment contains only `environment`. `streams` are the descriptors of its stdin, stdout and
-    stderr. Raises OSError if the process cannot be started.
+    The process's environment is exactly `environment`. `streams` are the descriptors of its stdin, stdout and stderr.
+    Raises OSError if the process cannot be started.
     """
 
     def __call__(
@@ -89,8 +89,8 @@ class ChildRunner:
     Further commands wait at most `patience` seconds. A subject gets at most `most - 1` places (at least one), so that
     other subjects can also run commands.
 
-    The environment of a child contains only CLEAN, `environment`, its run id, and the subject for its evidence. A
-    stopped child has `grace` seconds to undo its work before it is killed.
+    The environment of a child contains only the variables in CLEAN and `environment`, the run id, and the subject for
+    the evidence. A stopped child has `grace` seconds to undo its work before it is killed.
     """
 
     start: StartCommand

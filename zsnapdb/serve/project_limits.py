@@ -28,7 +28,7 @@ class LimitKind(StrEnum):
 
 @dataclass(frozen=True)
 class CountedClone:
-    """The facts about a clone that limits need: its owner (from its properties) and how many bytes it may write.
+    """Facts for the check of limits: a clone's owner (from its properties) and how many bytes it may write.
 
     `servers` is the number of running servers for the clone: its own server, and servers that compare two of its
     states.
@@ -201,7 +201,7 @@ def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
 
 
 def objection_to_lease(asked: str, seconds: float, longest: LongestLease) -> LimitRefusal | None:
-    """Return why a clone may not have a lease, or protection, of this length in seconds; None if the clone may."""
+    """Return why a lease or protection of `seconds` is not permitted; None if it is permitted."""
     # Command arguments are rounded to milliseconds. A protection of 0 s would end the current protection.
     if 0.001 <= seconds <= longest.seconds:
         return None
