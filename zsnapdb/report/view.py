@@ -131,7 +131,7 @@ class Labelled(Table):
 
     @classmethod
     def at(cls, lines: Sequence[str], width: int) -> Labelled:
-        """Return lines whose labels are in their first `width` characters."""
+        """Return lines that have their labels in the first `width` characters."""
         return cls((), [(line[:width].rstrip(), line[width:]) for line in lines], lines=lines)
 
 

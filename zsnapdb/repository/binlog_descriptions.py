@@ -89,7 +89,7 @@ class HeadPart(Part):
 
 
 class UndatedPart(Part):
-    """Transactions of a binlog, from byte `start` to `end`, whose events do not contain their commit times.
+    """Transactions from byte `start` to `end` of a binlog. Their events do not contain their commit times.
 
     The archiver observed that they were committed between `earliest` (None if unknown) and `latest`, in microseconds
     UTC.

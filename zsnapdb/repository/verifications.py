@@ -32,7 +32,7 @@ from zsnapdb.repository.repository import Repository
 
 
 class Depth(StrEnum):
-    """The depth of a check: a listing checks presence and size of the objects, a read checks every byte."""
+    """The depth of a check: a listing checks the presence and size of objects, and a read checks every byte."""
 
     LISTED = "listed"
     READ = "read"

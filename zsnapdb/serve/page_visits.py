@@ -279,7 +279,7 @@ class Visits:
         return page_rows.instances_of(self.ask(session, ListInstancesVerb()))
 
     def states(self, visit: Visit, instance: str) -> StatesPart:
-        """Return the states that clones of an instance can have, as the helper lists them."""
+        """Return the states that clones of an instance can have."""
         ending = self.ending(visit.session, InstancePointsVerb(name=instance))
         if isinstance(ending, FailureAnswer):
             return StatesPart(None, problem_of(ending))

@@ -53,7 +53,7 @@ def own_names(names: Sequence[str]) -> dict[str, set[str]]:
 
 
 def own_values(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return each dataset's local or received properties that a replacement of the dataset must also get.
+    """Return each dataset's local or received properties that must also be set on a replacement of the dataset.
 
     Values are exact, even if they contain bytes that are not UTF-8. Raises NotFound if a dataset does not exist.
     """
