@@ -23,7 +23,7 @@ _CHANGE = ("WHAT", "BEFORE", "AFTER", "RESULT", "WHO", "RUN")
 
 
 class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
-    """A report of the runs in a period of days, the state of the evidence log, and the current protection."""
+    """A report with the runs in a period of days, the state of the log, and the current protection."""
 
     report: EvidenceReport
 
