@@ -377,7 +377,7 @@ class ArchivedFile(Part):
 
     @property
     def reached(self) -> Gtids | None:
-        """The GTIDs at the end of the archived bytes, which include the GTIDs of all earlier files."""
+        """The GTIDs at the end of the archived bytes, including the GTIDs of all earlier files."""
         return joined(self.previous, self.gtids)
 
     @property

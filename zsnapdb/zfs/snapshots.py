@@ -52,7 +52,7 @@ class PendingSnapshots:
 
         During the block the thread waits for `start`. The thread has the caller's priority.
 
-        The start of a thread takes about as long as the request. So the thread is started before the server is locked.
+        Starting a thread takes about as long as the request. So the thread is started before the server is locked.
         """
         try:
             self._thread.start()
@@ -154,7 +154,7 @@ class OwnedSnapshot:
 
     @property
     def use(self) -> SnapshotUse:
-        """The uses of the snapshot, from the properties USES, which the caller must have read.
+        """The uses of the snapshot, from the properties in USES, which the caller must have read.
 
         An unreadable value is treated as a hold.
         """
