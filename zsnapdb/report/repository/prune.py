@@ -205,7 +205,7 @@ def _since(plan: VerifyPlan, name: str) -> str:
 
 
 class VerifyView(View, kind="verify", document=VerifyDocument, read_from="result"):
-    """The result of a verification: damaged backups, the backups that need them, the restorable backups."""
+    """The result of a verification: damaged backups, the backups that need them, and the restorable backups."""
 
     result: VerifyResult
 
