@@ -1,4 +1,4 @@
-"""Accounts that zsnapdb creates on its own copies of a server, account privileges, and a server's clients."""
+"""Accounts on zsnapdb's own copies of a server, the privileges of accounts, and the clients of a server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zsnapdb.planning.server_family import family
 
 
 def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequence[str] = ()) -> str:
-    """Return the text of an init file that creates an account with all privileges.
+    """Return the text of a server's init file that creates an account with all privileges.
 
     The server does not write the statements of an init file to the binlog, so the GTIDs do not change. The statements
     in `before` run first.
@@ -37,7 +37,7 @@ def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequ
 def make_users(
     session: Session, user: str, hosts: Sequence[str], password: SecretStr, rights: AccountRights, flavour: Flavour
 ) -> None:
-    """Recreate the account of a clone's users with these privileges. The statements are not written to the binlog."""
+    """Recreate the account for the users of a clone, with these privileges. The binlog does not get the statements."""
     stop_logging(session)
     shown = global_variables(session, ("partial_revokes",))
     known = {str(row[0]).upper() for row in session.query("SHOW PRIVILEGES")}
@@ -62,14 +62,14 @@ def unlocked_accounts(session: Session, flavour: Flavour) -> tuple[str, ...]:
 
 
 def make_reader(session: Session, user: str, password: SecretStr) -> None:
-    """Create an account that can read all data but change none. It lacks FILE, EXECUTE and CREATE TEMPORARY TABLES."""
+    """Create an account that can read but not change all data, without FILE, EXECUTE and CREATE TEMPORARY TABLES."""
     session.query(f"CREATE USER {user}@localhost IDENTIFIED BY %s", (password.get_secret_value(),))
     session.query(f"GRANT SELECT, SHOW VIEW ON *.* TO {user}@localhost")
     refuse_writes_of_users(session)
 
 
 def make_replicator(session: Session, user: str, password: SecretStr) -> None:
-    """Create a replica's account, which can log in from this host only.
+    """Create the account of a replica. It can log in only from this host.
 
     The statements are not written to the binlog.
     """

@@ -1,7 +1,7 @@
 """`zsnapdb rewind`: returns an instance's server to a point, in place, from data on this host.
 
-The restore is prepared and checked next to the running server, which is stopped only after these checks. Then the
-restored datasets replace the server's own datasets, and the server is started again. The replaced datasets are kept.
+The restore is prepared and checked while the server is still running. Then the server is stopped, the restored datasets
+replace its datasets, and the server is started again. The replaced datasets are kept.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from zsnapdb.planning.server_family import family
 
 @dataclass(frozen=True)
 class RewindRequest:
-    """The point, the origin of the volumes, and the new server_id for MariaDB (None for a random one)."""
+    """The point, the origin of the volumes, and the new server_id for MariaDB (None for a random number)."""
 
     to: str
     origin: RestoreOrigin = RestoreOrigin.AUTO
@@ -70,12 +70,12 @@ class RewindPlan:
 
     @property
     def handover(self) -> Promote:
-        """The last step: the restored datasets replace the server's own datasets."""
+        """The last step, in which the restored datasets replace the server's own datasets."""
         return handover_in(self.restore)
 
 
 def handover_in(plan: RestorePlan) -> Promote:
-    """Return the last step of a rewind's restore: the restored datasets replace the server's own datasets."""
+    """Return the last step of the plan, in which the restored datasets replace the server's own datasets."""
     last = plan.steps[-1]
     assert isinstance(last, Promote), "a rewind hands over in place"
     return last
@@ -153,8 +153,8 @@ _BACKUP_PATIENCE = 30.0
 class Outage:
     """The effects that users of the server must expect.
 
-    `start_seconds` is the time that one start and stop of the prepared server took. `readers` contains the clients that
-    read the server's binlogs; it is None if the server does not answer.
+    One start and stop of the prepared server took `start_seconds`. The clients in `readers` read the server's binlogs;
+    None if the server does not answer.
     """
 
     plan: RestorePlan
@@ -167,10 +167,9 @@ class Outage:
 class RewindResult:
     """A running rewound server. If `outage` is None, the rewind is only prepared and waits for --resume.
 
-    `prepared` is the duration of this run's preparation in seconds. `outage` is the time in seconds, over all runs,
-    from the stop of the server until a server runs again. `finished_before` (UTC) is the time when an earlier run
-    finished the rewind, so that this run did nothing. `backup_error` is the reason why a requested backup of the new
-    history is missing.
+    This run took `prepared` seconds for the preparation. No server was running for `outage` seconds, over all runs. If
+    an earlier run finished the rewind at the time `finished_before` (UTC), this run did nothing. `backup_error` says
+    why a requested backup of the new history is missing.
     """
 
     plan: RestorePlan
@@ -186,7 +185,7 @@ class RewindResult:
 
     @property
     def handover(self) -> Promote:
-        """The last step: the restored datasets replaced the server's own datasets."""
+        """The completed last step, in which the restored datasets replaced the server's own datasets."""
         return handover_in(self.plan)
 
 
@@ -200,12 +199,12 @@ If it returns False, the rewind waits for --resume.
 def rewind(
     settings: Settings, instance: Instance, planned: RewindPlan, ask: Ask, *, backs_up: bool = True
 ) -> RewindResult:
-    """Execute the plan. Afterwards the server is running in its old place, at the point, and answers.
+    """Execute the plan. Afterwards the server runs in its old place, with the state at the point, and answers.
 
     If an error occurs before the server is stopped, the server is unchanged, and the restore waits for --resume or
     `zsnapdb restore --abandon`. If an error occurs later, but before the exchange is complete, the old server is
-    started again in its former state. If it cannot be started, a note on the error says so. From the stop on, signals
-    are delayed until a server is running again.
+    started again in its former state. If it cannot be started, a note on the error says so. While no server is running,
+    signals are delayed.
     """
     with lock_instance(instance, "rewind", "rewinding"):
         began = time.monotonic()
