@@ -102,8 +102,9 @@ _NO_ROLE = ("", "NONE")
 def account_privileges(session: Session) -> frozenset[str] | None:
     """Return the account's static and dynamic privileges on `*.*`, in upper case.
 
-    The result is None if a role is active. No table that every account can read lists a role's privileges (refman 8.4,
-    "The INFORMATION_SCHEMA USER_PRIVILEGES Table"; MariaDB manual, "Information Schema USER_PRIVILEGES Table").
+    The result is None if a role is active, because an ordinary account can read no table with the privileges of a role
+    (refman 8.4, "The INFORMATION_SCHEMA USER_PRIVILEGES Table"; MariaDB manual, "Information Schema USER_PRIVILEGES
+    Table").
     """
     if _has_role(session):
         return None
@@ -120,7 +121,7 @@ def current_account(session: Session) -> str:
 
 
 def lacking_on(session: Session, schema: str, needed: Collection[str]) -> list[str]:
-    """Return the `needed` privileges that the session's account has neither on the schema nor on `*.*`.
+    """Return the `needed` privileges that the session's account lacks on the schema and on `*.*`.
 
     If a role is active, the result is empty, because an ordinary account cannot read the privileges of a role. The
     schema name in a grant is a pattern (refman 8.4, "GRANT Statement").
@@ -138,7 +139,7 @@ def lacking_on(session: Session, schema: str, needed: Collection[str]) -> list[s
 
 
 def _has_role(session: Session) -> bool:
-    """Return whether a role is active. MySQL 5.7 has neither roles nor the SQL function CURRENT_ROLE."""
+    """Return whether a role is active. MySQL 5.7 has no roles and no SQL function CURRENT_ROLE."""
     try:
         role = session.value("SELECT CURRENT_ROLE()")
     except ServerError:
@@ -147,9 +148,10 @@ def _has_role(session: Session) -> bool:
 
 
 def routine_of_another(session: Session) -> str | None:
-    """Return a routine that runs with the privileges of another account, its definer; None if no such routine exists.
+    """Return a routine that runs with the privileges of another account; None if no such routine exists.
 
-    Callers of the routine can do everything that the definer can (refman 8.4, "Stored Object Access Control").
+    The other account is the definer of the routine. Callers of the routine can do everything that the definer can
+    (refman 8.4, "Stored Object Access Control").
     """
     rows = session.query(
         "SELECT CONCAT(routine_schema, '.', routine_name) FROM information_schema.routines"
@@ -175,14 +177,14 @@ class ServerUse:
 
 
 def server_use(session: Session) -> ServerUse:
-    """Return the numbers of clients and connections. The server's own threads are not counted."""
+    """Return the number of clients and the number of connections. The server's own threads are not counted."""
     clients = int(session.value(f"SELECT COUNT(*) {_OTHERS}"))
     ((_, connections),) = session.query("SHOW GLOBAL STATUS LIKE 'Connections'")
     return ServerUse(clients, int(connections))
 
 
 def end_others(session: Session, user: str | None = None) -> None:
-    """End the sessions of all other clients, or of one user. The server rolls back their uncommitted changes.
+    """End the sessions of all other clients, or only of `user`. The server rolls back their uncommitted changes.
 
     Raises ServerError if a session has not ended after 3 s.
     """
@@ -201,11 +203,11 @@ def end_others(session: Session, user: str | None = None) -> None:
 
 
 def wait_briefly_for_locks(session: Session, seconds: int) -> None:
-    """Limit the session's waits for row and table locks. After `seconds` of waiting, a statement raises ServerError."""
+    """Limit how long the session waits for row and table locks. A statement raises ServerError after `seconds`."""
     for name in ("innodb_lock_wait_timeout", "lock_wait_timeout"):
         session.query(f"SET SESSION {name} = {seconds}")
 
 
 def has_prepared_transactions(session: Session) -> bool:
-    """Return whether an XA transaction is prepared. Such a transaction keeps its locks without a session."""
+    """Return whether an XA transaction is prepared. A prepared transaction holds its locks even without a session."""
     return bool(session.query("XA RECOVER"))
