@@ -205,7 +205,7 @@ def account_sql(password: SecretStr) -> str:
 
 
 def drop_account(session: Session) -> None:
-    """Drop the replay account, which may be the account of this session. The statement is not written to the binlog."""
+    """Drop the replay account, even if this session uses it. The statement is not written to the binlog."""
     session.query("SET SESSION sql_log_bin = 0")
     session.query(f"DROP USER '{ACCOUNT}'@'localhost'")
 

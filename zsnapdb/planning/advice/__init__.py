@@ -1,1 +1,1 @@
-"""Advice for MySQL and MariaDB on ZFS: rules over gathered facts. Pure."""
+"""Advice for MySQL and MariaDB on ZFS. The rules evaluate facts that other modules gather. Pure."""
