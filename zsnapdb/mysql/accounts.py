@@ -62,7 +62,7 @@ def unlocked_accounts(session: Session, flavour: Flavour) -> tuple[str, ...]:
 
 
 def make_reader(session: Session, user: str, password: SecretStr) -> None:
-    """Create an account that can read but not change all data, without FILE, EXECUTE and CREATE TEMPORARY TABLES."""
+    """Create an account that can only read data. It lacks FILE, EXECUTE and CREATE TEMPORARY TABLES."""
     session.query(f"CREATE USER {user}@localhost IDENTIFIED BY %s", (password.get_secret_value(),))
     session.query(f"GRANT SELECT, SHOW VIEW ON *.* TO {user}@localhost")
     refuse_writes_of_users(session)
@@ -203,7 +203,7 @@ def end_others(session: Session, user: str | None = None) -> None:
 
 
 def wait_briefly_for_locks(session: Session, seconds: int) -> None:
-    """Limit how long the session waits for row and table locks. A statement raises ServerError after `seconds`."""
+    """Limit the session's waits for row and table locks. After `seconds`, a waiting statement raises ServerError."""
     for name in ("innodb_lock_wait_timeout", "lock_wait_timeout"):
         session.query(f"SET SESSION {name} = {seconds}")
 

@@ -71,7 +71,7 @@ class ReplicaIdentity:
 
 
 def identity(session: Session) -> ReplicaIdentity:
-    """Return the identity that the session's server, as a replica, registers on its source."""
+    """Return the identity with which the session's server would register as a replica."""
     found = global_variables(session, ("server_id", "server_uuid", "port", "report_port"))
     port = _number(found.get("report_port")) or _number(found.get("port"))
     return ReplicaIdentity(int(found["server_id"]), found.get("server_uuid"), port)
@@ -175,7 +175,7 @@ def _group(session: Session) -> tuple[str, ...]:
 
 
 def _accounts(session: Session) -> tuple[str, ...]:
-    """Return the accounts that can read the binlogs, without administrators, who could also stop the server."""
+    """Return the accounts that can read the binlogs. Administrators, who can also stop the server, are omitted."""
     rows = session.query(
         "SELECT grantee FROM information_schema.user_privileges WHERE REPLACE(grantee, CHAR(39), '') <> CURRENT_USER()"
         " GROUP BY grantee HAVING SUM(privilege_type = 'REPLICATION SLAVE') > 0"

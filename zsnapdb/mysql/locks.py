@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Watchdog:
-    """Guards one lock at a time. Meanwhile no other code may use `session`."""
+    """Guards one lock at a time. During that time, no other code may use `session`."""
 
     def __init__(self, session: Session) -> None:
         self.session = session

@@ -33,14 +33,14 @@ _WITHOUT_TABLE = ("DO 1",)
 
 @dataclass(frozen=True)
 class MeasuredWaits:
-    """Wait times in seconds of table readers, of table writers, and the longest of a statement that uses no table."""
+    """The waits of table readers and writers, and the longest wait of a statement that uses no table, in seconds."""
 
     tables: tuple[TableWait, ...]
     without_table: float
 
 
 class _Watcher:
-    """Repeated queries in a separate thread."""
+    """Repeats a query in a separate thread."""
 
     def __init__(self, session: Session, questions: Sequence[str]) -> None:
         self._session = session

@@ -143,7 +143,7 @@ def check_of(chosen: Sequence[CatalogueTable]) -> str:
 def check_results(chosen: Sequence[CatalogueTable], answer: Rows) -> dict[str, list[tuple[str, ...]]]:
     """Return the rows of the answer to `check_of`, by quoted table name.
 
-    For a table without a row, the list is empty.
+    If the answer has no row for a table, its list is empty.
     """
     by_name: dict[str, list[tuple[str, ...]]] = {f"{table.schema}.{table.name}": [] for table in chosen}
     for row in answer:

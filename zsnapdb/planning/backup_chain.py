@@ -1,6 +1,6 @@
 """Chooses the base of the next increment, decides when a full backup is due, and finds the chain for a restore.
 
-Only the GUIDs of snapshots link backups. `planning/creation_order.py` orders them.
+Only the GUIDs of snapshots link backups. `planning/creation_order.py` orders the backups.
 """
 
 from __future__ import annotations

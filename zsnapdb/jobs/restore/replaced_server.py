@@ -36,7 +36,7 @@ _LONGEST_OPTION_FILE = 64 << 10
 
 
 def serving_process(planned: RestorePlan) -> ServingProcess | None:
-    """Return the process that serves the data directory of the plan's server; None if none does."""
+    """Return the process that serves the data directory of the plan's server; None if there is no such process."""
     return serving(Path(planned.variables["datadir"]))
 
 
@@ -44,8 +44,8 @@ def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
     """Return a finding if the server that the restore replaces would not stop cleanly.
 
     With O_DIRECT, OpenZFS 2.3 and later return EINVAL for writes of compressed pages. MariaDB 11.8 retries such a write
-    forever, but stops immediately if the property direct=disabled is set. MySQL 9.7 aborts at the first such write.
-    This was observed on OpenZFS 2.3.9.
+    until the property direct=disabled is set. MySQL 9.7 aborts at the first such write. This was observed on OpenZFS
+    2.3.9.
     """
     if serving_process(planned) is None or version.kernel_release() < _HONOURS_DIRECT:
         return []

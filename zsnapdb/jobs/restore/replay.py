@@ -160,7 +160,7 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
 def _give_events_back(work: ServerWork, session: Session, before: EventStates, after: EventStates) -> None:
     """Set the replayed scheduled events to the states that they had on the source.
 
-    The applier disables the events that it creates or alters. Warn about events whose state no statement contains.
+    The applier disables the events that it creates or alters. Warn about an event if no statement contains its state.
     """
     unknown = scheduled_events.give_back(session, work.plan.flavour, work.plan.server_id, before, after)
     if unknown:

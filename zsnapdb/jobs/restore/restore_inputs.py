@@ -61,7 +61,7 @@ def catalogue_of(instance: Instance, repository: Repository, archive: Archive | 
 
 
 class _LastArchived(Enum):
-    """The relation of the last archived binlog to the newest backup whose own binlog is not archived."""
+    """The position of the last archived binlog relative to the newest backup, whose binlog is not archived."""
 
     BEFORE_BACKUP = auto()
     ABANDONED = auto()
@@ -206,7 +206,7 @@ class RestoreFacts:
     def present_archive(self, candidates: Sequence[Backup]) -> Archive | None:
         """Return the archive if production now writes the archive's newest history; else None.
 
-        The distinction matters only for `latest`. A restore that replaced production, or `zfs rollback`, may have
+        This check applies only to the target `latest`. A restore that replaced production, or `zfs rollback`, may have
         abandoned the newest archived history. The history is current if a later backup can be rolled forward into it,
         or if production has its binlogs. It is abandoned if production has the newest backup's binlog instead. If the
         files of production show that all archived binlogs ended before the newest backup, an empty archive is returned.
@@ -254,8 +254,8 @@ class RestoreFacts:
         with the same head. Otherwise the result is UNKNOWN. If production has the last archived binlog, only its number
         is compared, because the server id may have changed later. If production lacks that binlog, the result is
         UNKNOWN unless the same server wrote both binlogs. In that case the last archived binlog ended before the backup
-        if its number is lower and production has no other binlog with that name. Otherwise production abandoned its
-        history.
+        if its number is lower and production has no other binlog with that name. If production has such a binlog, or if
+        the number is not lower, production abandoned the archived history.
         """
         point = point_of(newest_backup)
         if point.coordinates is None or point.fingerprint is None:
@@ -348,7 +348,7 @@ class RestoreFacts:
         `local` contains the local sets among the candidates.
 
         Raises:
-            DamagedError: there are such states, and an older state is not accepted.
+            DamagedError: there are unusable newer states, and an older state is not accepted.
         """
         beside = self.notes_beside(chosen)
         if not newest_state_check.asks_for_newest(self.target):
@@ -426,7 +426,7 @@ def is_local_set(manifest: Backup) -> bool:
 
 
 def find_set_standing(instance: Instance, backup_id: str) -> SetStanding:
-    """Return whether the backup of a set is stored, according to this host's records. No store is read.
+    """Return whether this host's records list a stored backup of the set. Do not read the store.
 
     A manifest on this host does not prove that the set exists only here. The host also keeps manifests of stored
     backups, for use while the store is unreachable.

@@ -62,7 +62,7 @@ class RewindRequest:
 
 @dataclass(frozen=True)
 class RewindPlan:
-    """The plan of a rewind: the plan of its restore, and how to stop and start the server."""
+    """The plan of a rewind, with the plan of its restore and the commands to stop and start the server."""
 
     restore: RestorePlan
     service: ServerService
@@ -218,7 +218,7 @@ def resume(settings: Settings, instance: Instance, ask: Ask, *, backs_up: bool =
     """Continue an interrupted rewind. If the rewind is finished, change nothing.
 
     Raises:
-        UnknownNameError: there is neither an interrupted nor a finished rewind.
+        UnknownNameError: there is no interrupted rewind and no finished rewind.
     """
     with lock_instance(instance, "rewind", "rewinding"):
         journals, began = Journals(settings.restore.journal), time.monotonic()
@@ -259,7 +259,7 @@ def _finished(journals: Journals, instance: Instance) -> RewindResult:
 
 
 class _Rewinding:
-    """A rewind whose restore is prepared. Its methods are the steps that run while the server is down."""
+    """A rewind with a prepared restore. Its methods are the steps that run while the server is down."""
 
     def __init__(self, settings: Settings, instance: Instance, planned: RewindPlan, prepared: float) -> None:
         self.settings = settings
@@ -369,7 +369,7 @@ class _Rewinding:
             return _server_id(session) == wanted
 
     def _result(self, *, backs_up: bool) -> RewindResult:
-        """Return the result. With `backs_up`, back up the new history. If this fails, the server stays in use."""
+        """Return the result. With `backs_up`, back up the new history. If the backup fails, the server stays in use."""
         own, finished = self.plan.restore_id, self.journals.history(self.instance.name)
         done = next(one for one in finished if one.plan.restore_id == own)
         outage = done.old_server.down if done.old_server is not None else 0.0
@@ -384,7 +384,7 @@ class _Rewinding:
         """Check that the running server is the restored server, without the transactions that the rewind left out.
 
         Raises:
-            ConsistencyError: another server was running; that server was stopped.
+            ConsistencyError: a different server was running, and was stopped.
         """
         executed = replay.executed(session, self.plan.flavour) if self.plan.point.gtids is not None else None
         wanted = self.planned.handover.server_id

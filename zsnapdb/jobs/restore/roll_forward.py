@@ -1,4 +1,4 @@
-"""`zsnapdb restore --continue-to`: rolls a finished restore forward to a later point, before it is in use.
+"""`zsnapdb restore --continue-to`: rolls a finished restore forward to a later point, before its server is in use.
 
 Since the restore, nothing may have changed the restored server. It must be stopped, or running with `--handover look`.
 Only the transactions between the two points are replayed.

@@ -105,7 +105,7 @@ def restored_mark(plan: RestoreIdentity) -> Mark:
 
 
 def restored_property(plan: RestoreIdentity) -> dict[str, str]:
-    """Return the property, with its value, that sets the mark of `restored_mark`."""
+    """Return the property and value that set the mark of `restored_mark`."""
     return {RESTORED_PROPERTY: plan.restore_id}
 
 
@@ -277,7 +277,7 @@ def _bring(
 
 
 def _workers(settings: StreamSettings, volume: VolumePart) -> int:
-    """Return how many chunks to fetch in parallel. Chunks that are larger than this host writes reduce the number."""
+    """Return how many chunks to fetch in parallel. The number is lower if the chunks are larger than this host's."""
     largest = max((chunk.plain_size for chunk in volume.chunks), default=0)
     return decide_workers(settings.concurrency, largest, settings.chunk_size)
 

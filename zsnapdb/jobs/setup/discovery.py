@@ -244,7 +244,7 @@ def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem], *, is_a
 
 
 def _binary(process: DiscoveredProcess, flavour: Flavour) -> str:
-    """Return the path of the server program if the path must be configured; "" if zsnapdb finds it without that."""
+    """Return the path of the server program if it must be configured; "" if zsnapdb finds it without a setting."""
     try:
         usual = os.path.realpath(find_binary(None, flavour))
     except PreflightError:

@@ -66,7 +66,7 @@ def execute(
     """Execute each step of the plan that setup itself performs, except the final verification.
 
     `tell` receives the title of each step. `hears` gets the name of a notification target, and returns whether a test
-    message reached it. After all errors except those listed here, the completed steps stay complete, and the same setup
+    message reached it. After an error that is not listed here, completed steps stay complete, and the same setup
     command can continue.
 
     Raises:

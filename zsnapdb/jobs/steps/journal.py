@@ -167,7 +167,7 @@ class JournalFolder(Generic[J]):
     def finished(self) -> list[J]:
         """Return the journals of finished restores, oldest first.
 
-        Unreadable journals are left out, because no data depends on the journal of a finished restore.
+        Unreadable journals are omitted, because no data depends on the journal of a finished restore.
         """
         journals = []
         for path in sorted((self.folder / "done").glob("*.json")):

@@ -90,7 +90,7 @@ def write(record: MoveRecord) -> MoveRecord:
 
 
 def remove() -> None:
-    """Remove the record, because the move has ended."""
+    """Remove the record of a move that has ended."""
     journal().unlink()
     files.sync_folder(journal().parent)
 
@@ -257,7 +257,7 @@ def since_compared(record: MoveRecord) -> CopiesState:
 
 
 def sync_pool(move: ServerMove) -> None:
-    """Write all earlier changes in the pool of the copies to its disks."""
+    """Write all pending changes in the pool of the copies to its disks."""
     command.run(["zpool", "sync", move.datasets[0].name.partition("/")[0]], timeout=_SYNC_SECONDS)
 
 

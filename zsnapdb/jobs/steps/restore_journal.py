@@ -45,7 +45,7 @@ class OldServer:
         return replace(self, stopped=None, down=self.seconds_down(moment))
 
     def seconds_down(self, moment: datetime) -> float:
-        """Return for how many seconds users have had no server up to `moment`, over all runs."""
+        """Return for how many seconds users had no server, in total over all runs up to `moment`."""
         now = (moment - self.stopped).total_seconds() if self.stopped is not None else 0.0
         return self.down + max(0.0, now)
 
@@ -118,7 +118,7 @@ class MachineJournals(JournalFolder[MachineJournal]):
 def under_way(instance: Instance) -> tuple[ExchangeFact, ...]:
     """Return the restores that have not finished replacing the instance's server, and whether a server is running.
 
-    Unreadable journals are left out, because `restore` reports them.
+    Unreadable journals are omitted, because `restore` reports them.
     """
     try:
         journals = Journals(instance.restores).under_way(instance.name)

@@ -54,7 +54,7 @@ _UNCHECKED = "this host has no innochecksum: the checksums of the pages were not
 
 @dataclass(frozen=True)
 class DrillResult:
-    """A finished drill: its evidence, and the key of the evidence in the repository."""
+    """The evidence of a finished drill, and its key in the repository."""
 
     evidence: Evidence
     key: str
@@ -77,7 +77,7 @@ class DrillRequest:
 
 @dataclass(frozen=True)
 class DrillDraw:
-    """A drill whose restore is not planned yet: its id, its scratch datasets, and the seed of its random choices.
+    """The id, the scratch datasets and the random seed of a drill before its restore is planned.
 
     The drill checks about `budget` bytes of the copy; all bytes if `budget` is None.
     """
@@ -178,7 +178,7 @@ class DrillLog:
             self.damaged[error.backup_id] = error.message
 
     def store(self, instance: Instance, repository: Repository, drill: DrillDraw, backup_id: str) -> DrillResult:
-        """Store the drill's evidence, and record the damaged backups that it found, like `verify`."""
+        """Store the drill's evidence. Record damaged backups that it found, as `verify` does."""
         known = [key.sequence for key in drills.keys(repository, instance.name)]
         evidence = Evidence(
             drill_id=drill.drill_id,

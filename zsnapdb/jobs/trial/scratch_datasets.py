@@ -206,7 +206,7 @@ def naming_removed(instance: Instance, repository: Repository, backup_id: str | 
 
 
 def evidence_of(restored: restoring.RestoreResult | MachineRestoreResult) -> tuple[StepPart, ...]:
-    """Return the finished steps of a restore in the form for the evidence of a drill."""
+    """Return the finished steps of a restore as evidence for a drill."""
     steps = ((restored.plan.step(part.step), part.seconds) for part in restored.done)
     return tuple(
         StepPart(kind=step.kind, what=step.describe(), seconds=seconds, size=size_of(step))

@@ -82,7 +82,7 @@ def _login(isolated: IsolatedServer) -> contextlib.AbstractContextManager[Path]:
     option file has a random account name and password, so that any other server refuses the login.
 
     Raises:
-        ConsistencyError: another server answers on the socket.
+        ConsistencyError: a different server answers on the socket.
     """
     with isolated.session() as session:
         session.query(global_statement())
@@ -204,7 +204,7 @@ def check_there(session: Session, original: TableName) -> None:
 def to_file(
     isolated: IsolatedServer, tools: DumpPrograms, original: TableName, path: Path, timeout: float
 ) -> Delivered:
-    """Dump a complete schema, or a table without its triggers, into a new file, like `write_file`."""
+    """Dump a complete schema, or a table without its triggers, into a new file, as `write_file` does."""
     notes: tuple[str, ...] = ()
     charset, events = None, tuple[str, ...]()
     with isolated.session() as session:

@@ -194,7 +194,7 @@ def _undo(settings: Settings, planned: MachineBasePlan, new: BaseRecord) -> None
 
 
 def plan_destroy(settings: Settings, name: str) -> MachineBase | None:
-    """Return the base that `destroy` would remove; None if there is none.
+    """Return the base that `destroy` would remove; None if it does not exist.
 
     Raises PreflightError if machines depend on the base.
     """

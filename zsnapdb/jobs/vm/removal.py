@@ -83,7 +83,7 @@ def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine)
 def remove_base(settings: Settings, base: MachineBase) -> None:
     """Destroy the datasets of the base, and remove its NVRAM file.
 
-    If the base was cloned from the disks of a domain, also destroy the snapshots that were created for this purpose.
+    If the base was created from a domain, also destroy the snapshots of the domain's disks that were made for the base.
     """
     mark = catalogue.base_mark(base.name)
     origins = [volume.origin for volume in zvols.describe(list(base.volumes.values())).values() if volume.origin]

@@ -237,7 +237,7 @@ class CreatedTables:
         self.numbers.append(number)
 
     def _touch(self, statement: str, schema: str) -> None:
-        """Mark the tables that the statement may change. Their name is one of the words of the statement.
+        """Mark each table that the statement may change, because its words include the table's name.
 
         No more evidence is collected for a marked table, except after an ALTER without ENGINE. Such an ALTER keeps the
         table's engine, but may change the row format to the current default.

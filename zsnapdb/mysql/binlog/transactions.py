@@ -345,7 +345,7 @@ class BinlogHeader:
 def read_head(file: BinaryIO, name: str) -> BinlogHeader | None:
     """Return the head of an open binlog; None if the server has not written the first event yet.
 
-    Raise DamagedError if an event is damaged, PreflightError if the file is encrypted.
+    Raise DamagedError if an event is damaged, and PreflightError if the file is encrypted.
     """
     size = file.seek(0, 2)
     walk = TransactionTracker()

@@ -1,4 +1,4 @@
-"""Discovery of the servers on this host from kernel facts: programs, sockets and working directories.
+"""Finds the servers on this host from kernel facts: programs, sockets and working directories.
 
 When a server starts, it makes its data directory its working directory. A process with another root directory (a
 container or a zsnapdb clone) is skipped. A process is also skipped if its data directory is not this host's directory
@@ -64,7 +64,7 @@ class RootObservation:
     """Facts about a server that are known after root has logged in to it.
 
     `page_size` is InnoDB's page size. `has_socket_login` says whether accounts can be configured to log in through the
-    socket without a password.
+    socket.
     """
 
     page_size: int
@@ -221,7 +221,7 @@ class RunningServer:
 
 
 def servers_below(roots: Collection[Path], private_folder: str) -> list[RunningServer]:
-    """Return the servers that have option file and data directory below the same subfolder of one of `roots`.
+    """Return the servers whose option file and data directory are below one subfolder of a folder in `roots`.
 
     `private_folder` is the name of the folder with the option file. Processes that end during the scan are skipped.
     """

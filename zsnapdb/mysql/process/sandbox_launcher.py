@@ -124,7 +124,7 @@ def _enter(plan: dict[str, object], program: str) -> None:
 
 
 def _leads_into(link: str, readable: list[str]) -> bool:
-    """Return whether a top-level link, such as /bin, leads into another readable folder.
+    """Return whether a top-level link, such as /bin, leads into a readable folder.
 
     The sandbox keeps such a link as a link.
     """

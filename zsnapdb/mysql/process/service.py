@@ -60,8 +60,8 @@ def serving(datadir: Path) -> ServingProcess | None:
     """Return the server process whose working directory is the data directory; None if no such process exists.
 
     The process must run as root or as the owner of the data directory, because any account can start a server program
-    in that directory. If several processes match, the server must hold file locks on that filesystem, as InnoDB does
-    while it runs. Raises PreflightError if several processes remain.
+    in that directory. If several processes match, only processes with file locks on that filesystem are considered,
+    because InnoDB holds file locks while it runs. Raises PreflightError if several processes remain.
     """
     real = os.path.realpath(datadir)
     accounts = _accounts_of(real)

@@ -99,7 +99,7 @@ def _target_of(link: str) -> str:
 
 
 def with_real_paths(facts: ServerFacts) -> ServerFacts:
-    """Return the facts with absolute paths, and with symbolic links resolved as they are in mount points."""
+    """Return the facts with all path variables absolute and without symbolic links, like mount points."""
     variables = dict(facts.variables)
     datadir = os.path.realpath(variables["datadir"])
     for name in (*DIRECTORIES, *_FILES):

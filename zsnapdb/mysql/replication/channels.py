@@ -159,8 +159,8 @@ def follow_source(session: Session, flavour: Flavour, source: ReplicationSource,
     """Start replication from the source. The server already has the transactions `gtids`.
 
     Other sources are removed. On MySQL, the replica's binlogs are reset with gtid_purged = `gtids` (refman 8.4,
-    "Setting Up Replication Using GTIDs"). On MariaDB, gtid_slave_pos = `gtids` (MariaDB manual, "Global Transaction
-    ID").
+    "Setting Up Replication Using GTIDs"). On MariaDB, gtid_slave_pos is set to `gtids` (MariaDB manual, "Global
+    Transaction ID").
     """
     protection, files = source.protection(flavour)
     if flavour is Flavour.MARIADB:

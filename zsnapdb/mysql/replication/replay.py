@@ -132,9 +132,9 @@ def make_durable(session: Session) -> None:
     """Make the server write all committed changes to disk, as its shutdown does.
 
     If nothing was synced and the server is killed during shutdown, its binlog can contain transactions that its tables
-    lost. The GTIDs would not reveal the loss. MariaDB's InnoDB flushes its log only if commits flush the log
-    (ha_innodb.cc, innobase_flush_logs). Engines without a log write their changes when their tables are closed. The
-    statements are not written to the binlog.
+    lost. The GTIDs would not reveal the loss. With FLUSH ENGINE LOGS, MariaDB's InnoDB flushes its log only if commits
+    flush it (ha_innodb.cc, innobase_flush_logs). Engines without a log write their changes when their tables are
+    closed. The statements are not written to the binlog.
     """
     for statement in (
         "SET GLOBAL innodb_flush_log_at_trx_commit = 1",

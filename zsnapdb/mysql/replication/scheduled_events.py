@@ -44,7 +44,7 @@ class ScheduledEvent:
 
 
 def scheduled_events(session: Session) -> list[ScheduledEvent]:
-    """Return all events of the server."""
+    """Return all scheduled events of the server."""
     rows = session.query(
         "SELECT event_schema, event_name, status, definer, originator, character_set_client, collation_connection,"
         " UNIX_TIMESTAMP(last_altered) FROM information_schema.events"
@@ -59,7 +59,7 @@ def scheduled_events(session: Session) -> list[ScheduledEvent]:
 
 
 def states_of(session: Session) -> EventStates:
-    """Return the states of all events."""
+    """Return the states of all scheduled events."""
     return {event.key: event.state for event in scheduled_events(session)}
 
 

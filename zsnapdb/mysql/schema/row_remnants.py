@@ -98,7 +98,7 @@ def rebuild(session: Session, chosen: Collection[CatalogueTable]) -> None:
 
 
 def forget_values(session: Session, flavour: Flavour) -> bool:
-    """Empty the other objects that contain values or statements: histograms, column statistics and log tables.
+    """Empty histograms, column statistics and log tables, because they contain values or statements.
 
     Return whether the server had histograms. MySQL stores histograms in its dictionary, whose tables cannot be rebuilt.
     """

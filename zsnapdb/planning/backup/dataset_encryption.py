@@ -46,7 +46,7 @@ def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[Fi
 
 
 def judge_raw(volumes: Iterable[str], ciphers: Mapping[str, str]) -> list[FitnessFinding]:
-    """Return findings that prevent raw streams, in which volumes without ZFS encryption would be stored unencrypted."""
+    """Return findings that prevent raw streams of volumes without ZFS encryption, which would be stored unencrypted."""
     return [
         unfit(
             "datasets",

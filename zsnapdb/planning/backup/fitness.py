@@ -395,7 +395,7 @@ class OtherView:
 
 
 def judge(view: OtherView) -> FitnessFinding:
-    """Return the finding that the server's paths would lead to other files on this host."""
+    """Return the finding that the server's paths would lead to different files on this host."""
     if view.cover is not None:
         point, above = view.cover.point, view.cover.above
         return unfit(

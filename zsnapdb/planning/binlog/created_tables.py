@@ -1,4 +1,4 @@
-"""Finds the defaults with which a replay recreates tables exactly that were created without ENGINE or ROW_FORMAT.
+"""Finds the defaults with which a replay exactly recreates tables that were created without ENGINE or ROW_FORMAT.
 
 Pure. No event contains the default_storage_engine of a session or innodb_default_row_format (status variables of query
 events: statement_events.h of MySQL, log_event.h of MariaDB). Two facts show the engine: whether the transactions on the
