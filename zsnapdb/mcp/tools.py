@@ -1,6 +1,6 @@
-"""The tools, independent of the protocol that offers them.
+"""The tools, independent of the protocol.
 
-The tools create, query and destroy clones with one token. They keep the logins of the clones while this process runs.
+They create, query and destroy the clones of one token, and keep the clones' logins while this process runs.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def executed(flavour: Flavour) -> str:
 
 
 def gtids_now(flavour: Flavour, answer: Rows) -> Gtids | None:
-    """Return the GTIDs in the answer to the query that `executed` returns."""
+    """Return the GTIDs in the answer to the query of `executed`."""
     if [len(row) for row in answer] not in ([1], []):
         raise _strange("its GTIDs")
     return _gtids(flavour, (answer[0][0] or "") if answer else "")

@@ -69,7 +69,7 @@ class ReceivingWork(Generic[P]):
 
     @property
     def mark(self) -> Mark:
-        """The mark that this restore sets on every dataset and step snapshot. No other restore uses this mark."""
+        """The mark that this restore alone sets on every dataset and step snapshot."""
         return restored_mark(self.plan)
 
     def manifest(self, backup_id: str) -> Manifest:

@@ -95,10 +95,7 @@ def ready_marker(text: str) -> ReadyMarker:
 
 
 def refuse_unreachable(shows: ReadyMarker, network: str) -> None:
-    """Raise PreflightError if the marker is a server that this host cannot reach.
-
-    The host needs an address in the machine's network.
-    """
+    """Raise PreflightError if the marker is a server, and this host has no address in the machine's network."""
     if shows.kind is ReadyKind.SERVER and network == f"network {ISOLATED_NETWORK}":
         raise PreflightError(
             f"this host has no address on the network {ISOLATED_NETWORK}, which --wait-for {shows.words} needs",

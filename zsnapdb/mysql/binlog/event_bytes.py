@@ -22,7 +22,7 @@ _MOST_WINDOW = 1 << 27
 
 
 class EventBytes:
-    """The bytes of an event. They can be read only once, from first to last."""
+    """The bytes of an event, which can be read once, from first to last."""
 
     def __init__(self, pieces: Iterable[bytes | memoryview]) -> None:
         self._pieces = iter(pieces)

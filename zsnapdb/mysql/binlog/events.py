@@ -198,7 +198,7 @@ def _check_cut(name: str, at: int, header: memoryview) -> None:
 
 
 def _window(file: BinaryIO, at: int, size: int, most: int) -> memoryview:
-    """Return at most `most` bytes of a file from the offset `at`, but not beyond the file size `size`."""
+    """Return at most `most` bytes from `at`, without bytes after `size`."""
     file.seek(at)
     return memoryview(file.read(min(most, size - at)))
 

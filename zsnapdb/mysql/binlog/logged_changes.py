@@ -230,7 +230,7 @@ class _Image:
         self._steps = _steps(self.columns)
 
     def skip(self, body: EventBytes) -> None:
-        """Skip one row, which consists of NULL bits and the values of the columns that are not NULL."""
+        """Skip one row, which consists of NULL bits and the values of non-NULL columns."""
         nulls = int.from_bytes(body.take(self._nulls), "little")
         steps = self._steps
         if nulls:

@@ -205,7 +205,7 @@ class Lag:
 
 
 def replica_lag(session: Session, flavour: Flavour) -> Lag:
-    """Return the state that the replica reports about its replication."""
+    """Return the replica's lag, errors and position."""
     (row,) = session.records("SHOW SLAVE STATUS" if flavour is Flavour.MARIADB else "SHOW REPLICA STATUS")
 
     def first(*names: str) -> str:

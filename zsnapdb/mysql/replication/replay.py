@@ -523,7 +523,7 @@ class PacedReplay:
 
     @property
     def seconds(self) -> float:
-        """Return the number of seconds since the replay was started."""
+        """Return the seconds since the replay started."""
         return time.monotonic() - self.began
 
     def _watch(self) -> None:

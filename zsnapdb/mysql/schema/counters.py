@@ -105,7 +105,7 @@ def analyze_again(session: Session, since: int) -> None:
 
 
 def set_back(session: Session, wanted: Mapping[tuple[str, str], int]) -> None:
-    """Set the AUTO_INCREMENT counters to the values in `wanted`.
+    """Set AUTO_INCREMENT counters to the values in `wanted`.
 
     A server never sets a counter to a value that a row already has (refman 8.4, "ALTER TABLE").
     """

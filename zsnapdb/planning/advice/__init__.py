@@ -1,1 +1,1 @@
-"""Advice for MySQL and MariaDB on ZFS. The rules evaluate facts that other modules gather. Pure."""
+"""Advice for MySQL and MariaDB on ZFS, from rules that evaluate gathered facts. Pure."""

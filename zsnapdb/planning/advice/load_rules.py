@@ -107,10 +107,7 @@ def _milliseconds(nanoseconds: int | None) -> str:
 
 
 def _latency(histogram: Histogram | None) -> str:
-    """Return upper bounds for the median and 99th percentile of the request times on disk.
-
-    Each bound is at most twice the real value.
-    """
+    """Return upper bounds, at most twice the real values, of the median and 99th percentile request time on disk."""
     if histogram is None or not histogram.total:
         return "no request reached a disk"
     return (

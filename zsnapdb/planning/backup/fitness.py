@@ -187,7 +187,7 @@ def objection(findings: Iterable[FitnessFinding]) -> PreflightError | None:
 
 
 def require_fit(findings: Iterable[FitnessFinding]) -> None:
-    """Raise an error that lists every finding that prevents a backup, if there are such findings."""
+    """Raise an error that lists all findings that prevent a backup, if any."""
     error = objection(findings)
     if error is not None:
         raise error
