@@ -1,4 +1,4 @@
-"""Accounts on zsnapdb's own copies of a server, the privileges of accounts, and the clients of a server."""
+"""Accounts on zsnapdb's own copies of a server, account privileges, and the clients of a server."""
 
 from __future__ import annotations
 
@@ -102,9 +102,8 @@ _NO_ROLE = ("", "NONE")
 def account_privileges(session: Session) -> frozenset[str] | None:
     """Return the account's static and dynamic privileges on `*.*`, in upper case.
 
-    The result is None if a role is active, because an ordinary account can read no table with the privileges of a role
-    (refman 8.4, "The INFORMATION_SCHEMA USER_PRIVILEGES Table"; MariaDB manual, "Information Schema USER_PRIVILEGES
-    Table").
+    The result is None if a role is active. An ordinary account can read no table that lists a role's privileges (refman
+    8.4, "The INFORMATION_SCHEMA USER_PRIVILEGES Table"; MariaDB manual, "Information Schema USER_PRIVILEGES Table").
     """
     if _has_role(session):
         return None

@@ -152,7 +152,7 @@ def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Loc
 
 
 def _left_behind(strategy: Strategy, watchdog: Watchdog, waited: float) -> str:
-    """Return a text for the error message that describes what a failed attempt left on the server.
+    """Return a text for the error message that describes the leftovers of a failed attempt on the server.
 
     If this cannot be determined, the text contains the reason.
     """

@@ -34,7 +34,7 @@ _TOLD = ("SERVICE_RESULT", "EXIT_STATUS")
 
 @contextmanager
 def notified(settings: Settings, job: NotifiedJob, instance: str, tell: Tell) -> Iterator[None]:
-    """Send notifications of the start and end of a `with` block, which is a job of the instance. Exceptions propagate.
+    """Send notifications when a `with` block starts and ends, which runs a job of the instance. Exceptions propagate.
 
     The notification of the start is sent while the block runs. After the block, this function waits for deliveries, but
     not longer than the configured budget. If a run is refused because another run is active (exit code 75), no success

@@ -1,9 +1,9 @@
 """The results of `zsnapdb restore` runs to which the callers gave an id. The journal of the restore contains the id.
 
 If the restore is finished, its result is returned. An interrupted restore that does not replace the server continues,
-as with --resume. A restore that may have begun to exchange the datasets of production can be continued only by a
-person, because an administrator may have inspected, repaired or changed the server since then. For the same reason,
-only a person can continue a restore that would replace the server according to an old plan.
+as with --resume. If a restore may have begun to exchange the datasets of production, only a person can continue it.
+Since then, an administrator may have inspected, repaired or changed the server. For the same reason, only a person can
+continue a restore that would replace the server according to an old plan.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ _LONGEST_POSITION = 1 << 16
 
 @dataclass(frozen=True)
 class InsideClient:
-    """The command line of the client of a server in a guest, and the time limit of an answer in seconds.
+    """The command line of a client in a guest, which queries the guest's server, and the time limit in seconds.
 
     The client reads statements from stdin. If it needs a password, it reads the password from a file in the guest.
     """

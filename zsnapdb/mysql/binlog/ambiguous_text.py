@@ -1,9 +1,9 @@
 """A check for texts in a binlog that a client would interpret differently from the server that wrote them.
 
-For a replay by a client, mysqlbinlog prints the statements that the client sends to the server. mysqlbinlog ends each
-statement with its own delimiter, and prints names in comments that end at the end of the line. Source: the print
-functions in sql/log_event.cc of both families. If a statement contains the delimiter, or a name contains a line end,
-the client treats the rest as a separate statement.
+For a replay by a client, mysqlbinlog prints the statements that the client sends to the server. It ends each statement
+with its own delimiter, and prints names in comments that end at the end of the line. Source: the print functions in
+sql/log_event.cc of both families. If a statement contains the delimiter, or a name contains a line end, the client
+treats the rest as a separate statement.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class _KeyringFile(BaseModel):
 
 @dataclass(frozen=True)
 class BinlogKeys:
-    """Keys of a server's encrypted binlogs, from the files of its keyring and from earlier reads of these files.
+    """Keys of a server's encrypted binlogs, from its keyring files and from earlier reads of these files.
 
     A rotation of the master key removes the old key from the keyring, but binlogs in a snapshot may need the old key.
     """

@@ -34,9 +34,10 @@ _DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 class RowColumn:
     """The format of a column's values. A value has `fixed` bytes, or its first `prefix` bytes contain its length.
 
-    The meaning of `size` depends on the column's type: the maximum length in bytes of a CHAR or VARCHAR, the fractional
-    digits of a time, the precision times 256 plus the scale of a DECIMAL, or the bits of a BIT. For other types, `size`
-    is 0. `numbered` is 247 for an ENUM and 248 for a SET, which have the type of a CHAR in the event; otherwise 0.
+    The meaning of `size` depends on the column's type. It is a text's maximum length in bytes (CHAR, VARCHAR), a time's
+    fractional digits, a DECIMAL's precision times 256 plus scale, or the number of bits in a BIT. For other types,
+    `size` is 0. `numbered` is 247 for an ENUM and 248 for a SET, which have the type of a CHAR in the event; otherwise
+    0.
     """
 
     prefix: int
@@ -385,8 +386,8 @@ def query(body: EventBytes, *, extra: int = 0) -> tuple[str, EventBytes]:
 def raw_query(body: EventBytes, *, extra: int = 0) -> tuple[bytes, EventBytes]:
     """Return the raw default schema of a query event, and the body positioned at the statement's text.
 
-    The event contains thread, duration, length of the schema (u8), error, length of the status variables (u16), `extra`
-    bytes, status variables, schema, a zero byte, and the text, in this order.
+    The event contains, in this order: thread, duration, schema length (u8), error, length of the status variables
+    (u16), `extra` bytes, status variables, schema, a zero byte, text.
     """
     body.skip(8)
     length = body.integer(1)

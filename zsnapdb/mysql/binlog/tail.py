@@ -1,7 +1,7 @@
 """The end of a binlog file, and the position to which a server recovers from a set of binlog files.
 
-The end of a file is described by its last complete transaction and the GTIDs up to it. tests/system/test_binlog_tail.py
-compares both the end and the position with real servers.
+The end of a file is its last complete transaction with the GTIDs up to it. The end and the position are compared with
+real servers in tests/system/test_binlog_tail.py.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ The launcher uses only the standard library. The plan (JSON) contains:
 - `connects`: whether the server may connect to other servers.
 
 The server gets a mount namespace whose root is an in-memory file system with only these folders. The server sees no
-other files or sockets of the host. Its /proc shows no processes, because `/proc/PID/cwd` of another process of the same
+other files or sockets of the host. Its /proc shows no processes, because `/proc/PID/cwd` of a process with the same
 account would lead out of the sandbox (proc(5)). The server has no capabilities and cannot get any (no_new_privs). Its
 connect(2) fails unless `connects` is set. If a step fails, the launcher ends before the server starts.
 """

@@ -142,7 +142,7 @@ def _buffer_pool(load: Load, setting: LoadSetting) -> LoadAdvice:
 
 
 def _arc_counts(load: Load) -> tuple[int, int, int] | None:
-    """Return the number of demand hits, of demand misses, and of misses of blocks that the ARC had recently evicted."""
+    """Return three counts: demand hits, demand misses, and misses of blocks that the ARC had recently evicted."""
     if load.arc is None:
         return None
     hits, misses = (

@@ -181,8 +181,8 @@ def decide_workers(configured: int, chunk_size: int, configured_size: int) -> in
     """Return the number of parallel workers for chunks of this size in bytes.
 
     This is the configured number, unless the chunks are larger than the configured size. For larger chunks, the number
-    is limited, so that all chunks in memory together have at most WINDOW bytes, or at most the bytes that the
-    configured size and number allow.
+    is limited. All chunks in memory together then have at most WINDOW bytes, or at most the bytes that the configured
+    size and number allow.
     """
     if chunk_size <= configured_size:
         return configured
