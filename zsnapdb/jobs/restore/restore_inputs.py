@@ -248,7 +248,7 @@ class RestoreFacts:
         return None
 
     def _place_of_last(self, archive: Archive, last: ArchivedFile, newest_backup: Backup) -> _LastArchived:
-        """Return whether the last archived binlog ended before the newest backup, was abandoned, or neither is known.
+        """Return whether the last archived binlog ended before the newest backup or was abandoned, or UNKNOWN.
 
         The files of production decide this if the archive lacks the newest backup's binlog and production has a binlog
         with the same head. Otherwise the result is UNKNOWN. If production has the last archived binlog, only its number

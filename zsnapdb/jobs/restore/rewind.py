@@ -381,7 +381,7 @@ class _Rewinding:
         return replace(result, backup=made)
 
     def _check(self, session: Session) -> None:
-        """Check that the running server is the restored server, without the transactions that the rewind left out.
+        """Check that the running server is the restored server, without the transactions that the rewind omitted.
 
         Raises:
             ConsistencyError: a different server was running, and was stopped.

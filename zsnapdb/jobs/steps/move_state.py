@@ -215,7 +215,7 @@ def is_mounted(path: str, dataset: str) -> bool:
 def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
     """Return whether the datasets contain copies of the files, and whether the copies have changed.
 
-    `is_there` says which datasets exist, because a move may be killed after it has created only one dataset.
+    A move may be killed after it has created only one dataset, so `is_there` says which datasets exist.
     """
     move, (has_logs, has_data) = record.move, is_there
     if not has_logs:

@@ -169,7 +169,7 @@ def choosable_ids(instance: Instance, repository: Repository) -> list[str]:
 def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str, ...]:
     """Return the datasets of the newest backup with a readable manifest, else of the newest set on this host.
 
-    The result is empty if neither exists.
+    The result is empty if there is no backup and no set.
     """
     known = host_backup_record.choosable(instance, repository)
     newest = known[-1:] or local_snapshot.load(instance)[-1:]

@@ -93,7 +93,7 @@ def _bare(statement: str) -> str:
 def unnamed_options(statement: str) -> frozenset[str]:
     """Return which of the options ENGINE and ROW_FORMAT a statement omits when it creates a table or sequence.
 
-    Quoted names and texts are ignored. CREATE TABLE ... LIKE copies both from the other table.
+    Quoted names and texts are ignored. CREATE TABLE ... LIKE copies both options from the original table.
     """
     if first_word(statement) != "CREATE":
         return frozenset()

@@ -83,7 +83,7 @@ def forms_of(setting: str) -> tuple[SendForm, ...]:
 
 
 def form_of(flags: tuple[str, ...]) -> SendForm | None:
-    """Return the stream format that uses these flags; None if no format does."""
+    """Return the stream format that uses these flags; None if there is no such format."""
     return next((form for form, known in SEND_FLAGS.items() if known == flags), None)
 
 

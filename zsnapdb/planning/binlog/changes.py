@@ -146,7 +146,7 @@ class TransactionChanges:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Sentences about facts of this transaction that the binlog does not contain."""
+        """Sentences that say which facts about this transaction the binlog does not contain."""
         notes = []
         if any(statement.kind is not ChangeKind.DDL for statement in self.statements):
             notes.append(
