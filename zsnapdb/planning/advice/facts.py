@@ -111,7 +111,7 @@ class MemoryFacts:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """The number of tables with compressed pages and the number of encrypted tables, by their create options."""
+    """The numbers of tables with compressed pages, and of encrypted tables if `server.options` lacks their keys."""
 
     page_compressed: int = 0
     encrypted: int = 0
