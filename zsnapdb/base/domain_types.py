@@ -20,7 +20,7 @@ _BACKUP_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}")
 
 
 class Flavour(StrEnum):
-    """The two server families. All other capabilities of a server are probed."""
+    """The two server families. All other differences between servers are detected by probing the server."""
 
     MYSQL = "mysql"
     MARIADB = "mariadb"
@@ -90,7 +90,7 @@ class BinlogCoordinates:
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a state in the server's history. `source` states where the position was read.
+    """The position of a state in the server's history. The field `source` states where the position was read.
 
     - `gtids` is None if the server assigns no GTIDs.
     - `coordinates` is None if the server writes no binlog.

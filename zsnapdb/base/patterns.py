@@ -31,7 +31,7 @@ _LONGEST_PATH = 4095
 
 
 def is_line(text: str) -> bool:
-    """Whether the text is one line, without control characters, line or paragraph separators, and surrogates."""
+    """Whether the text is one line, without control characters, line or paragraph separators, or surrogates."""
     return _CONTROL.search(text) is None
 
 
@@ -58,7 +58,7 @@ def is_dataset_or_snapshot(text: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether the host is the loopback interface. Other hosts can neither see nor answer its packets."""
+    """Return whether the host is a loopback address. Other hosts can neither see nor answer packets to it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -271,6 +271,6 @@ def current_subject() -> str:
 
 
 def current_issuer() -> str:
-    """Return the issuer of the id token that authenticated this process's subject; "" if no id token did."""
+    """Return the issuer of the id token that authenticated this process's subject; "" without an id token."""
     given = os.environ.get(ISSUER_VARIABLE, "")
     return given if current_subject() and _ISSUER.fullmatch(given) is not None else ""

@@ -111,9 +111,9 @@ def run(
 
 
 def poll_timeout(seconds: float) -> int:
-    """Return the milliseconds for poll(2) and epoll(7).
+    """Return the time in milliseconds, as poll(2) and epoll(7) take it.
 
-    These accept at most 24 days, so a longer wait ends after 24 days.
+    These calls accept at most 24 days, so a longer wait ends after 24 days.
     """
     return max(0, min(math.ceil(seconds * 1000), _LONGEST_POLL))
 
@@ -201,8 +201,8 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a program with unbuffered pipes and return its process.
 
-    `own_session` says whether the program continues when this process's terminal closes. `zone` is the program's time
-    zone; None means the host's time zone.
+    With `own_session`, the program continues when this process's terminal closes. The program's time zone is `zone`, or
+    the host's time zone if `zone` is None.
 
     Raises:
         OSError: the program cannot be started

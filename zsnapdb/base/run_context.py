@@ -56,7 +56,7 @@ Only root can set this variable for commands that root runs.
 
 @dataclass(frozen=True)
 class Audience:
-    """The reader of a command's output, who is either one clone owner or may read everything ("")."""
+    """The reader of a command's output: one clone owner, or "" for a reader who may read everything."""
 
     owner: str = ""
 

@@ -23,10 +23,10 @@ _NO_LIMIT = 1000
 
 
 class GroupCommands(Mapping[str, Any]):
-    """The commands of a group by name. A command is loaded when it is needed, and then kept."""
+    """The commands of a group by name. A command is loaded when it is first used."""
 
     def __init__(self, words: tuple[str, ...] = (), loaded: Mapping[str, Any] | None = None) -> None:
-        """Use the words of the group, and additional commands that `commands.py` does not declare."""
+        """Set the group's words on the command line, and additional commands that `commands.py` does not declare."""
         self._words = words
         self._loaded = dict(loaded or {})
         depth = len(words)
@@ -139,7 +139,7 @@ def _function(run: str) -> Callable[..., None]:
 
 
 def _docstring(run: str) -> str:
-    """Return the docstring of a command's function from the compiled module. The module is not imported."""
+    """Read the docstring of a command's function from the compiled module, without an import of the module."""
     module, _, name = run.rpartition(".")
     spec = importlib.util.find_spec(f"zsnapdb.cli.{module}")
     code = spec.loader.get_code(spec.name)  # type: ignore[union-attr]

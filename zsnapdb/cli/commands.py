@@ -30,9 +30,9 @@ class EvidenceKeeper(Enum):
 
 @dataclass(frozen=True)
 class Command:
-    """A command. `run` is the function below `zsnapdb.cli` whose docstring is the help.
+    """A declared command. `run` names the function in `zsnapdb.cli` whose docstring is the command's help.
 
-    - `documents`: the views below `zsnapdb.report` that the command prints with `--json` (MODULE:VIEW,VIEW).
+    - `documents`: the views in `zsnapdb.report` that the command prints with `--json` (MODULE:VIEW,VIEW).
     - `notifies`: whether the command notifies the configured targets of its start and end.
     - `only_with`: the option without which the command changes nothing and leaves no evidence.
     - `passes_words_on`: whether unknown words are arguments of another program.
@@ -62,7 +62,7 @@ class Command:
 class Group:
     """A group of commands. `run` is the function of the group itself.
 
-    `shows_help` says whether the group shows its help if it gets no arguments.
+    If `shows_help` is set, the group shows its help when it gets no arguments.
     """
 
     help: str

@@ -32,7 +32,7 @@ JobsFile = Annotated[
 
 @contextlib.contextmanager
 def require_engine_client() -> Iterator[None]:
-    """Run the block, which imports the engine's client.
+    """Run a block that imports the engine's client.
 
     Raises: ConfigError if the client is not installed.
     """
@@ -54,7 +54,7 @@ def ready() -> None:
 
 
 def _environment(config: Path | None) -> dict[str, str]:
-    """Return the environment of jobs: the current environment, with this configuration and progress as JSON.
+    """Return the current environment for jobs, with added variables for this configuration and JSON progress.
 
     A job ends when this command ends for any reason. The fleet then starts the job again, perhaps on another host.
     """
@@ -195,7 +195,7 @@ def apply(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Apply FILE to the schedules and limits of the engine, in the order of its rollout.
+    """Update the engine's schedules and limits from FILE, in the order of its rollout.
 
     Schedules that FILE no longer contains are removed. Schedules that zsnapdb did not create are kept. A paused
     schedule stays paused. An engine that lost its data gets all schedules again. Needs the extra zsnapdb[fleet].
@@ -220,7 +220,7 @@ def run(
     jobs: JobsFile = None,
     json: AsJson = False,
 ) -> None:
-    """Start a job now on every instance selected by --where or --all, within the limits of buckets.
+    """Start a job now on every instance selected by --where or --all, within the buckets' limits.
 
     --wait shows each host's progress, and why a job waits or failed. Ctrl-C ends only the wait: the runs continue.
     Needs the extra zsnapdb[fleet].

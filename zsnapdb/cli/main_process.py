@@ -73,7 +73,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _hang_up(number: int, _frame: FrameType | None) -> None:
-    """Interrupt only once. At the end of a session, both the kernel and the shell send SIGHUP to the same process.
+    """Interrupt the command only once. When a session ends, both the kernel and the shell send SIGHUP to it.
 
     A second interrupt would end the cleanup that the first interrupt started. The handler remains a function, because
     child processes would inherit an ignored signal.
@@ -111,7 +111,7 @@ def interrupt_on_signals() -> None:
 class SignalledStop:
     """A request to stop, set by a signal.
 
-    The handler may run at any moment in the waiting thread. The lock of a threading.Event could deadlock that thread.
+    The signal handler may run at any moment in the waiting thread, where the lock of a threading.Event could deadlock.
     So a pipe ends the wait (pipe(7), self-pipe).
     """
 
@@ -147,7 +147,7 @@ class SignalledStop:
 
 
 def stop_on_signals(numbers: Iterable[signal.Signals]) -> SignalledStop:
-    """Return a stop that each of the given signals requests.
+    """Return a stop request that each of the given signals sets.
 
     A signal that this process has ignored from its start remains ignored.
     """
@@ -229,9 +229,9 @@ def leave(code: int) -> NoReturn:
 
 @contextlib.contextmanager
 def _signs_of_life() -> Iterator[None]:
-    """Write signs of life for programs during the block, if they are requested.
+    """While the block runs, write a line every few seconds if JSON progress is requested.
 
-    If no signs of life are requested, the code for them is not imported.
+    If JSON progress is not requested, its code is not imported.
     """
     if not wants_json_progress(sys.argv, os.environ):
         yield
@@ -320,7 +320,7 @@ def _failed(whole: ZsnapdbError) -> int:
 
 
 def record_for_administrators(text: str) -> None:
-    """Write a text to the system log, because the reader of this command's output may not see the text."""
+    """Write a text to the system log, because the reader of this command's output may not see it."""
     import syslog
 
     syslog.openlog("zsnapdb", syslog.LOG_PID, syslog.LOG_AUTHPRIV)
@@ -330,7 +330,7 @@ def record_for_administrators(text: str) -> None:
 def _print_document(text: str) -> None:
     """Print the document of an error.
 
-    If stdout accepts no more text, ignore this, because the error is also on stderr. The exit code stays the same.
+    A failed write to stdout is ignored, because the error is also on stderr. The exit code stays the same.
     """
     try:
         print(text, flush=True)

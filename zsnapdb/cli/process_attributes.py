@@ -75,8 +75,8 @@ def end_with_parent(environment: MutableMapping[str, str]) -> None:
 
     After SIGTERM, the command undoes its changes.
 
-    The variable is removed from the environment, so that child processes are not affected. The kernel watches the
-    thread of the parent that started this process (prctl(2), PR_SET_PDEATHSIG). Only Linux has this function.
+    The environment variable that requests this is removed, so that child processes are not affected. The kernel watches
+    the thread of the parent that started this process (prctl(2), PR_SET_PDEATHSIG). Only Linux has this function.
     """
     parent = environment.pop(VARIABLE, None)
     if parent is None or sys.platform != "linux":

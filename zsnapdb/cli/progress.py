@@ -1,6 +1,6 @@
-"""Events of jobs on stderr. The events are messages, and progress as bars or (for programs) as JSON.
+"""Prints events of jobs to stderr: messages, and progress as bars or (for programs) as JSON.
 
-Commands print a line every few seconds.
+With JSON, a command prints a line at least every few seconds.
 """
 
 from __future__ import annotations

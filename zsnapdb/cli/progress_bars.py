@@ -35,14 +35,14 @@ class Screen:
         self._lines = 0
 
     def draw(self, text: str) -> None:
-        """Replace the lines of the last drawing."""
+        """Draw the text in place of the previously drawn lines."""
         with self.cleared():
             _write(text)
             self._lines = text.count("\n")
 
     @contextlib.contextmanager
     def cleared(self) -> Iterator[None]:
-        """Run the block, which writes permanent lines, after removing the bars.
+        """Remove the bars, then run the block, which writes permanent lines.
 
         During the block, no other thread draws.
         """

@@ -122,7 +122,7 @@ def refuse_part(
 ) -> None:
     """Raise UsageError with the right `rescue` command if a table or schema is given.
 
-    `command` accepts neither a table nor a schema.
+    The command `command` accepts neither a table nor a schema.
     """
     part = table if table is not None else schema
     if part is None:

@@ -310,7 +310,7 @@ def restore_machine(
 
 
 def describe_restore(instance: str, to: str, place: str | None, handover: str = "stopped") -> str:
-    """Return a description of the restore. The description is the same for a repeated command."""
+    """Return a description of the restore. A repeated command has the same description."""
     where = f" as {place}" if place else ""
     return f"{instance} to {to}{where}, {handover}"
 

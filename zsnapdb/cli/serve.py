@@ -230,7 +230,7 @@ def create_token(
     expires: Annotated[str, option("--expires", "DURATION", "Validity of the token, for example 90d.")] = "90d",
     json: AsJson = False,
 ) -> None:
-    """Create a token and print it once. Only its SHA-256 is kept."""
+    """Create a token and print it once. Only its SHA-256 is stored."""
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.report import tokens as report
@@ -243,7 +243,7 @@ def create_token(
 
 
 def list_tokens(json: AsJson = False) -> None:
-    """List the tokens, oldest first, also expired and revoked ones."""
+    """List the tokens, oldest first, including expired and revoked ones."""
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.report import tokens as report
     from zsnapdb.serve.tokens import TokenBook

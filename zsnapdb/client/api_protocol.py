@@ -60,7 +60,7 @@ class ApiAnswer:
 
 @dataclass(frozen=True)
 class LostAnswer:
-    """The answer is missing, for this reason. If the request was sent, it may still have been executed.
+    """The reason why an answer is missing. If the request was sent, it may still have been executed.
 
     `is_untrusted` says whether the certificate of the host was refused.
     """
@@ -95,7 +95,7 @@ class CloneOptions(TypedDict, total=False):
 
 
 def given_options(options: CloneOptions) -> Mapping[str, str | Literal[True]]:
-    """Return the given options by their names in the API and on the command line."""
+    """Return the options that are set, by their names in the API and on the command line."""
     given: dict[str, str | Literal[True]] = {}
     for name, value in options.items():
         if value is not None and value is not False:
@@ -112,10 +112,10 @@ def new_key() -> str:
 def create(
     instance: str, name: str | None = None, *, key: str | None = None, **options: Unpack[CloneOptions]
 ) -> Exchange[models.ReachableClone]:
-    """Return a new clone of the newest snapshot set, the point `at`, or the snapshot set or commit `source`.
+    """Create and return a clone of the newest snapshot set, the point `at`, or the snapshot set or commit `source`.
 
-    `key` is the Idempotency-Key (None means a new key). A second call with the same key returns the clone of the first
-    call. If an answer is lost, the request is repeated with the same key, so no second clone is created.
+    The argument `key` is the Idempotency-Key (None means a new key). A second call with the same key returns the clone
+    of the first call. If an answer is lost, the request is repeated with the same key, so no second clone is created.
     """
     answer = yield from _followed(_creation(key or new_key(), instance, name, options))
     return _reachable(parsed(models.MadeClone, answer.body, _WHO), answer.host)
@@ -149,12 +149,13 @@ def _creation(key: str, instance: str, name: str | None, options: CloneOptions) 
 def _request(
     verb: type[verbs.RoleVerb], of: AnyClone = "", sent: Mapping[str, object] | None = None, key: str | None = None
 ) -> ApiRequest:
-    """Return the request for a verb about the named object.
+    """Return the request that executes a verb on the named object.
 
     The route determines whether `sent` is in the query or the body.
 
-    A change has this idempotency key (None means a new key), so it is executed only once. If a clone is given as an
-    object, the request contains its GUID, so that it never affects a later clone with that name.
+    A request for a change carries the idempotency key `key` (None means a new key), so the change is executed only
+    once. If a clone is given as an object, the request contains its GUID, so that it never affects a later clone with
+    that name.
     """
     route = verb.route
     assert route is not None
@@ -199,7 +200,7 @@ def login(clone: AnyClone, *, new: bool = False) -> Exchange[models.ReachableClo
 
 
 def reset(clone: AnyClone) -> Exchange[models.CloneReset]:
-    """Reset the clone to its original data. Return how it was reset, and why not in a faster way."""
+    """Reset the clone to its original data. Return how it was reset, and why a faster way was not possible."""
     return (yield from _document(models.CloneReset, _request(verbs.ResetCloneVerb, clone)))
 
 
@@ -320,7 +321,7 @@ def _followed(request: ApiRequest) -> Exchange[ApiAnswer]:
 def _answered(request: ApiRequest) -> Exchange[ApiAnswer]:
     """Return the answer. If the answer is lost or has status 503, repeat the request a few times.
 
-    A refused certificate is an error at once.
+    If the certificate is refused, raise an error at once.
     """
     pause, may_have_run = _FIRST_PAUSE, False
     for number in range(1, _ATTEMPTS + 1):

@@ -37,7 +37,7 @@ def _words_of(clone: ReachableClone) -> Sequence[str]:
 class LocalClones:
     """The clones of this host.
 
-    `command` is the command to run. If it is None, root runs `ROOT`, and other accounts run `MEMBER`.
+    The command to run is `command`. If it is None, root runs `ROOT`, and all other accounts run `MEMBER`.
     """
 
     command: Sequence[str] | None = None
@@ -66,8 +66,8 @@ class LocalClones:
     def reset(self, clone: ReachableClone) -> CloneReset:
         """Reset the clone to its original data. Address and password stay the same; sessions end.
 
-        Return how the clone was reset, and why not in a faster way. If a process keeps the clone, that process resets
-        it, and no command is started.
+        Return how the clone was reset, and why a faster way was not possible. If a process keeps the clone, that
+        process resets it, and no command is started.
         """
         holder = self._holders.get(clone.id)
         if holder is None or not holder.is_there:

@@ -34,7 +34,7 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Limit the total duration of this thread's requests, if their clients come from `limit`.
+    """Limit the total duration of this thread's requests. It applies to clients that were passed to `limit`.
 
     When the time is up, the requests raise httpx.TimeoutException.
     """

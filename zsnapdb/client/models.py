@@ -200,7 +200,7 @@ class ReachableClone:
 
 
 def reachable(made: MadeClone, host: str) -> ReachableClone:
-    """Return the new clone with the host of its address."""
+    """Return the new clone as a `ReachableClone` with this host in its address."""
     clone = made.clone
     return ReachableClone(
         name=clone.name,

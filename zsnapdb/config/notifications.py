@@ -73,9 +73,9 @@ class NotificationChannel(StrEnum):
 class NotificationTarget(ConfigSection):
     """A target of notifications: exactly one of `ping`, `ping_file`, `webhook`, `webhook_file`, `email` and `script`.
 
-    A ping target is for a single job (`of`), so that the success of one job cannot hide the failure of another.
-    `repeat` is the interval at which a continuing problem is sent again. Without `instances`, the target gets events of
-    all instances.
+    A ping target is for a single job (`of`), so that the success of one job cannot hide the failure of another. A
+    continuing problem is reported again after the interval `repeat`. Without `instances`, the target gets events of all
+    instances.
     """
 
     ping: Url | None = None

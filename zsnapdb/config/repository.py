@@ -318,7 +318,7 @@ class RepositorySettings(ConfigSection):
 
     @property
     def idle_keys(self) -> tuple[str, ...]:
-        """Keys without effect, because their table is for another kind of store than the url."""
+        """Keys without effect, because their table does not belong to the kind of store in the url."""
         tables: dict[str, ProviderSettings] = {"s3": self.s3, "azure": self.azure, "gs": self.gs}
         others = [(name, table) for name, table in tables.items() if table is not self.provider]
         return tuple(f"{name}.{key}" for name, table in others for key in sorted(table.model_fields_set))

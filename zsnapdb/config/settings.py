@@ -421,7 +421,7 @@ class Settings(ConfigSection):
 def parse(text: str, name: str) -> Settings:
     """Return the settings in the TOML text.
 
-    Raises ConfigError, which lists all errors in the text, and calls the text `name`.
+    Raises ConfigError with all errors in the text. The message refers to the text as `name`.
     """
     raw = read_toml(text, name)
     unknown = unknown_names(raw)

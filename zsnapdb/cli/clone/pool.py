@@ -62,7 +62,7 @@ def prepare(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Prepare a snapshot set for clones that start fast.
+    """Prepare a snapshot set, so that its clones start fast.
 
     A server recovers the snapshot set once and is shut down cleanly. If clones must be masked, the set is masked once.
     Clones of a prepared set, and their resets, do not need these steps.
