@@ -130,7 +130,7 @@ class CopyScheduleSettings(ScheduleSettings):
 
 
 class InstanceAgentSettings(ConfigSection):
-    """Jobs of an instance that the agent runs. `archive` says whether the agent keeps the binlog archive running."""
+    """Jobs of an instance that the agent runs. With `archive`, the agent archives binlogs continuously."""
 
     archive: StrictBool = False
     snapshot: ScheduleSettings | None = None
@@ -206,8 +206,8 @@ _MOST_PORTS = 1000
 class AddressSettings(ConfigSection):
     """Ports where HAProxy listens for clones, from `first_port` to `last_port`, and HAProxy's admin socket.
 
-    Each clone that listens at `clones.bind_address` gets a port and keeps it. The clone's server, behind HAProxy, has
-    another port.
+    Each clone that listens at `clones.bind_address` gets a port and keeps it. The clone's server, behind HAProxy, has a
+    different port.
     """
 
     socket: AbsolutePath = Path("/run/zsnapdb-haproxy/admin.sock")
@@ -233,9 +233,9 @@ LEAST_MEMORY = 100 << 20
 class PoolSettings(ConfigSection):
     """A pool of `size` clones that are started and checked in advance, for the next requests.
 
-    A pool clone has the state that was `latest` when the clone was created, so `max_age` limits the age of the clones'
-    data in seconds. `memory` limits the memory of all servers of the pool together, in bytes (None: only half of the
-    host's free memory).
+    A pool clone contains the newest data at the time of its creation, so `max_age` limits the age of the clones' data
+    in seconds. `memory` limits the memory of all servers of the pool together, in bytes (None: only half of the host's
+    free memory).
     """
 
     size: Annotated[int, Field(ge=1, le=50)]

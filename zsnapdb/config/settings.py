@@ -112,9 +112,9 @@ class DrillSettings(ConfigSection):
 
     After the checks, the drill removes the server.
 
-    `sample` is the approximate number of bytes that the check of pages reads. The check of tables reads as many.
-    `pages` says whether a drill on a host without innochecksum omits page checksums (`if-possible`) or is refused
-    (`required`).
+    `sample` is the approximate number of bytes that the check of pages reads. The check of tables reads the same number
+    of bytes. `pages` says whether a drill on a host without innochecksum omits page checksums (`if-possible`) or is
+    refused (`required`).
     """
 
     dataset: str | None = None
@@ -394,7 +394,7 @@ class Settings(ConfigSection):
     def with_binary(self, name: str | None, binary: Path | None) -> Settings:
         """Return the settings with `binary` as the instance's only server program.
 
-        If `binary` is None, return them unchanged.
+        If `binary` is None, return the settings unchanged.
         """
         if binary is None:
             return self

@@ -157,7 +157,7 @@ class LogsDocument(Document):
 class ShownLogin(Document):
     """The login of a clone.
 
-    `host` and `port` are for clients on the same host, `address` for other clients unless `local_only`.
+    Clients on the same host use `host` and `port`. All other clients use `address`, unless `local_only` is set.
     """
 
     host: str
@@ -191,7 +191,8 @@ class CancelledOperation(Document):
 class TokenFields(Document):
     """A token, without its text. `revoked` is null if the token is not revoked.
 
-    `kind` is `token`, or `session` for a login to the pages through `issuer` ("": a token of this host).
+    `kind` is `token`, or `session` for a login to the pages. `issuer` is the issuer of the login ("" for a token of
+    this host).
     """
 
     id: str

@@ -66,7 +66,7 @@ class At:
 
 @dataclass(frozen=True)
 class Dumped:
-    """An annotation of a field with a printed model or dataclass, whose schema becomes the schema of the field.
+    """Annotation of a field that contains a printed model or dataclass. The field gets the schema of that class.
 
     Documents are also read where that class is not installed. For a class that may not be installed, `printed` is the
     full name of the class, which is imported only for the schema. `without` lists fields that are not printed. `adding`
@@ -133,12 +133,12 @@ def _places(document: type[Document]) -> tuple[tuple[str, At], ...]:
 
 
 def read(document: type[Document], result: object) -> dict[str, object]:
-    """Return the fields of the document from the result, before their validation."""
+    """Read the fields of the document from the result. They are not validated yet."""
     return {name: one for name, at in _places(document) if (one := at.read(result)) is not LEFT_OUT}
 
 
 def stamp(moment: datetime) -> str:
-    """Return a time to the second: `2026-11-28T12:00:00Z`."""
+    """Return a time as text, to the second: `2026-11-28T12:00:00Z`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

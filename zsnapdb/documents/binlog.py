@@ -17,7 +17,7 @@ class UnprotectedFields(Document):
 
 
 class RepeatedGtidsFields(Document):
-    """GTIDs that are also in an earlier history."""
+    """GTIDs that also occur in an earlier history."""
 
     history: str
     gtids: str
@@ -90,7 +90,7 @@ class PurgeDocument(Document):
 
 
 class ChangedTableFields(Document):
-    """Numbers of rows of a table that a transaction changed."""
+    """A table, and how many of its rows a transaction changed."""
 
     of_schema: Annotated[str, At("schema")] = Field(alias="schema")
     table: str
@@ -166,7 +166,7 @@ class RowChangeFields(Document):
 
 
 class ConflictFields(RowChangeFields):
-    """A row that prevents the undo: `exists-again` or `differs`."""
+    """A row that prevents the undo, and why: `exists-again` or `differs`."""
 
     reason: str
 

@@ -29,7 +29,8 @@ class CloneFields(Document):
     - `own_bytes`: bytes that the clone does not share with its source.
     - `quota`: maximum of `own_bytes` (0: unlimited).
     - `heartbeat`: seconds without a heartbeat after which the clone is destroyed (null: no heartbeats needed).
-    - `guid`: the identity of the clone, which resets keep. A later clone of the same name or id has another GUID.
+    - `guid`: the identity of the clone, which a reset does not change. A later clone of the same name or id has a
+      different GUID.
     - `waits`: whether the clone is in the pool of its instance.
     """
 
@@ -324,7 +325,7 @@ class LoginDocument(Document):
 
 
 class KeptPortFields(Document):
-    """A kept port: its clone (null: no clone), its required target, and its target in HAProxy (null: no target)."""
+    """A reserved port: its clone (null: no clone), its required target, and its target in HAProxy (null: no target)."""
 
     port: int
     clone: Annotated[str | None, At("clone.label")]
@@ -334,7 +335,7 @@ class KeptPortFields(Document):
 
 
 class AddressesDocument(Document):
-    """The ports that clones keep. `error` is the error that prevented zsnapdb from asking HAProxy."""
+    """The ports that are reserved for clones. `error` says why zsnapdb could not query HAProxy."""
 
     ports: tuple[KeptPortFields, ...]
     error: Annotated[str | None, At("error.message")]

@@ -124,7 +124,7 @@ class FleetChangeFields(Document):
 
 
 class FleetPlanDocument(Document):
-    """The planned changes. `unchanged` is the number of schedules and limits that are already right.
+    """The planned changes. `unchanged` is the number of schedules and limits that are already correct.
 
     `left` is the number of changes in later waves.
     """
@@ -154,7 +154,7 @@ class JobRunsDocument(Document):
 
 
 class PausedJobFields(Document):
-    """A schedule."""
+    """A paused or resumed schedule."""
 
     name: str
     verb: str

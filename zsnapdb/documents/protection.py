@@ -51,7 +51,7 @@ class GapFields(Document):
 
 
 class UnprotectedSinceFields(Document):
-    """The start of the current period, whose points cannot be restored before the next backup."""
+    """The start of the current period without restorable points, which lasts until the next backup."""
 
     since: Annotated[str | None, At("ranges", lambda ranges: moment(ranges[-1].end) if ranges else None)]
     kind: Annotated[str, At("unprotected.kind")]
@@ -118,7 +118,7 @@ def _failed(deliveries: Any) -> list[dict[str, object]]:
 
 
 def _own_failed(of: Any) -> list[dict[str, object]]:
-    """Return the failed notifications of a single status. A status of several instances lists these only once."""
+    """Return the failed notifications of a single status. A status of several instances lists them only once."""
     return _failed(getattr(of, "failed_notifications", ()))
 
 

@@ -317,7 +317,7 @@ class BinlogLeftoverFields(Document):
 
 
 class BetterCycleFields(Document):
-    """An interval between full backups with which the backups would need less space."""
+    """A better interval between full backups, which would need less space."""
 
     seconds: Annotated[float, At("every")]
     backups: Annotated[int, At("fewer")]

@@ -232,7 +232,7 @@ class FleetEngine:
         return workflow_id
 
     async def watch(self, workflow_id: str) -> AsyncIterator[JobRun]:
-        """Yield the run every few seconds, and once more after it has ended."""
+        """Yield the current state of the run every few seconds, and once more after the run has ended."""
         handle = self.client.get_workflow_handle(workflow_id, result_type=JobAnswer)
         end = asyncio.ensure_future(handle.result())
         try:
@@ -246,7 +246,7 @@ class FleetEngine:
         yield await self._told(await handle.describe())
 
     async def cancel(self, workflow_id: str) -> bool:
-        """Request that the run ends.
+        """Ask the run to end.
 
         Return whether the run was still running, because a list of runs can be outdated.
         """

@@ -145,9 +145,9 @@ class JobRefused(Exception):
 
 @dataclass
 class JobRunner:
-    """Runs the jobs of a host. `host` is its name in the fleet; `load` reads its configuration.
+    """Runs the jobs of the host with the name `host` in the fleet. The function `load` reads its configuration.
 
-    Commands get `environment`. `available` returns the bytes of memory that new programs can use.
+    Commands run with `environment`. The function `available` returns the bytes of memory that new programs can use.
     """
 
     host: str
@@ -259,7 +259,7 @@ class JobRunner:
 
 
 def _did_nothing(request: JobRequest, code: int | None) -> bool:
-    """Return whether the command found another run active, or failed for a reason for which another host is tried.
+    """Return whether another run was active, or the command failed with an error that another host may avoid.
 
     If the result is true, the agent and the fleet start the job again.
     """

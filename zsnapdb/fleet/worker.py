@@ -44,7 +44,7 @@ _ELSEWHERE = timedelta(seconds=2)
 
 
 class HostActivities:
-    """The activities of a host."""
+    """The activities that the engine can start on a host."""
 
     def __init__(self, runner: JobRunner) -> None:
         self._runner = runner
@@ -149,7 +149,7 @@ async def serve_until_stopped(
 ) -> None:
     """Run workers until SIGTERM or SIGINT.
 
-    `words` are the message that is printed at the start, and the name of the workers in a refusal.
+    The pair `words` contains the start message, and the name of the workers for the text of a refusal.
     """
     stop = stop_by_signals()
     ready()

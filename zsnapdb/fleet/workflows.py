@@ -158,7 +158,7 @@ async def _outside_windows(job: jobs.FleetJob) -> None:
 async def _one_machine(host: str) -> None:
     """Wait until at most one machine serves this host. Raises ApplicationError if two machines continue to serve it.
 
-    If a machine replaced another machine, this raises no error, because the engine forgets the old machine after
+    If a machine replaced another machine, no error is raised, because the engine forgets the old machine after some
     minutes.
     """
     seconds = _FIRST_PAUSE

@@ -105,7 +105,7 @@ def addresses(
     config: options.ConfigFile = None,
     json: options.AsJson = False,
 ) -> None:
-    """List the ports that clones keep after a reset, and the targets of these ports in HAProxy."""
+    """List the ports that are reserved for clones, and the targets of these ports in HAProxy."""
     from zsnapdb.jobs.clone import kept_ports as job
     from zsnapdb.report.clone.list import AddressesView
 

@@ -76,7 +76,7 @@ def is_container(root: Path = Path("/"), environment: Mapping[str, str] = os.env
     """Return whether this process runs in an application container.
 
     The root file system of a container is removed with the container. A container image may set the environment
-    variable `container` (systemd.io/CONTAINER_INTERFACE). Kubernetes sets another variable.
+    variable `container` (systemd.io/CONTAINER_INTERFACE). Kubernetes sets a different variable.
     """
     named = environment.get("container", "") == "oci" or "KUBERNETES_SERVICE_HOST" in environment
     return named or any((root / mark).exists() for mark in _MARKS)

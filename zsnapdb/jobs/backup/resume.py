@@ -147,7 +147,7 @@ def _surroundings(
 
 
 def settle_all(instance: Instance, repository: Repository, backups: Iterable[InterruptedBackup]) -> list[BackupJournal]:
-    """Finish stored backups, abandon backups that cannot be continued, and return the other backups, oldest first.
+    """Finish stored backups, abandon backups that cannot be continued, and return the remaining backups, oldest first.
 
     The caller holds the lease of the instance.
     """
@@ -217,8 +217,8 @@ def sweep(
     Return the snapshots of the instance's sets on this host, except recorded local sets.
 
     `but` contains the snapshots that this run itself holds; they stay unchanged. The caller acquired the instance's
-    lease before it listed the backups `known`. A set with foreign holds or clones stays, with a warning. This host's
-    marks of unfinished backups without a journal on this host are removed too.
+    lease before it listed the backups `known`. A set with foreign holds or clones stays, with a warning. Marks of this
+    host's unfinished backups are removed too if the backups have no journal on this host.
     """
     stored = known.listed
     journalled = {file.name for file in journals(folder(instance))}

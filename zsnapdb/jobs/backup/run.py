@@ -115,7 +115,7 @@ def stored_if_known(instance: Instance) -> Manifest | None:
 def hinting(instance: Instance) -> Iterator[None]:
     """Run the block.
 
-    If the block fails because another run is in progress, the hint says to repeat the command with the same id.
+    If another run is in progress, the hint of the error then says to repeat the command with the same id.
     """
     try:
         yield

@@ -154,9 +154,9 @@ class _JournalledChunks(LeasedChunks):
 class Sender:
     """The part of a run that stores one backup.
 
-    `present` maps the object keys of the chunks that were stored when the run began to the chunks' sizes in bytes.
-    `bases` maps each role to the base of its volume, if the caller knows and holds the bases. If `bases` is None, the
-    bases are looked up.
+    The mapping `present` gives the size in bytes of each chunk that was stored when the run began, by the chunk's
+    object key. `bases` maps each role to the base of its volume, if the caller knows and holds the bases. If `bases` is
+    None, the bases are looked up.
     """
 
     instance: Instance

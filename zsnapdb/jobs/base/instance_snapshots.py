@@ -1,6 +1,6 @@
 """Functions that read an instance's snapshots on this host.
 
-A cache makes sure that each command reads only the snapshots that it needs.
+A cache lets each command read only the snapshots that it needs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _file(instance: Instance, place: str) -> Path:
 
 
 def recorded_snapshots(instance: Instance, place: str, names: SnapshotNames) -> frozenset[str]:
-    """Return the short names of the snapshots that the cache lists as local and that were not replaced since then.
+    """Return the short names of snapshots that the cache lists as local and that were not replaced later.
 
     A cache file is ignored if it is a link or belongs to another account.
     """
@@ -162,7 +162,7 @@ If there are more, all snapshots are listed, which takes no longer.
 
 @dataclass(frozen=True)
 class SetsHere:
-    """All snapshots on some datasets whose names have the form of snapshot set names. They come from one listing.
+    """One listing of all snapshots of some datasets, limited to names that have the form of snapshot set names.
 
     `listed` is None if the snapshots cannot be listed without starting a program. `generation` is the id that the cache
     had before the listing.
@@ -208,7 +208,7 @@ class SetsHere:
         return frozenset(one for one in named_here if one is not None)
 
     def newest_first(self, states: Collection[str]) -> Iterator[list[OwnedSnapshot]]:
-        """Yield the snapshots that `read` returns in several lists, newest sets first.
+        """Yield the snapshots that `read` returns, split into several lists, newest sets first.
 
         The order is that of their creation in ZFS. Sets without a snapshot of every volume are left out.
         """
