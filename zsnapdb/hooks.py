@@ -83,7 +83,7 @@ class BackupEnd:
 
 @dataclass(frozen=True)
 class Hook:
-    """A script with its arguments. `timeout` is in seconds; `folder` is its working directory."""
+    """A script with its arguments. The timeout is in seconds; `folder` is the script's working directory."""
 
     when: When
     argv: tuple[str, ...]
@@ -111,9 +111,10 @@ def check(hook: Hook) -> None:
 def run(hook: Hook, environment: Mapping[str, str], *, limit: float | None = None) -> str:
     """Run the hook to its end and return its output.
 
-    The hook gets `environment` and the environment of this process without secrets. `limit` (seconds) can shorten the
-    hook's own timeout, for example to the remaining time of the lock. The hook gets its own process group. When the
-    time is over, the group gets SIGTERM, and later SIGKILL. `run` waits for every process of the group.
+    The hook gets `environment` and the environment of this process without secrets. The argument `limit` (in seconds)
+    can shorten the hook's own timeout, for example to the remaining time of the lock. The hook gets its own process
+    group. When the time is over, the group gets SIGTERM, and later SIGKILL. The function waits for every process of the
+    group.
 
     Raise HookError if the hook fails, cannot be started or takes too long. The error names processes that SIGKILL does
     not end.

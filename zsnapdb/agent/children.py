@@ -314,7 +314,7 @@ def command_line(words: Sequence[str]) -> list[str]:
 def own_environment(run_id: str, environment: Mapping[str, str] | None) -> dict[str, str]:
     """Return the environment of the run.
 
-    It is a copy of `environment`, or of this process's environment if None, with the run id added.
+    It is a copy of `environment` (None means this process's environment), with the run id added.
     """
     return {**(os.environ if environment is None else environment), run_ids.VARIABLE: run_id}
 

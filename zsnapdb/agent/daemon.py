@@ -123,7 +123,7 @@ _MOST = 400
 
 
 def check_schedules(settings: Settings, now: datetime) -> None:
-    """Check that every schedule is valid, and that every limit of an objective can be met.
+    """Check that every schedule is valid, and that the schedules can meet the limit of every objective.
 
     Raises ConfigError if a schedule is invalid or a limit is too short. The error lists every limit that is too short,
     with the shortest possible limit.

@@ -79,7 +79,7 @@ class ForkServer:
         return self._process.poll() is not None
 
     def is_ready(self) -> bool:
-        """Whether the server has imported all modules."""
+        """Return whether the server has imported all modules."""
         if not self._is_ready:
             self._line.setblocking(False)
             with contextlib.suppress(OSError):

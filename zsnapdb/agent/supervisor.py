@@ -41,7 +41,7 @@ def suspended_instances(settings: Settings) -> Mapping[str, str]:
     """Return the instances whose jobs must wait, each with the reason and, if possible, the commands that end the wait.
 
     While zsnapdb prepares a restore in place, production and its jobs continue. If the state of an instance cannot be
-    read, its jobs do not wait, because only a failing job is reported.
+    read, its jobs do not wait: a failing job is reported, but a waiting job is not.
     """
     reasons = {}
     for name in settings.instance:
@@ -160,7 +160,7 @@ class Supervisor:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether any job still runs ten minutes after its stop was requested, although it was also killed."""
+        """Whether any job that was stopped and killed still runs ten minutes after the stop."""
         limit = self.steady() - 2 * UNWIND
         return any(run.stopped_at is not None and run.stopped_at <= limit for run in self._running.values())
 

@@ -46,7 +46,7 @@ _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True)
 class Answers:
-    """Functions that return the contents of the pages. `alive` and `ready` return a list of problems, usually empty."""
+    """Functions that return the contents of the pages. The functions `alive` and `ready` return problems, if any."""
 
     metrics: Callable[[], str]
     alive: Callable[[], tuple[str, ...]]
@@ -94,9 +94,9 @@ class WebServer:
 
 @dataclass
 class _Client:
-    """A connected client. `since` is the monotonic time at which the server started to wait for it.
+    """A connected client. The field `since` is the monotonic time when the server started to wait for it.
 
-    `is_served` is true while the client waits for its answer.
+    The field `is_served` is true while the client waits for its answer.
     """
 
     since: float
@@ -392,7 +392,7 @@ class AgentOverview:
 
 
 def overview(settings: Settings, file: Path, host: Host) -> AgentOverview:
-    """Return the current state from the agent's files. `settings` come from the configuration file."""
+    """Return the current state from the agent's files. The settings are those in the configuration file."""
     records, now = Records(settings.agent.state), host.now()
     jobs = []
     for job in jobs_of(settings):

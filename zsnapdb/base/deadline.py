@@ -171,6 +171,6 @@ def rate_of(size: int, seconds: float) -> float | None:
 def is_slow(rate: float) -> bool:
     """Return whether more connections would increase the total rate.
 
-    `rate` is the rate of one connection in bytes per second.
+    The rate is that of one connection, in bytes per second.
     """
     return rate < _SLOW

@@ -32,7 +32,7 @@ def new_backup_id(now: datetime, randomness: int) -> str:
 
 
 def is_backup_id(text: str) -> bool:
-    """Whether the text matches the pattern of a backup id and contains a valid date and time."""
+    """Return whether the text matches the pattern of a backup id and contains a valid date and time."""
     if _BACKUP_ID.fullmatch(text) is None:
         return False
     try:
@@ -56,7 +56,7 @@ def pool_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot as ZFS reports it. `guid` identifies a snapshot; its name and time do not."""
+    """A snapshot as ZFS reports it. The GUID identifies a snapshot; its name and time do not."""
 
     dataset: str
     name: str

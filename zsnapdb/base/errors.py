@@ -4,28 +4,28 @@
     ├── UsageError              2   the command line is not valid
     ├── ConfigError             3   the configuration cannot be used
     ├── PreflightError          4   the server, its files or the pool do not allow the operation; nothing was changed
-    │   ├── NotOursError        4   a dataset, snapshot or bookmark does not carry our mark; it was not destroyed
+    │   ├── NotOursError        4   a dataset, snapshot or bookmark lacks zsnapdb's mark; it was not destroyed
     │   ├── NotAllowedError     4   this account lacks the permission
     │   ├── ClockDoubtError     4   a removal depends on a clock that is in doubt
     │   └── ForeignInsideError  4   a server's datasets contain something that is not one of its volumes
-    ├── ServerError             5   the database server cannot be reached, or refused
+    ├── ServerError             5   the database server cannot be reached, or refused a request
     │   └── LockError           10  the lock could not be acquired in time, or was lost
     │       └── LockNotGranted  10  no lock is held; another attempt may succeed
-    ├── RepositoryError         6   the repository cannot be reached, or refused
+    ├── RepositoryError         6   the repository cannot be reached, or refused a request
     │   ├── NotFound            6   an object, bucket or backup does not exist
     │   │   └── UnknownNameError  2   a clone, machine, table or restore of that name does not exist on this host
     │   ├── ChangedError        6   an object was replaced by another version
     │   ├── UnreachableError    6   the repository did not answer, or is busy; another attempt may succeed
     │   └── LeaseError          6   another run took over the lease
     ├── DamagedError            7   stored bytes are not the bytes that were written
-    │   ├── DamagedBackupError  7   the same, for a known backup
-    │   └── HistoryError        7   the repository has something newer than the point
+    │   ├── DamagedBackupError  7   the damaged bytes belong to a known backup
+    │   └── HistoryError        7   the repository has something newer than the requested point
     │       ├── AbandonedHistoryError  7   every usable backup is of a state that production no longer has
-    │       └── AmbiguousPointError  2   several histories have the point, each with another state: choose one
+    │       └── AmbiguousPointError  2   several histories have the point, each with a different state: choose one
     ├── ExistsError             8   the target already exists
     ├── CommandError            9   an external command failed
-    │   ├── CommandTimeout      9   it did not end in time
-    │   └── HookError           12  a hook of the site failed, or took too long
+    │   ├── CommandTimeout      9   an external command did not end in time
+    │   └── HookError           12  a configured hook failed, or took too long
     ├── BusyError               75  another run is in progress (EX_TEMPFAIL of sysexits.h)
     └── ConsistencyError        11  a check of the result failed; the result is not valid
 
@@ -139,7 +139,7 @@ class ForeignInsideError(PreflightError):
 
 
 class ServerError(ZsnapdbError):
-    """The database server cannot be reached, or refused."""
+    """The database server cannot be reached, or refused a request."""
 
     code = "server"
     exit_code = 5
@@ -159,7 +159,7 @@ class LockNotGranted(LockError):
 
 
 class RepositoryError(ZsnapdbError):
-    """The repository cannot be reached, or refused."""
+    """The repository cannot be reached, or refused a request."""
 
     code = "repository"
     exit_code = 6
@@ -179,7 +179,7 @@ class UnknownNameError(NotFound):
 
 
 class ChangedError(RepositoryError):
-    """The object was to be replaced, but another version has replaced it already. It was not changed."""
+    """The object that was to be replaced no longer has the expected version. It was not changed."""
 
     code = "changed"
 
@@ -267,7 +267,7 @@ class CommandTimeout(CommandError):
 
 
 class HookError(CommandError):
-    """A hook of the site failed, or took too long."""
+    """A configured hook failed, or took too long."""
 
     code = "hook"
     exit_code = 12

@@ -46,7 +46,7 @@ def remove_unfinished(folder: Path) -> None:
 def replace_disposable(file: Path, body: bytes | bytearray | Iterator[bytes]) -> None:
     """Replace the file like `replace`, but do not wait for the disk.
 
-    `body` may be an iterator over parts, so that the whole content need not be in memory.
+    The body may be an iterator over parts, so that the whole content need not be in memory.
 
     After a power failure the file may have any content. Use this only for files that may be lost and whose readers
     detect a partial file.

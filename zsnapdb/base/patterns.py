@@ -31,12 +31,12 @@ _LONGEST_PATH = 4095
 
 
 def is_line(text: str) -> bool:
-    """Whether the text is one line, without control characters, line or paragraph separators, or surrogates."""
+    """Return whether the text is one line, without control characters, line or paragraph separators, or surrogates."""
     return _CONTROL.search(text) is None
 
 
 def is_dataset(text: str) -> bool:
-    """Whether the text is a valid ZFS dataset name (zfs(8), "ZFS File System Hierarchy").
+    """Return whether the text is a valid ZFS dataset name (zfs(8), "ZFS File System Hierarchy").
 
     ZFS allows at most 255 bytes, and no component `.` or `..`. A pool name starts with a letter, so programs never
     treat the text as an option.
@@ -51,7 +51,7 @@ def _is_dataset_form(text: str) -> bool:
 
 
 def is_dataset_or_snapshot(text: str) -> bool:
-    """Whether the text is a valid name of a dataset, or of a snapshot that a user can create."""
+    """Return whether the text is a valid name of a dataset, or of a snapshot that a user can create."""
     dataset, separator, short = text.partition("@")
     is_named = not separator or _SNAPSHOT.fullmatch(short) is not None
     return len(text) <= 255 and "%" not in text and is_dataset(dataset) and is_named
@@ -240,7 +240,7 @@ _MOST = 100
 
 
 def is_subject(text: str) -> bool:
-    """Whether the text is a valid name of a subject."""
+    """Return whether the text is a valid name of a subject."""
     return len(text) <= _MOST and _PATTERN.fullmatch(text) is not None
 
 

@@ -29,7 +29,7 @@ Variables" and "Command-Line Options that Affect Option-File Handling").
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the name of an environment variable indicates a secret, such as AWS_SECRET_ACCESS_KEY."""
+    """Return whether the name of an environment variable indicates a secret, such as AWS_SECRET_ACCESS_KEY."""
     return _SECRET.search(name) is not None
 
 
@@ -45,7 +45,7 @@ def for_programs() -> dict[str, str]:
 
 
 def for_terminal() -> dict[str, str]:
-    """Return the whole environment of an interactive client. The client keeps no history of statements."""
+    """Return the complete environment for an interactive client. The client keeps no history of statements."""
     terminal = os.environ.get("TERM", "")
     shown = {"TERM": terminal} if _TERMINAL.fullmatch(terminal) else {}
     histories = dict.fromkeys(("MYSQL_HISTFILE", "MARIADB_HISTFILE"), os.devnull)
@@ -53,7 +53,7 @@ def for_terminal() -> dict[str, str]:
 
 
 def for_site(**more: str) -> dict[str, str]:
-    """Return the whole environment of a user's own program: zsnapdb's environment without secrets, plus `more`."""
+    """Return the complete environment for a user's own program: zsnapdb's environment without secrets, plus `more`."""
     return {name: value for name, value in os.environ.items() if not is_secret_name(name)} | more
 
 
@@ -111,7 +111,7 @@ def run(
 
 
 def poll_timeout(seconds: float) -> int:
-    """Return the time in milliseconds, as poll(2) and epoll(7) take it.
+    """Convert seconds to milliseconds for poll(2) and epoll(7).
 
     These calls accept at most 24 days, so a longer wait ends after 24 days.
     """
@@ -232,7 +232,7 @@ class Stop(Protocol):
     """A request to stop, which may arrive at any moment."""
 
     def is_set(self) -> bool:
-        """Whether the stop was requested."""
+        """Return whether the stop was requested."""
 
     def wait(self, seconds: float, /) -> bool:
         """Wait at most `seconds` for the request to stop. Return whether the request arrived."""

@@ -239,8 +239,8 @@ def read_text(file: Path) -> str:
 def read_bytes(file: Path) -> bytes:
     """Return the content of the file.
 
-    Raises UnsafeFileError in the same cases as `open_to_read`, and if the file is longer than 64 MiB. Servers write no
-    longer files of this kind.
+    Raises UnsafeFileError in the same cases as `open_to_read`, and if the file is longer than 64 MiB. Servers do not
+    write larger files of this kind.
     """
     with open_to_read(file) as opened:
         content = opened.read(_MOST_TEXT + 1)
@@ -294,9 +294,10 @@ def _give(opened: int, owner: Owner | None) -> None:
 def give_tree(root: Path, names: Sequence[str], owner: Owner, former: Owner, last: Path | None = None) -> int:
     """Change the owner of the folder `names` below `root` and of its content. Return the number of changed entries.
 
-    Only a uid or gid that equals the uid or gid of `former` is changed; files owned by root stay unchanged. A link
-    itself is changed, not its target. Other filesystems mounted below are skipped. The folder `last` is skipped, but
-    its content is changed. Raises UnsafeFileError if folders are nested deeper than any server nests them.
+    Only a uid or gid that equals the uid or gid of `former` is changed; files owned by root stay unchanged. For a link,
+    the owner of the link itself is changed, not of its target. Other filesystems that are mounted in the folder are
+    skipped. The folder `last` is skipped, but its content is changed. Raises UnsafeFileError if folders are nested
+    deeper than any server nests them.
     """
     left_out = None
     if last is not None:

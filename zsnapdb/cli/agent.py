@@ -24,7 +24,7 @@ class HangUp:
         self._was_sent = False
 
     def send(self) -> None:
-        """Make the request."""
+        """Request the reload."""
         self._was_sent = True
 
     def take(self) -> bool:

@@ -45,7 +45,7 @@ def show_settings(
 ) -> None:
     """Show the settings in effect, and the origin of each: a line of the file, the environment, or the default.
 
-    Secrets are not shown, and neither are the arguments of commands.
+    Secrets and the arguments of commands are not shown.
     """
     import difflib
     import os
@@ -82,7 +82,7 @@ def example(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Print an example file: a configuration, a unit, a policy, a hook. Needs no configuration."""
+    """Print an example file, such as a configuration, a unit, a policy or a hook. Needs no configuration."""
     from zsnapdb.jobs.setup import examples as job
     from zsnapdb.report import setup as report
 
@@ -162,7 +162,7 @@ def notify_failed(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Notify that a systemd unit failed. The shipped units call this by OnFailure= or ExecStopPost=.
+    """Notify that a systemd unit failed. The shipped units call this command by OnFailure= or ExecStopPost=.
 
     The message covers jobs that were killed or did not start, and so could not report their own failure. systemd passes
     the unit's result in environment variables. No message is sent if the unit succeeded or another run was in progress

@@ -67,7 +67,7 @@ def _environment(config: Path | None) -> dict[str, str]:
 
 
 def worker(config: ConfigFile = None) -> None:
-    """Run jobs of the fleet on this host until SIGTERM, as far as [fleet] of the configuration allows.
+    """Run jobs of the fleet on this host until SIGTERM, as far as the section [fleet] allows.
 
     Each job is a process `zsnapdb VERB INSTANCE --json --once RUN`. The fleet chooses verb and instance; everything
     else is set by this host's configuration. Needs the extra zsnapdb[fleet]. The worker runs next to `zsnapdb agent`,
@@ -171,7 +171,7 @@ Reason = Annotated[str, option("--reason", "TEXT", "Reason that the engine recor
 def _selected_jobs(where: list[str] | None, every: bool) -> list[JobFilter]:
     """Return the filters; an empty list selects the whole fleet.
 
-    Raises: UsageError if neither --where nor --all is given, or both.
+    Raises: UsageError if neither or both of --where and --all are given.
     """
     from zsnapdb.base.errors import UsageError
     from zsnapdb.planning.fleet.schedule_plan import JobFilter

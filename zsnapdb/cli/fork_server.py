@@ -58,7 +58,7 @@ class LoadedCode:
         self._is_mixed = any(stamp is None or stamp[3] >= begun for stamp in self._stamps.values())
 
     def has_changed(self) -> bool:
-        """Whether a loaded file was, or may have been, replaced."""
+        """Return whether a loaded file was, or may have been, replaced."""
         return self._is_mixed or any(_stamp(path) != stamp for path, stamp in self._stamps.items())
 
 
@@ -194,7 +194,7 @@ def serve(line: socket.socket, code: LoadedCode) -> StartRequest:
 
 
 def _is_one_thread() -> bool:
-    """Whether this process has only one thread, according to the kernel. A fork copies only one thread."""
+    """Return whether this process has only one thread, according to the kernel. A fork copies only one thread."""
     return len(os.listdir("/proc/self/task")) == 1
 
 

@@ -46,7 +46,7 @@ class LogStyle:
         )
 
     def shows(self, level: LogLevel) -> bool:
-        """Whether lines of this level are written."""
+        """Return whether lines of this level are written."""
         return level.priority <= self.level.priority
 
 

@@ -33,7 +33,7 @@ _PassedOn = (KeyboardInterrupt, EOFError, OSError)
 
 
 class Failure(Exception):
-    """An exception that carries an error through typer. `error` is the original error with its notes."""
+    """An exception that carries an error through typer. It contains the original error with its notes."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -131,7 +131,7 @@ class SignalledStop:
             os.write(self._writing, b"\0")
 
     def is_set(self) -> bool:
-        """Whether the stop was requested."""
+        """Return whether the stop was requested."""
         return self._was_set
 
     def wait(self, seconds: float) -> bool:
@@ -178,7 +178,7 @@ def open_standard_streams() -> None:
 
 
 def own_umask() -> None:
-    """Set umask 022, even if the shell uses another umask, because servers must enter folders that zsnapdb creates.
+    """Set umask 022, even if the shell uses a different umask, because servers must enter folders that zsnapdb creates.
 
     With `umask 077`, the account of a restored server could not enter its own folders. Secret files get their mode
     explicitly.
@@ -216,7 +216,7 @@ def exit_code_of(command: Callable[[], object]) -> int:
 def leave(code: int) -> NoReturn:
     """Flush the output and end the process with the code that `exit_code_of` returned.
 
-    Threads of the fleet's client library sometimes use Python objects during the interpreter's shutdown, which aborts
+    During the interpreter's shutdown, threads of the fleet's client library sometimes use Python objects and so abort
     the process. If that library was imported, os._exit skips the shutdown.
     """
     if _CLIENT_OF_FLEET in sys.modules:
@@ -284,7 +284,7 @@ def _flush() -> None:
 
 
 def _stdout_has_no_reader() -> bool:
-    """Whether stdout is a pipe or socket whose other end is closed (poll(2))."""
+    """Return whether stdout is a pipe or socket whose other end is closed (poll(2))."""
     poll = select.poll()
     poll.register(1, 0)
     return any(flags & (select.POLLERR | select.POLLHUP) for _, flags in poll.poll(0))
@@ -374,7 +374,7 @@ def _for_this_account(error: ZsnapdbError) -> ZsnapdbError:
 
 
 def _has_cause(error: BaseException, *kinds: type[OSError]) -> bool:
-    """Whether the chain of the error's causes contains a system error of these kinds."""
+    """Return whether the chain of the error's causes contains a system error of these kinds."""
     cause = error.__cause__
     while cause is not None:
         if isinstance(cause, kinds):

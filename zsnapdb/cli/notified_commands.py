@@ -114,7 +114,7 @@ def evidence_of_pool(instance: Instance, changed: str) -> None:
 def evidence_of(instance: Instance, job: str, about: str = "") -> Iterator[None]:
     """Run the block as a job of the instance. Record its result in the evidence log, if the repository has one.
 
-    `about` names the object of the job, such as a clone.
+    The argument `about` names the object of the job, such as a clone.
     """
     from zsnapdb.jobs.health import evidence_records
 

@@ -21,8 +21,8 @@ set_threshold).
 def collect_rarely() -> None:
     """Make the garbage collector run rarely, and not at the end of the process.
 
-    A command creates some hundred thousand objects during its imports and keeps them. Repeated examinations of these
-    objects took a third of a short command's processor time.
+    During its imports, a command creates several hundred thousand objects, which it never frees. Repeated examinations
+    of these objects took a third of a short command's processor time.
     """
     gc.set_threshold(_NEW_OBJECTS, 10, 10)
     atexit.register(gc.freeze)
@@ -56,8 +56,8 @@ def give_back_memory() -> None:
     """Limit all later threads to two heaps, and let large objects always have their own pages.
 
     The GNU C library uses up to eight heaps per processor. Each heap keeps the largest size that its threads ever used,
-    and glibc raises the threshold for large objects over time (mallopt(3)). So a service whose threads read documents
-    of some MiB would grow for hours. With other C libraries, this function does nothing.
+    and glibc raises the threshold for large objects over time (mallopt(3)). So the memory of a service whose threads
+    read documents of several MiB would grow for hours. With other C libraries, this function does nothing.
     """
     with contextlib.suppress(AttributeError):
         mallopt = ctypes.CDLL(None).mallopt

@@ -109,7 +109,7 @@ class Bars:
 
 
 def amount(progress: Progress, rate: float) -> str:
-    """Return the progress of a step as text, with remaining time and rate. `rate` is in bytes per second."""
+    """Return the progress of a step as text, with remaining time and rate. The rate is in bytes per second."""
     text = f"{progress.done / 2**20:.0f} MiB"
     if progress.total is None:
         text += " of an unknown size"

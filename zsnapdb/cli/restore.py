@@ -81,7 +81,8 @@ def restore(
     The data is written to a new dataset. A server is started on it to check that the data is exactly in the requested
     state.
 
-    --continue-to needs a restore with the handover `stopped` or `look`. If there are several, --target selects one.
+    --continue-to needs a restore with the handover `stopped` or `look`. If there are several such restores, --target
+    selects one.
 
     With --once the command can be repeated. A finished restore of that run is shown, and an interrupted restore
     resumes. A restore that may have started to replace the server continues only with --resume.

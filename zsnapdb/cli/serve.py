@@ -83,7 +83,7 @@ def serve(
 
 
 def serve_helper(config: ConfigFile = None) -> None:
-    """Answer `zsnapdb serve` on a socket, as root, until SIGTERM: check tokens, roles and limits, run commands.
+    """Answer `zsnapdb serve` on a socket, as root, until SIGTERM: check tokens, roles and limits, and run commands.
 
     The limits are set in [serve] of the configuration. systemd may pass the socket.
     """

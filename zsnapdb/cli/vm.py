@@ -204,7 +204,7 @@ def reset(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Reset a virtual machine to the disks with which it was cloned. Name, addresses and lease stay."""
+    """Reset a virtual machine to the disks with which it was cloned. Name, addresses and lease stay the same."""
     from zsnapdb.jobs.vm import create, lifecycle
     from zsnapdb.report import machines as report
 

@@ -1,4 +1,4 @@
-"""Requests to the API and the meaning of its answers, as generators without input and output.
+"""Requests to the API and the meaning of its answers, as generators that do no I/O.
 
 A generator yields requests and pauses. The generator's driver sends each request, waits for each pause, and passes the
 answer back. The same logic therefore serves programs with threads and programs with asyncio.
@@ -263,7 +263,7 @@ def commits(clone: AnyClone, state: str | None = None) -> Exchange[tuple[models.
 
 
 def diff(clone: AnyClone, before: str, after: str, limit: int = 10) -> Exchange[models.StateDifference]:
-    """Compare two branches or commits of the clone. `limit` is the maximum number of rows shown per table."""
+    """Compare two branches or commits of the clone. At most `limit` rows are shown per table."""
     sent = {"before": before, "after": after, "limit": limit}
     return (yield from _document(models.StateDifference, _request(verbs.DiffBranchesVerb, clone, sent)))
 

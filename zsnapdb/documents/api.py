@@ -79,7 +79,7 @@ class PointsDocument(Document):
 class PublicObjective(Document):
     """An objective and its state.
 
-    `since` (UTC) is the time whose age the objective limits, for example the time of the newest backup.
+    The objective limits the age of the time `since` (UTC), for example the time of the newest backup.
     """
 
     objective: str
@@ -92,7 +92,7 @@ class PublicObjective(Document):
 
 
 class InstanceObjectives(Document):
-    """The objectives of an instance. `error` is the code of the error that prevented their judgement."""
+    """The objectives of an instance. If they could not be checked, `error` is the code of the error."""
 
     instance: str
     verdict: str | None = None

@@ -53,7 +53,7 @@ class DomainFields(Document):
 
 
 class VolumeFields(Document):
-    """A volume of a backup. `sent_from` is the scratch dataset from which a consolidated backup was sent."""
+    """A volume of a backup. A consolidated backup was sent from the scratch dataset `sent_from`."""
 
     role: str
     dataset: str

@@ -154,7 +154,7 @@ def moment(microseconds: int) -> str:
 
 
 def is_given(value: object) -> bool:
-    """Whether the value is not None, empty or 0."""
+    """Return whether the value is not None, empty or 0."""
     return bool(value)
 
 

@@ -274,7 +274,7 @@ class CommittedDocument(Document):
 
 
 class RemovalFields(Document):
-    """A clone to be removed. `handed_over` maps each commit that another clone needs to the clone that needs it.
+    """A clone to be removed. If another clone needs a commit, `handed_over` maps the commit to that clone.
 
     `handed_over`, `promotes` and `foreign_snapshots` may concern any owner. Only administrators see these fields; for
     other readers they are empty.

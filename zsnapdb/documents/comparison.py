@@ -95,7 +95,8 @@ class DifferenceDocument(Document):
 class BranchFields(Document):
     """A branch.
 
-    `head` is the newest commit of the branch (null: no commit yet). `created` and `message` are from the newest commit.
+    `head` is the newest commit of the branch (null: no commit yet). The fields `created` and `message` come from the
+    newest commit.
     """
 
     name: str

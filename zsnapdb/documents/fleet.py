@@ -60,9 +60,9 @@ class FleetDrillFields(Document):
 class FleetInstanceFields(Document):
     """An instance in a repository.
 
-    `objectives` is the source of the objectives, which is the instance's backups or the fleet's configuration.
+    The field `objectives` says where the objectives come from: the instance's backups or the fleet's configuration.
 
-    `problem` is the reason why the instance could not be read at this time; "" if it was read.
+    The text `problem` says why the instance could not be read this time; "" if it was read.
     """
 
     instance: str

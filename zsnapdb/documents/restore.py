@@ -26,7 +26,7 @@ from zsnapdb.documents.base import (
 class RestoredTransactionFields(Document):
     """A transaction at the point of a restore.
 
-    `committed` is its commit time if `time_of` is `transaction`, otherwise the latest commit time in its binlog.
+    The time `committed` is its own commit time if `time_of` is `transaction`, otherwise the latest one in its binlog.
     """
 
     gtid: str | None
@@ -205,7 +205,7 @@ def _log_counts(replays: Any) -> dict[str, int]:
 
 
 class RewindPlanDocument(Document):
-    """The plan of a rewind. `stop` and `start` are the arguments of commands."""
+    """The plan of a rewind. The fields `stop` and `start` contain command lines."""
 
     restore_id: Annotated[str, At("planned.restore.restore_id")]
     backup_id: Annotated[str, At("planned.restore.backup_id")]

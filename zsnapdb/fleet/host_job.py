@@ -135,7 +135,7 @@ _BEAT = 2.0
 class JobRefused(Exception):
     """An error: this host refuses the job, and has changed nothing.
 
-    `kind` says whether to try the job again, and on which hosts.
+    The attribute `kind` says whether to try the job again, and on which hosts.
     """
 
     def __init__(self, reason: str, kind: JobVerdict) -> None:
@@ -161,7 +161,7 @@ class JobRunner:
     _running: set[JobName] = field(init=False, default_factory=set)
 
     async def run(self, request: JobRequest, beat: Callable[[JobProgress], None]) -> JobAnswer:
-        """Run the job and return its result. `beat` is called with the progress every two seconds.
+        """Run the job and return its result. The function `beat` is called with the progress every two seconds.
 
         Raises JobRefused if this host refuses the job. If the caller is cancelled, the command is ended before the
         cancellation proceeds.

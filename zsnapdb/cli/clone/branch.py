@@ -38,7 +38,7 @@ def create(
 def switch(
     name: CloneName, branch: BranchName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False
 ) -> None:
-    """Switch a clone to the newest commit of another branch. Port, credentials and lease stay.
+    """Switch a clone to the newest commit of another branch. Port, credentials and lease stay the same.
 
     Uncommitted changes are first committed to the current branch.
     """

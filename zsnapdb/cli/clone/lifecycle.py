@@ -1,4 +1,4 @@
-"""Commands that show, change or destroy an existing clone. Also `clone list` and `clone addresses`."""
+"""Commands that show, change or destroy existing clones, `clone list`, and `clone addresses`."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def stop(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Shut down the server of a clone cleanly. The data stays."""
+    """Shut down the server of a clone cleanly. The data is kept."""
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
@@ -196,7 +196,7 @@ def rename(
     config: options.ConfigFile = None,
     json: options.AsJson = False,
 ) -> None:
-    """Rename a clone. Its id, address, login and lease stay."""
+    """Rename a clone. Its id, address, login and lease stay the same."""
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
@@ -362,7 +362,7 @@ def reset(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Reset a clone to its original data, or to other data. Port, credentials and lease stay.
+    """Reset a clone to its original data, or to other data. Port, credentials and lease stay the same.
 
     If it is certain that only a few rows changed, the reset undoes these changes. Otherwise the reset replaces the
     data.

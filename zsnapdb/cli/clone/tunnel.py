@@ -43,7 +43,8 @@ def tunnel(
 ) -> None:
     """Forward a port of this computer to a clone on another host, by ssh, until Ctrl-C.
 
-    The command starts ssh with the user's ssh configuration and keys. It needs neither the clone's password nor root.
+    The command starts ssh with the user's ssh configuration and keys. It needs neither the clone's password nor root
+    rights.
     """
     from zsnapdb.base import program_start
     from zsnapdb.base.errors import PreflightError, UsageError

@@ -75,7 +75,7 @@ def thaw_forgotten(instance: Instance, hypervisor: Agent, *, is_running: Callabl
 class GuestFreeze:
     """The freeze of a guest for one snapshot.
 
-    `problem` is the reason why the freeze is not valid; "" if it is valid.
+    The text `problem` says why the freeze is not valid; "" if it is valid.
     """
 
     def __init__(self, instance: Instance, hypervisor: Agent, uuid: str, deadline: float) -> None:

@@ -147,8 +147,8 @@ def names(instance: Instance) -> list[str]:
 def remove_stale(instance: Instance, known: Collection[str], here: Collection[str]) -> None:
     """Remove the manifests of sets whose snapshots no longer exist.
 
-    `known` is a result of `names`. The caller must call `names` before it lists the snapshots, because a later result
-    could contain sets that are newer than the list. `here` contains the ids of the sets with a snapshot on the
+    The ids `known` come from `names`. The caller must call `names` before it lists the snapshots, because a later
+    result could contain sets that are newer than the list. The ids `here` are those of the sets with a snapshot on the
     instance's volumes. The manifest of a set stays if the set still has snapshots on former volumes of the instance.
     """
     for backup_id in known:

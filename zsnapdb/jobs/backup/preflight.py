@@ -91,7 +91,7 @@ def judge_volumes_space(
 ) -> list[FitnessFinding]:
     """Return findings about whether there is enough free space for a snapshot. All volumes are in one pool.
 
-    `read` contains the properties `NAMES` of the pool and the volumes, if the caller has just read them.
+    The argument `read` contains the properties `NAMES` of the pool and the volumes, if the caller has just read them.
     """
     if not volumes:
         return []
@@ -264,7 +264,7 @@ def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessF
 def _elsewhere(facts: ServerFacts, session: Session) -> list[FitnessFinding]:
     """Return a finding if the server's paths are not valid on this host, as for a server in a container.
 
-    `facts` are the server's answers, with paths as the server sees them.
+    The facts are the server's answers, with paths as the server sees them.
     """
     view = dataset_use_checks.other_view(facts.variables, session.peer)
     return [] if view is None else [judge_view(view)]
@@ -298,7 +298,7 @@ def with_discovered_volumes(instance: Instance, session: Session) -> Instance:
 class CheckedDatasets:
     """A finding for each volume, the ciphers of the encrypted volumes, and the ZFS properties that were read.
 
-    `seen` contains the properties of the volumes and of their pools.
+    The mapping `seen` contains the properties of the volumes and of their pools.
     """
 
     findings: tuple[FitnessFinding, ...] = ()

@@ -44,7 +44,7 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 class InterruptedBackup:
     """An interrupted backup of this host, and the decision about this backup.
 
-    `journal` is None if the journal cannot be read.
+    The journal is None if it cannot be read.
     """
 
     backup_id: str
@@ -190,7 +190,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
 
 
 def _release_bases(volumes: Sequence[StartedVolume]) -> None:
-    """Release the holds of a killed run on its bases. Other holds stay, because the present run may hold a set."""
+    """Release a killed run's holds on its bases. Holds on sets stay, because they may belong to the present run."""
     points = snapshots.send_points_there({volume.dataset for volume in volumes if volume.from_guid is not None})
     bases = [
         points[volume.dataset].snapshots.get(volume.from_guid)
@@ -216,9 +216,9 @@ def sweep(
     The set of a stored backup becomes a base, and a set that was local becomes local again. Other sets are removed.
     Return the snapshots of the instance's sets on this host, except recorded local sets.
 
-    `but` contains the snapshots that this run itself holds; they stay unchanged. The caller acquired the instance's
-    lease before it listed the backups `known`. A set with foreign holds or clones stays, with a warning. Marks of this
-    host's unfinished backups are removed too if the backups have no journal on this host.
+    The snapshots in `but`, which this run itself holds, stay unchanged. The caller acquired the instance's lease before
+    it listed the backups `known`. A set with foreign holds or clones stays, with a warning. Marks of this host's
+    unfinished backups are removed too if the backups have no journal on this host.
     """
     stored = known.listed
     journalled = {file.name for file in journals(folder(instance))}

@@ -90,8 +90,8 @@ def _begun(instance: Instance, run: str, early: tuple[str, ...] | None = None) -
 
     Return None if the record cannot be read or written, or if another command wrote it.
 
-    A missing record is created. `early` contains the backups that got the run's id while the clock was ahead. With
-    `early`, the record is replaced by a new one that names these backups.
+    A missing record is created. The argument `early` lists the backups that got the run's id while the clock was ahead.
+    With `early`, the record is replaced by a new one that names these backups.
     """
     records, known = OnceRecords(instance.host), None
     with contextlib.suppress(DamagedError, PreflightError):
@@ -130,8 +130,8 @@ def hinting(instance: Instance) -> Iterator[None]:
 class BackupResult:
     """A backup in the repository, and the durations of its snapshot and its transfer in seconds.
 
-    `continued` contains the interrupted backups that this run finished first. If `is_repeat` is set, this command made
-    no new backup: an earlier run with the same id had begun the returned backup.
+    The list `continued` contains the interrupted backups that this run finished first. If `is_repeat` is set, this
+    command made no new backup: an earlier run with the same id had begun the returned backup.
     """
 
     manifest: Manifest
@@ -144,7 +144,7 @@ class BackupResult:
 
 @dataclass(frozen=True)
 class _BackupRequest:
-    """The request of one run. `full` requests a full backup, and `fresh` abandons interrupted backups.
+    """The request of one run. The flag `full` requests a full backup, and `fresh` abandons interrupted backups.
 
     With `once`, no backup is made if the run with this id already has a backup.
     """
@@ -212,8 +212,8 @@ def backup_local_set(
 ) -> BackupResult:
     """Make a backup from a snapshot set that `zsnapdb snapshot` created.
 
-    `requested` is its id, or `latest` for the newest set. The source is not queried. If the backup fails, the set still
-    exists. In all other respects, this function works like `backup`.
+    The set is requested by its id, or as `latest` for the newest set. The source is not queried. If the backup fails,
+    the set still exists. In all other respects, this function works like `backup`.
 
     Raises:
         NotFound: this host has no such set.
@@ -447,7 +447,7 @@ def _store(
     bases: Mapping[str, str] | None = None,
     give_back: Callable[[], None] | None = None,
 ) -> Manifest:
-    """Store a new snapshot set. `bases` maps each role to the base of its volume, which this run holds.
+    """Store a new snapshot set. This run holds the base of each volume, which is in `bases` by role.
 
     If storing fails, the set is kept only if a later run can continue from the journal. Otherwise `give_back` is
     called, or the snapshots are removed.

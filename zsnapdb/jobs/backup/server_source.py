@@ -199,8 +199,8 @@ _POSITION_BYTES = 4096
 class ServerHold:
     """The result of holding the server: the lock, and the time in milliseconds for which the lock was held.
 
-    `before` is the position that the server published just before the snapshot. `channels` are the replication channels
-    at that time. `known` is the tail of the newest binlog that was read before the hold.
+    The server published the position `before` just before the snapshot. Its replication channels at that time are
+    `channels`. The tail `known` of the newest binlog was read before the hold.
     """
 
     choice: LockChoice

@@ -40,7 +40,7 @@ from zsnapdb.zfs import destruction, holds, snapshots
 class Observation(Protocol):
     """The observed state of a source that is fit for a backup: all findings, and the dataset of each volume by role.
 
-    `ciphers` are the ciphers of the encrypted datasets.
+    The field `ciphers` contains the ciphers of the encrypted datasets.
     """
 
     @property

@@ -31,9 +31,9 @@ from zsnapdb.zfs import holds, snapshots
 class OutageSnapshot:
     """A proved snapshot set that is not stored yet.
 
-    `created` is the time of the proof. `seconds` is the time that it took to create the set.
+    The field `created` is the time of the proof. The creation of the set took `seconds`.
 
-    `instance` is the instance of the set, with its volumes.
+    The field `instance` contains the instance of the set, with its volumes.
     """
 
     instance: Instance

@@ -164,8 +164,8 @@ If there are more, all snapshots are listed, which takes no longer.
 class SetsHere:
     """One listing of all snapshots of some datasets, limited to names that have the form of snapshot set names.
 
-    `listed` is None if the snapshots cannot be listed without starting a program. `generation` is the id that the cache
-    had before the listing.
+    The field `listed` is None if the snapshots cannot be listed without starting a program. The field `generation` is
+    the id that the cache had before the listing.
     """
 
     instance: Instance
@@ -181,7 +181,7 @@ class SetsHere:
     def note(self, seen: Iterable[OwnedSnapshot]) -> None:
         """Add the local snapshots among `seen` to the cache, so that other runs need not read these snapshots.
 
-        `seen` must have been read with the property `HOLDS`.
+        The snapshots `seen` must have been read with the property `HOLDS`.
         """
         if self.listed is not None:
             note_snapshots(self.instance, self.listed, seen, self.generation)
@@ -225,8 +225,8 @@ class SetsHere:
     def torn_after(self, group: int, states: Collection[str], volumes: int) -> list[OwnedSnapshot]:
         """Return the snapshots of incomplete sets that are in one of the states and newer than the transaction group.
 
-        `volumes` is the number of snapshots of a complete set. zsnapdb creates all snapshots of a set at once. So if a
-        snapshot of a set is missing, another program renamed or destroyed the snapshot, or renamed its dataset.
+        A complete set has `volumes` snapshots. zsnapdb creates all snapshots of a set at once. So if a snapshot of a
+        set is missing, another program renamed or destroyed the snapshot, or renamed its dataset.
         """
         if self.listed is None:
             known = {one.snapshot.full_name: one for one in self.read((), states)}

@@ -56,7 +56,7 @@ class _Read:
 class OwnDocumentFiles:
     """The digests of an instance's documents.
 
-    `folder` contains the records of the instance, and `address` is the address of the repository. Each file is read
+    The folder contains the records of the instance, and `address` is the address of the repository. Each file is read
     only when it is needed.
     """
 
