@@ -66,7 +66,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_mount_point(text: str) -> bool:
-    """Whether the text is one line with an absolute, normalized path, which has no empty part, no `.` and no `..`."""
+    """Return whether the text is one line with an absolute, normalized path (no empty part, no `.`, no `..`)."""
     if not text.startswith("/") or len(text.encode("utf-8", "replace")) > _LONGEST_PATH or not is_line(text):
         return False
     return text == "/" or all(part not in ("", ".", "..") for part in text[1:].split("/"))

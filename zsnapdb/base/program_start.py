@@ -40,7 +40,7 @@ def search_path() -> str:
 
 
 def for_programs() -> dict[str, str]:
-    """Return the whole environment of a server or host program. The locale is C, because zsnapdb parses the output."""
+    """Return the complete environment of a server or host program. The locale is C, because zsnapdb parses output."""
     return {"PATH": search_path(), "HOME": NO_HOME, "LC_ALL": "C", "LANGUAGE": "C", **NO_LOGIN_PATHS}
 
 

@@ -34,7 +34,7 @@ VALUED_LOG_OPTIONS = ("--log-level", "--log-format")
 
 
 def log_options(*, hidden: bool) -> list[Any]:
-    """Return new log options for a command. Commands hide them, because the help of `zsnapdb` explains them once."""
+    """Return new log options for a command. Its help hides them, because the help of `zsnapdb` explains them."""
 
     def option(text: str, variable: str, *names: str, fixed: str = "") -> Any:
         return typer.Option(

@@ -50,7 +50,7 @@ class ApiPause:
 
 @dataclass(frozen=True)
 class ApiAnswer:
-    """The answer to a request, and the host that sent it. `retry_after` is in seconds (None if not given)."""
+    """The answer to a request, and the host that sent it. The field `retry_after` is in seconds (None if not given)."""
 
     status: int
     body: bytes = field(repr=False)
@@ -62,7 +62,7 @@ class ApiAnswer:
 class LostAnswer:
     """The reason why an answer is missing. If the request was sent, it may still have been executed.
 
-    `is_untrusted` says whether the certificate of the host was refused.
+    The field `is_untrusted` says whether the certificate of the host was refused.
     """
 
     reason: str
@@ -241,7 +241,7 @@ def branches(clone: AnyClone) -> Exchange[models.KnownBranches]:
 
 
 def create_branch(clone: AnyClone, branch: str, start: str | None = None) -> Exchange[models.KnownBranches]:
-    """Create a branch at a branch or commit. None means the current state, which is committed first if necessary."""
+    """Create a branch that starts at a branch or commit. None means the current state, committed if necessary."""
     sent = {"branch": branch, **({"from": start} if start is not None else {})}
     return (yield from _document(models.KnownBranches, _request(verbs.CreateBranchVerb, clone, sent)))
 

@@ -1,4 +1,4 @@
-"""The process that keeps a clone for this program: `zsnapdb clone keep`.
+"""The process that keeps a clone alive for this program: `zsnapdb clone keep`.
 
 The process sends heartbeats, and resets the clone on request. Such a reset is faster than a separate command. If this
 program is killed, the process's stdin is closed, and the process ends.

@@ -66,7 +66,7 @@ class LocalClones:
     def reset(self, clone: ReachableClone) -> CloneReset:
         """Reset the clone to its original data. Address and password stay the same; sessions end.
 
-        Return how the clone was reset, and why a faster way was not possible. If a process keeps the clone, that
+        Return how the clone was reset, and why a faster way was not possible. If a process keeps the clone alive, that
         process resets it, and no command is started.
         """
         holder = self._holders.get(clone.id)
@@ -91,7 +91,7 @@ class LocalClones:
 
     @contextlib.contextmanager
     def clone(self, instance: str, name: str, **options: Unpack[CloneOptions]) -> Iterator[ReachableClone]:
-        """Yield a new clone. Another process keeps the clone until the end of the block. Then the clone is destroyed.
+        """Yield a new clone, and destroy it after the block. During the block, another process keeps it alive.
 
         If this process is killed, the other process ends too. The next `zsnapdb reap` after `heartbeat` seconds
         destroys the clone.

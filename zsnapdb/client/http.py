@@ -113,7 +113,7 @@ _MOST_BYTES = 16 << 20
 
 
 def _options(to: ApiConnection) -> Mapping[str, Any]:
-    """Return the options of httpx. httpx follows no redirects, because the token may be sent only to this host."""
+    """Return the options for httpx. httpx follows no redirects, because the token may be sent only to this host."""
     try:
         url = httpx.URL(to.base)
         # These two lines detect errors immediately. Otherwise, httpx and the resolver would raise them at each request.

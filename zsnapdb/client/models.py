@@ -38,8 +38,8 @@ class MadeClone(Document):
 class CloneReset(Document):
     """The result of a reset. `way` is `undo` (changed rows), `swap` (for a pool clone) or `replace` (all data).
 
-    `undone` is the number of undone row changes (None unless `way` is `undo`). `reason` says why a faster way was not
-    possible.
+    The field `undone` is the number of undone row changes (None unless `way` is `undo`). The field `reason` says why a
+    faster way was not possible.
     """
 
     way: str
@@ -68,7 +68,7 @@ class CloneCommit(Document):
 
 
 class CloneBranch(Document):
-    """A branch of a clone. `head` is the branch's newest commit (None if there is no commit yet)."""
+    """A branch of a clone. The field `head` is the branch's newest commit (None if there is no commit yet)."""
 
     name: str
     head: str | None
@@ -78,7 +78,7 @@ class CloneBranch(Document):
 class KnownBranches(Document):
     """The branches of a clone.
 
-    `made` is the commit that was created to start the new branch, or None if no commit was needed.
+    The field `made` is the commit that was created to start the new branch, or None if no commit was needed.
     """
 
     clone: str
@@ -88,7 +88,7 @@ class KnownBranches(Document):
 
 
 class SwitchedClone(Document):
-    """A clone after a switch. `committed` says whether the previous branch got the new commit `left_head`."""
+    """A clone after a switch. The field `committed` says whether the previous branch got the new commit `left_head`."""
 
     clone: KnownClone
     branch: str
@@ -99,7 +99,7 @@ class SwitchedClone(Document):
 
 
 class BranchCommit(Document):
-    """A commit of a branch. `branches` are the branches whose newest commit is this commit."""
+    """A commit of a branch. The field `branches` lists the branches whose newest commit is this commit."""
 
     id: str
     parent: str | None
@@ -131,7 +131,7 @@ class StateDifference(BranchDifferenceDocument):
 class KnownInstance(Document):
     """An instance that can be cloned.
 
-    `masked` says whether its clones are masked. `pool` says whether pool clones are available.
+    The field `masked` says whether its clones are masked. The field `pool` says whether pool clones are available.
     """
 
     name: str

@@ -158,7 +158,8 @@ class SettingOrigin(StrEnum):
 class EffectiveSetting:
     """A setting: its key, its value in TOML notation (None if not set), and its origin.
 
-    `line` is the setting's line in the configuration file. If the value of a setting is a secret, it is omitted.
+    The field `line` is the setting's line in the configuration file. If the value of a setting is a secret, it is
+    omitted.
     """
 
     key: str

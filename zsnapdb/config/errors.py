@@ -65,7 +65,7 @@ def read_toml(text: str, name: str) -> dict[str, Any]:
 class _Place:
     """The location of an error: all lines of the text, the error's line (from 1), its column (from 0), and its message.
 
-    `begin` is the line where the wrong statement begins.
+    The field `begin` is the line where the invalid statement begins.
     """
 
     lines: list[str]

@@ -45,7 +45,8 @@ class FleetScheduleSettings(ConfigSection):
 class FleetInstanceSettings(ConfigSection):
     """An instance: its host, the bucket whose limit applies to its jobs, and its own schedules.
 
-    If a schedule is omitted, the schedule in `defaults` applies. `skip` lists the jobs that this instance never runs.
+    If a schedule is omitted, the schedule in `defaults` applies. The setting `skip` lists the jobs that this instance
+    never runs.
     """
 
     host: FleetHostName

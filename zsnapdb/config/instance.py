@@ -17,9 +17,9 @@ _Words = Annotated[CommandWords, Field(min_length=1)]
 class ControlSettings(ConfigSection):
     """How the server is stopped and started: with its systemd unit, or with two configured commands.
 
-    By default, zsnapdb uses the unit of the running server. `timeout` limits each stop and each start. `server_id_file`
-    is an option file that the server reads and only zsnapdb writes. In this file, zsnapdb sets a new server_id for
-    MariaDB.
+    By default, zsnapdb uses the unit of the running server. The setting `timeout` limits each stop and each start. The
+    setting `server_id_file` is an option file that the server reads and only zsnapdb writes. In this file, zsnapdb sets
+    a new server_id for MariaDB.
     """
 
     unit: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9:_.@-]{0,200}$")] | None = None
@@ -90,10 +90,10 @@ class HostBootSettings(ConfigSection):
 class VmSourceSettings(ConfigSection):
     """A libvirt domain as the source of backups, and the minimum grade (consistency level) of its backups.
 
-    `freeze_deadline` is the maximum time in seconds for which the guest's file systems stay frozen; with 0, they are
-    never frozen. `client` is the command line of the database client that the guest agent runs in a drill; None means
-    the client of the server's family, as root through the socket. `drill_memory` is the machine's memory in a drill, in
-    bytes; None means as much as the original.
+    The setting `freeze_deadline` is the maximum time in seconds for which the guest's file systems stay frozen; with 0,
+    they are never frozen. The setting `client` is the command line of the database client that the guest agent runs in
+    a drill; None means the client of the server's family, as root through the socket. The setting `drill_memory` is the
+    machine's memory in a drill, in bytes; None means as much as the original.
     """
 
     domain: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f]+$", max_length=200)]

@@ -23,7 +23,7 @@ TARGET_NAME = r"^[a-z0-9][a-z0-9_-]{0,31}$"
 
 
 class NotifiedJob(StrEnum):
-    """The commands whose start and end cause notifications. For pings, the check of all objectives is included."""
+    """The commands whose start and end cause notifications. For pings, they include the check of all objectives."""
 
     BACKUP = "backup"
     SNAPSHOT = "snapshot"

@@ -56,7 +56,7 @@ _BUCKETS = {
 class StoreAddress:
     """The parts of a repository's address. `path` has no slash at its ends.
 
-    `bucket` is "" for a folder, and "account/container" for Azure.
+    The field `bucket` is "" for a folder, and "account/container" for Azure.
     """
 
     scheme: str
@@ -110,7 +110,7 @@ _ENDPOINT = r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za
 
 
 def _count(value: object, info: ValidationInfo) -> object:
-    """Return a value of a retention rule. Raise ValueError if the value is a duration."""
+    """Return the value of a retention rule unchanged. Raise ValueError if the value is a duration."""
     duration = re.fullmatch(r"\s*([0-9]{1,6})\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
     if duration is None:
         return value
@@ -268,13 +268,13 @@ class S3Settings(ProviderSettings):
 class AzureSettings(ProviderSettings):
     """Access to the container of an azure:// url.
 
-    `credentials_file` contains the line AZURE_STORAGE_ACCOUNT_KEY=... or AZURE_STORAGE_SAS_TOKEN=..., or the lines of a
-    service principal: AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET.
+    The setting `credentials_file` contains the line AZURE_STORAGE_ACCOUNT_KEY=... or AZURE_STORAGE_SAS_TOKEN=..., or
+    the lines of a service principal: AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET.
     """
 
 
 class GoogleSettings(ProviderSettings):
-    """Access to the bucket of a gs:// url. `credentials_file` is the JSON key of a service account."""
+    """Access to the bucket of a gs:// url. The setting `credentials_file` is the JSON key of a service account."""
 
 
 class RepositorySettings(ConfigSection):

@@ -19,9 +19,9 @@ _SCOPE = r"^[!#-\[\]-~]{1,100}$"
 class LoginSettings(ConfigSection):
     """The login of people to the pages through an issuer, with OpenID Connect (authorization code flow with PKCE).
 
-    `client_id` is the id under which the issuer knows zsnapdb, and the audience of people's id tokens.
-    `client_secret_file` is a file that belongs to root and contains the client's secret; None if zsnapdb is a public
-    client. `scopes` are requested in addition to `openid`.
+    The setting `client_id` is the id under which the issuer knows zsnapdb, and the audience of people's id tokens. The
+    setting `client_secret_file` is a file that belongs to root and contains the client's secret; None if zsnapdb is a
+    public client. The `scopes` are requested in addition to `openid`.
     """
 
     client_id: Annotated[str, Field(pattern=r"^[!-~]{1,500}$")]
@@ -57,8 +57,8 @@ class IssuerRule(ConfigSection):
 
     If a token's claim is a list, the list must contain the value.
 
-    `subject` is a fixed name, or "user:{email}", which stands for the token's mail address if the issuer has verified
-    it.
+    The setting `subject` is a fixed name, or "user:{email}", which stands for the token's mail address if the issuer
+    has verified it.
     """
 
     claims: Annotated[
@@ -77,11 +77,11 @@ class IssuerRule(ConfigSection):
 class IssuerSettings(ConfigSection):
     """An issuer whose id tokens are accepted in addition to zsnapdb's own tokens.
 
-    The values `issuer` and `audience` must match a token exactly. `jwks_url` is the address of the issuer's keys; by
-    default it is read from the issuer's `/.well-known/openid-configuration`. `longest_age` is the maximum age of an
-    accepted token, which may also expire earlier. `tls_ca` is the authority of the issuer's certificate; None means the
-    authorities of this host. The first matching rule decides. With `login`, people can log in to the pages through this
-    issuer.
+    The values `issuer` and `audience` must match a token exactly. The setting `jwks_url` is the address of the issuer's
+    keys; by default it is read from the issuer's `/.well-known/openid-configuration`. The setting `longest_age` is the
+    maximum age of an accepted token, which may also expire earlier. The setting `tls_ca` is the authority of the
+    issuer's certificate; None means the authorities of this host. The first matching rule decides. With `login`, people
+    can log in to the pages through this issuer.
     """
 
     issuer: HttpsUrl
@@ -121,8 +121,8 @@ def _project(text: str) -> str:
 class ProjectLimits(ConfigSection):
     """Limits of all subjects of a CI project together (None if there is no limit).
 
-    `clones` limits the number of clones, and `running` the number of clones with a running server. `bytes` limits the
-    data that all these clones may write, and `longest_lease` the lease of each clone.
+    The setting `clones` limits the number of clones, and `running` the number of clones with a running server. The
+    setting `bytes` limits the data that all these clones may write, and `longest_lease` the lease of each clone.
     """
 
     clones: Annotated[int, Field(ge=0, le=10_000)] | None = None

@@ -71,9 +71,9 @@ class HookSettings(ConfigSection):
 class ServerSettings(ConfigSection):
     """How servers of this instance's version are started for restores and clones.
 
-    `binaries` maps series such as 10.11 or 8.4 to server programs. `binary` is the program for all other series.
-    Servers start only in a sandbox, unless `sandbox` is off. `sandbox_reads` are additional files and folders of the
-    host that such a server may read.
+    The setting `binaries` maps series such as 10.11 or 8.4 to server programs. The setting `binary` is the program for
+    all other series. Servers start only in a sandbox, unless `sandbox` is off. The setting `sandbox_reads` lists
+    additional files and folders of the host that such a server may read.
     """
 
     binary: AbsolutePath | None = None
@@ -112,9 +112,9 @@ class DrillSettings(ConfigSection):
 
     After the checks, the drill removes the server.
 
-    `sample` is the approximate number of bytes that the check of pages reads. The check of tables reads the same number
-    of bytes. `pages` says whether a drill on a host without innochecksum omits page checksums (`if-possible`) or is
-    refused (`required`).
+    The setting `sample` is the approximate number of bytes that the check of pages reads. The check of tables reads the
+    same number of bytes. The setting `pages` says whether a drill on a host without innochecksum omits page checksums
+    (`if-possible`) or is refused (`required`).
     """
 
     dataset: str | None = None

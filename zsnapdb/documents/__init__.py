@@ -1,1 +1,1 @@
-"""The JSON documents that commands print. One model per document also reads documents of other versions."""
+"""The JSON documents that commands print. Each document's model also reads documents of other versions."""

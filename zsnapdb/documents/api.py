@@ -60,7 +60,7 @@ class PointsGap(Document):
 
 
 class UsableSet(Document):
-    """A snapshot set on this host. A clone of it needs no repository."""
+    """A snapshot set on this host. A clone of the set needs no repository."""
 
     id: Annotated[str, Field(validation_alias=AliasChoices("id", "backup_id"))]
     state: str
@@ -135,7 +135,7 @@ class PublicDrills(Document):
 class EvidenceDocument(Document):
     """Records of an evidence log by number.
 
-    `next` is the value of `after` for the next request, or null if there are no more records.
+    The field `next` is the value of `after` for the next request, or null if there are no more records.
     """
 
     instance: str
@@ -189,10 +189,10 @@ class CancelledOperation(Document):
 
 
 class TokenFields(Document):
-    """A token, without its text. `revoked` is null if the token is not revoked.
+    """A token, without its text. The field `revoked` is null if the token is not revoked.
 
-    `kind` is `token`, or `session` for a login to the pages. `issuer` is the issuer of the login ("" for a token of
-    this host).
+    The field `kind` is `token`, or `session` for a login to the pages. The field `issuer` is the issuer of the login
+    ("" for a token of this host).
     """
 
     id: str
@@ -206,7 +206,7 @@ class TokenFields(Document):
 
 
 class NewTokenDocument(Document):
-    """A new token. `text` is shown only once."""
+    """A new token. The field `text` is shown only once."""
 
     token: Annotated[TokenFields, At("stored")]
     text: Annotated[str, At("text", secret)]
@@ -248,7 +248,7 @@ class LoginPlacesFields(Document):
 class IssuerKeysDocument(Document):
     """The usable keys with which an issuer signs id tokens, and their URL.
 
-    `login` is null if the issuer cannot be used for logins to the pages.
+    The field `login` is null if the issuer cannot be used for logins to the pages.
     """
 
     issuer: str

@@ -98,8 +98,8 @@ class ManifestFields(Document):
 class BackupDocument(Document):
     """A finished backup.
 
-    `repeat` says whether an earlier command had already started the run with this id. If `repeat` is true, this command
-    created no backup.
+    The field `repeat` says whether an earlier command had already started the run with this id. If `repeat` is true,
+    this command created no backup.
     """
 
     backup: Annotated[ManifestFields, At("manifest")]

@@ -35,7 +35,7 @@ def may_lack() -> Any:
 class At:
     """The source of a document's field: a path of attributes in the result, and a converter.
 
-    `default` is the value of the field if the path or the converter results in None. A field without `At` comes from
+    If the path or the converter results in None, the value of the field is `default`. A field without `At` comes from
     the attribute of the same name. File paths become text, and members of an enumeration become their values. The path
     "" is the result itself.
     """
@@ -50,7 +50,7 @@ class At:
         return tuple(filter(None, self.path.split(".")))
 
     def read(self, result: object) -> object:
-        """Return the field.
+        """Return the value of the field.
 
         Raises: AttributeError if the result has no such attribute.
         """
@@ -69,8 +69,8 @@ class Dumped:
     """Annotation of a field that contains a printed model or dataclass. The field gets the schema of that class.
 
     Documents are also read where that class is not installed. For a class that may not be installed, `printed` is the
-    full name of the class, which is imported only for the schema. `without` lists fields that are not printed. `adding`
-    is a type with additional printed fields.
+    full name of the class, which is imported only for the schema. The field `without` lists fields that are not
+    printed. The field `adding` is a type with additional printed fields.
     """
 
     printed: type | str
@@ -115,7 +115,7 @@ class Document(BaseModel):
 
     @classmethod
     def of_result(cls, result: object) -> Self:
-        """Return the document of the result."""
+        """Create the document from the result."""
         return cls.model_validate(result)
 
     def json_fields(self) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def rows(*names: str) -> Callable[[Any], list[dict[str, object]]]:
 class ErrorFields(TypedDict):
     """An error: its code, message and hint.
 
-    `audience` is the clone owner who may read the text, if the command ran for an owner.
+    The field `audience` is the clone owner who may read the text, if the command ran for an owner.
     """
 
     code: str
@@ -240,7 +240,7 @@ def errors_fields(errors: Iterable[ZsnapdbError]) -> list[ErrorFields]:
 class ErrorDocument(Document):
     """The failure of a command. The document is printed instead of the result.
 
-    `retry` says whether the same command may be repeated: again, never, or twice (two attempts in total).
+    The field `retry` says whether the same command may be repeated: again, never, or twice (two attempts in total).
     """
 
     error: Annotated[ErrorFields, At("", error_fields)]

@@ -101,7 +101,7 @@ class ChangedTableFields(Document):
 
 
 class StatementFields(Document):
-    """A statement in the binlog. `cut` says whether the text is truncated."""
+    """A statement in the binlog. The field `cut` says whether the text is truncated."""
 
     kind: str
     of_schema: Annotated[str | None, At("schema")] = Field(alias="schema")

@@ -99,9 +99,9 @@ class FleetCountsFields(Document):
 
 
 class FleetDocument(Document):
-    """The state of a fleet. `total` is the number of all instances, including unselected instances.
+    """The state of a fleet. The field `total` is the number of all instances, including unselected instances.
 
-    `chosen` is the number of selected instances, even if only some of them are shown.
+    The field `chosen` is the number of selected instances, even if only some of them are shown.
     """
 
     at: Annotated[str, At("at", iso)]
@@ -115,7 +115,7 @@ class FleetDocument(Document):
 
 
 class FleetChangeFields(Document):
-    """A change of a schedule or of a bucket's limit. `wave` is the change's wave in the rollout."""
+    """A change of a schedule or of a bucket's limit. The field `wave` is the change's wave in the rollout."""
 
     change: Annotated[str, At("kind")]
     name: str
@@ -124,9 +124,9 @@ class FleetChangeFields(Document):
 
 
 class FleetPlanDocument(Document):
-    """The planned changes. `unchanged` is the number of schedules and limits that are already correct.
+    """The planned changes. The field `unchanged` is the number of schedules and limits that are already correct.
 
-    `left` is the number of changes in later waves.
+    The field `left` is the number of changes in later waves.
     """
 
     changes: tuple[FleetChangeFields, ...]
@@ -135,7 +135,7 @@ class FleetPlanDocument(Document):
 
 
 class JobRunFields(Document):
-    """A run of a job. `host` is the host that runs the job, or the only host that may run it."""
+    """A run of a job. The field `host` is the host that runs the job, or the only host that may run it."""
 
     id: Annotated[str, At("workflow_id")]
     verb: Annotated[str, At("job.verb", default="")]

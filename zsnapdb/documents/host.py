@@ -196,7 +196,7 @@ class ConfigurationDocument(Document):
 class EffectiveSettingFields(Document):
     """A setting: its value as TOML (null if not set or `hidden`), its origin, and its line in the file.
 
-    `origin` is file, environment, repository (an instance uses the table of its repository) or default.
+    The field `origin` is file, environment, repository (an instance uses the table of its repository) or default.
     """
 
     key: str
@@ -207,7 +207,7 @@ class EffectiveSettingFields(Document):
 
 
 class EffectiveConfigurationDocument(Document):
-    """The settings in effect. `chosen_by` is the source of the file name: option, environment or default."""
+    """The settings in effect. The field `chosen_by` is the source of the file name: option, environment or default."""
 
     file: Annotated[str, At("file")]
     chosen_by: str
@@ -235,7 +235,7 @@ class GrantsDocument(Document):
 
 
 class MonthlyCostFields(Document):
-    """The cost according to a price list. `restore` is the price of the traffic of one restore outside the provider."""
+    """The cost according to a price list. `restore` is the traffic price of one restore outside the provider."""
 
     name: Annotated[str, At("price.name")]
     date: Annotated[str, At("price.date")]

@@ -211,7 +211,7 @@ class ExceptionFields(Document):
 class PolicyChangeFields(Document):
     """A change of keys or policy.
 
-    `before` is null if no value existed before, and `after` is null if none exists now.
+    The field `before` is null if no value existed before, and `after` is null if none exists now.
     """
 
     at: str
@@ -282,7 +282,7 @@ class UnbelievedRecordFields(Document):
 class EvidencePageDocument(Document):
     """Consecutive records of the evidence log.
 
-    `next` is the number for the next request, or null if there are no more records.
+    The field `next` is the number for the next request, or null if there are no more records.
     """
 
     instance: str

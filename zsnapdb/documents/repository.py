@@ -54,9 +54,10 @@ def _candidates(plan: Any) -> list[dict[str, object]]:
 class AdoptDocument(Document):
     """The foreign backups and binlogs.
 
-    `planned` says whether the command would adopt them; otherwise, it has adopted them.
+    The field `planned` says whether the command would adopt them; otherwise, it has adopted them.
 
-    `documents` contains the number of small documents by kind: drills, checks, pins, marks, and parts of the archive.
+    The field `documents` contains the number of small documents by kind: drills, checks, pins, marks, and parts of the
+    archive.
     """
 
     instance: Annotated[str, At("plan.instance")]
@@ -70,7 +71,7 @@ class AdoptDocument(Document):
 
 
 class CopyPlanDocument(Document):
-    """The plan of a copy. `left_out` lists the backups that are not copied, with the reasons."""
+    """The plan of a copy. The field `left_out` lists the backups that are not copied, with the reasons."""
 
     instance: str
     missing: Annotated[tuple[str, ...], At("missing", each("backup_id"))] = Field(alias="copy")
@@ -105,7 +106,7 @@ class CopyDocument(Document):
 class ForgetDocument(Document):
     """The acknowledged backups.
 
-    `planned` says whether the command would acknowledge them; otherwise, it has acknowledged them.
+    The field `planned` says whether the command would acknowledge them; otherwise, it has acknowledged them.
     """
 
     instance: Annotated[str, At("result.instance")]
@@ -166,7 +167,7 @@ class KeysPlanDocument(Document):
 class ListedBackupFields(ManifestFields):
     """A backup in a list. `local` says whether its snapshots are on this host.
 
-    `foreign` is the reason why the backup is foreign to this host.
+    The field `foreign` is the reason why the backup is foreign to this host.
     """
 
     local: bool
@@ -242,7 +243,7 @@ class ShownBackupFields(ManifestFields):
 
 
 class BackupDetailDocument(Document):
-    """One backup. `chain` lists the backups that a restore needs, with the full backup first."""
+    """One backup. The field `chain` lists the backups that a restore needs, with the full backup first."""
 
     backup: Annotated[
         ShownBackupFields, At("entry", lambda entry: {**read(ManifestFields, entry.manifest), "local": entry.is_local})
@@ -348,7 +349,7 @@ def _decided(plan: Any) -> list[dict[str, object]]:
 
 
 class PrunePlanDocument(Document):
-    """The plan of a prune. `base` is the backup that the next increment needs."""
+    """The plan of a prune. The field `base` is the backup that the next increment needs."""
 
     instance: str
     backups: Annotated[tuple[RetentionFields, ...], At("", _decided)]
@@ -435,9 +436,10 @@ def _damaged(result: Any) -> list[dict[str, object]]:
 
 
 class VerifyDocument(Document):
-    """The result of a verification. `unrecorded` is the reason why the findings were not stored.
+    """The result of a verification. The field `unrecorded` is the reason why the findings were not stored.
 
-    `raw` lists the verified backups that ZFS itself encrypted. Only a drill proves that such backups can be decrypted.
+    The field `raw` lists the verified backups that ZFS itself encrypted. Only a drill proves that such backups can be
+    decrypted.
     """
 
     instance: Annotated[str, At("plan.instance")]

@@ -76,8 +76,8 @@ def _step_seconds(done: Any) -> dict[str, Any]:
 class RestoreFields(Document):
     """Sources, targets and steps of a restore.
 
-    `buffer_pool` is the size in bytes for the server during recovery and replay; null means the server's configured
-    size.
+    The field `buffer_pool` is the size in bytes for the server during recovery and replay; null means the server's
+    configured size.
     """
 
     restore_id: Annotated[str, At("plan.restore_id")]
@@ -181,7 +181,7 @@ class MachineAbandonedDocument(Document):
 
 
 class ReplicasRebuiltDocument(Document):
-    """The replicas that were confirmed as rebuilt, as text. zsnapdb stops reminding of these replicas."""
+    """The replicas that were confirmed as rebuilt, as text. zsnapdb no longer warns about them."""
 
     instance: str
     readers: Annotated[tuple[str, ...], At("readers", each("who"))]
@@ -222,7 +222,7 @@ class RewindPlanDocument(Document):
 class RewindDocument(Document):
     """A rewound server, or a prepared server that waits for the exchange of the datasets.
 
-    `replaced` contains the old dataset of each volume.
+    The field `replaced` contains the old dataset of each volume.
     """
 
     restore_id: Annotated[str, At("plan.restore_id")]
@@ -294,9 +294,9 @@ class RunbookDocument(Document):
 
 
 class ConsolidatePlanDocument(Document):
-    """The plan of a consolidation. `chain` lists the backups to receive, with the full backup first.
+    """The plan of a consolidation. The field `chain` lists the backups to receive, with the full backup first.
 
-    Bytes are the sizes of the streams in the chain.
+    All byte counts are sizes of the streams in the chain.
     """
 
     instance: str
@@ -395,7 +395,7 @@ class RescueFields(Document):
 
 
 class RescueDocument(RescueFields):
-    """A finished rescue. `rows` contains the number of rows of each table."""
+    """A finished rescue. The field `rows` contains the number of rows of each table."""
 
     delivered: Annotated[str, At("delivered.where")]
     transport: Annotated[str, At("delivered.choice.transport")]
