@@ -178,7 +178,7 @@ def _start(hook: Hook, environment: Mapping[str, str], output: IO[bytes]) -> sub
 def _signals_wait() -> Iterator[None]:
     """Delay signal handlers until the end of the block.
 
-    Otherwise, an exception from a handler could lose track of a new process.
+    Otherwise, an exception in a handler could leave a new process untracked.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

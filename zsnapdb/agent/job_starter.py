@@ -258,7 +258,6 @@ class JobStarter:
             self.server, self._is_useful = ForkServer(self.environment), False
 
     def _give_up_server(self) -> None:
-        """End a fork server that failed."""
         self._end_server()
         if not self._is_useful:
             self._not_before = self.steady() + SPARED

@@ -155,7 +155,6 @@ class Supervisor:
 
     @property
     def running(self) -> tuple[JobName, ...]:
-        """The jobs that are running now."""
         return tuple(self._running)
 
     @property

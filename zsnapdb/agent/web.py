@@ -83,11 +83,9 @@ class WebServer:
         return int(self._server.server_address[1])
 
     def start(self) -> None:
-        """Start to answer requests."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering and listening."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -305,7 +303,6 @@ class Listener:
         self._server, self._settings = opened, settings
 
     def close(self) -> None:
-        """Stop listening."""
         if self._server is not None:
             self._server.close()
         self._server = self._settings = None

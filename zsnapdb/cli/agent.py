@@ -24,7 +24,6 @@ class HangUp:
         self._was_sent = False
 
     def send(self) -> None:
-        """Request the reload."""
         self._was_sent = True
 
     def take(self) -> bool:

@@ -55,7 +55,6 @@ class Root(CommandGroup):
             return super().make_context(*words, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         with _past_typer(), cached_configuration():
             return super().invoke(ctx)
 
@@ -120,7 +119,6 @@ class SignalledStop:
         self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def set(self) -> None:
-        """Request the stop."""
         self._was_set = True
         self.wake()
 
@@ -131,7 +129,6 @@ class SignalledStop:
             os.write(self._writing, b"\0")
 
     def is_set(self) -> bool:
-        """Return whether the stop was requested."""
         return self._was_set
 
     def wait(self, seconds: float) -> bool:

@@ -75,7 +75,6 @@ class LocalClones:
         return parsed(CloneReset, holder.ask("reset", _SECONDS), f"`{self._words[-1]} keep`")
 
     def beat(self, clone: ReachableClone) -> None:
-        """Send a heartbeat for the clone."""
         self._run("heartbeat", *_words_of(clone))
 
     def destroy(self, clone: ReachableClone) -> None:

@@ -204,7 +204,6 @@ class Client(_Connected, api_protocol.CloneMethods, api_protocol.WithThreads):
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     @contextlib.contextmanager
@@ -275,7 +274,6 @@ class AsyncClient(_Connected, api_protocol.CloneMethods, api_protocol.WithAsynci
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._http.aclose()
 
     @contextlib.asynccontextmanager

@@ -46,7 +46,6 @@ class At:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The attributes of the path."""
         return tuple(filter(None, self.path.split(".")))
 
     def read(self, result: object) -> object:
@@ -115,7 +114,6 @@ class Document(BaseModel):
 
     @classmethod
     def of_result(cls, result: object) -> Self:
-        """Create the document from the result."""
         return cls.model_validate(result)
 
     def json_fields(self) -> dict[str, Any]:

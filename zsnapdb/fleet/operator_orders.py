@@ -193,10 +193,7 @@ def cancel(settings: FleetJobsSettings, filters: Sequence[JobFilter]) -> tuple[J
 
 
 def history(settings: FleetJobsSettings, filters: Sequence[JobFilter], most: int) -> tuple[JobRun, ...]:
-    """Return the newest selected runs, newest first, with their hosts and results.
-
-    `most` is the maximum number of runs.
-    """
+    """Return the newest selected runs (at most `most`), newest first, with their hosts and results."""
 
     async def told(engine: FleetEngine) -> tuple[JobRun, ...]:
         return tuple(await each(await _runs(engine, settings, filters, most, only_running=False), engine.told))

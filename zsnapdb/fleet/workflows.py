@@ -218,7 +218,7 @@ class SlotsWorkflow:
 
     @workflow.signal
     def acquire(self, workflow_id: str) -> None:
-        """Add the run to the waiting runs. A run that already has a slot is informed again."""
+        """Add the run to the waiting runs. A run that already has a slot is notified again."""
         state = self._state
         if workflow_id in state.holders:
             # The first message to the run may have been lost.

@@ -222,9 +222,9 @@ def plan(
 ) -> BackupPlan:
     """Return the plan of a backup from the repository and the local snapshots; change nothing.
 
-    The backups in the repository are `known`; there are none if there is no repository yet. If the transaction group
-    `before` of a set is given, the base must be older than this group. The argument `seen` contains the snapshots of
-    the instance's sets on this host, if the caller has just read them.
+    The argument `known` lists the backups in the repository; it is empty if there is no repository yet. If the
+    transaction group `before` of a set is given, the base must be older than this group. The argument `seen` contains
+    the snapshots of the instance's sets on this host, if the caller has just read them.
     """
     damage = known_damage(repository, instance.name) if repository is not None else DamageRegister()
     damaged = _warnings(known, damage)

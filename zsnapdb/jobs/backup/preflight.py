@@ -274,7 +274,7 @@ def with_discovered_volumes(instance: Instance, session: Session) -> Instance:
     """Return the instance with its volumes: the configured datasets, else the datasets with the server's files.
 
     Raises:
-        PreflightError: a path is on no dataset, or the server sees its files under other paths than this host.
+        PreflightError: a path is on no dataset, or the server and this host see the files under different paths.
     """
     if instance.settings.volumes is not None:
         return instance
@@ -307,7 +307,7 @@ class CheckedDatasets:
 
 
 def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> CheckedDatasets:
-    """Check that each volume exists and is a filesystem. The same `zfs` command reads the space properties."""
+    """Check that each volume exists and is a filesystem. The same `zfs` command also reads the space properties."""
     findings: list[FitnessFinding] = []
     ciphers: dict[str, str] = {}
     there = [dataset for dataset in volumes.values() if datasets.exists(dataset)]

@@ -213,7 +213,7 @@ def sweep(
 ) -> list[OwnedSnapshot]:
     """Keep or remove each snapshot set that has no journal.
 
-    The set of a stored backup becomes a base, and a set that was local becomes local again. Other sets are removed.
+    The set of a stored backup becomes a base, and a set that was local becomes local again. All other sets are removed.
     Return the snapshots of the instance's sets on this host, except recorded local sets.
 
     The snapshots in `but`, which this run itself holds, stay unchanged. The caller acquired the instance's lease before

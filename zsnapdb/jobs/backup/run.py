@@ -104,7 +104,7 @@ def _begun(instance: Instance, run: str, early: tuple[str, ...] | None = None) -
 def stored_if_known(instance: Instance) -> Manifest | None:
     """Return the result of `backup_of_run`, for the check before the run starts.
 
-    Return None also if the store does not answer, because the run asks the store again later.
+    Also return None if the store does not answer, because the run asks the store again later.
     """
     with contextlib.suppress(UnreachableError):
         return backup_of_run(instance.impatient(_PATIENCE))
@@ -113,10 +113,7 @@ def stored_if_known(instance: Instance) -> Manifest | None:
 
 @contextlib.contextmanager
 def hinting(instance: Instance) -> Iterator[None]:
-    """Run the block.
-
-    If another run is in progress, the hint of the error then says to repeat the command with the same id.
-    """
+    """Run the block. If another run is in progress, the error's hint says to repeat the command with the same id."""
     try:
         yield
     except BusyError as error:
@@ -158,7 +155,7 @@ class _BackupRequest:
     done: DoneHooks
 
     def warn(self, text: str) -> None:
-        """Report a warning. The result contains the warning too."""
+        """Report a warning, and add it to the result."""
         self.events.warn(text)
 
 
@@ -447,7 +444,7 @@ def _store(
     bases: Mapping[str, str] | None = None,
     give_back: Callable[[], None] | None = None,
 ) -> Manifest:
-    """Store a new snapshot set. This run holds the base of each volume, which is in `bases` by role.
+    """Store a new snapshot set. The mapping `bases` contains the base of each volume by role; this run holds the bases.
 
     If storing fails, the set is kept only if a later run can continue from the journal. Otherwise `give_back` is
     called, or the snapshots are removed.

@@ -264,7 +264,7 @@ class Sender:
         return part
 
     def _send(self, volume: StartedVolume, base: str | None, key: DataKey | None) -> VolumePart:
-        """Send one volume, from the base's snapshot or bookmark `base` (full name), or as a full stream if it is None.
+        """Send one volume. Its base is the snapshot or bookmark `base` (full name); None means a full stream.
 
         Afterwards all its chunks are stored, the END record of the stream has been read, and `zfs send` has succeeded.
         """
@@ -333,8 +333,9 @@ def store_stream(
 ) -> Uploaded:
     """Send a volume's snapshot and store the stream. Afterwards all chunks are stored, and `zfs send` succeeded.
 
-    The stream is sent from the snapshot or bookmark `base`; None means a full stream. `known`, `on_stored` and `memory`
-    have the same meaning as in `upload`. The argument `total` is the estimated size in bytes, if already known.
+    The stream is sent from the snapshot or bookmark `base`; None means a full stream. The arguments `known`,
+    `on_stored` and `memory` have the same meaning as in `upload`. The argument `total` is the estimated size in bytes,
+    if already known.
 
     Raises:
         ConfigError: the stream would have too many chunks. No chunk is stored.
@@ -501,8 +502,8 @@ def started_backup(
 def _sized(volume: StartedVolume, base: str | None) -> StartedVolume:
     """Return the volume with the estimated size of its stream.
 
-    The estimate of an increment from a bookmark takes long. So if the base is a bookmark, `store_stream` makes the
-    estimate later.
+    The estimate of an increment from a bookmark takes a long time. So if the base is a bookmark, `store_stream` makes
+    the estimate later.
     """
     if volume.from_guid is not None and (base is None or "@" not in base):
         return volume

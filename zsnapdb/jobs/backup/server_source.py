@@ -241,7 +241,7 @@ def open_server(instance: Instance) -> Iterator[ServerSource]:
 
 @dataclass(frozen=True)
 class ServerSource:
-    """The server of an instance. The session `session` is used for queries. Another connection holds the lock."""
+    """The server of an instance. The session `session` is used for queries. A different connection holds the lock."""
 
     instance: Instance
     session: Session

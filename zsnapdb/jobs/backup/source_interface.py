@@ -56,7 +56,7 @@ class Observation(Protocol):
 
 
 class Proof(Protocol):
-    """The proof by a source that a snapshot set is consistent. The engine sets `properties` on the snapshots."""
+    """A source's proof that a snapshot set is consistent. The engine sets `properties` on the snapshots."""
 
     @property
     def properties(self) -> Mapping[str, str]: ...
@@ -64,7 +64,7 @@ class Proof(Protocol):
 
 @dataclass(frozen=True)
 class SourceDescription:
-    """The descriptions for the manifest: of the source and, by role, of each volume."""
+    """The manifest's descriptions of the source and of each volume (by role)."""
 
     source: SourcePart
     volumes: Mapping[str, VolumeType]

@@ -187,7 +187,7 @@ class Instance:
         return replace(self, wait=seconds)
 
     def logging_in_as(self, user: str, password_file: Path | None) -> Instance:
-        """Return the instance with another account for its sessions.
+        """Return the instance with a different account for its sessions.
 
         If `password_file` is None, this account has no password. The address of the server does not change.
         """

@@ -41,10 +41,10 @@ _LOCK_SECONDS = 30.0
 
 @dataclass
 class _Read:
-    """The parsed content of the files. `state` shows whether the files have changed since they were parsed.
+    """The content of the files when they were parsed. The field `state` shows whether they have changed since.
 
-    `knows_any` is set if this host stored or adopted backups. Digests are stored as bytes. Bytes need half as much
-    memory as text, and no parsed file has to stay in memory.
+    The field `knows_any` is set if this host stored or adopted backups. Digests are stored as bytes. Bytes need half as
+    much memory as text, and no parsed file has to stay in memory.
     """
 
     state: tuple[tuple[str, int, int], ...] = ()

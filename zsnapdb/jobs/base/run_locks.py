@@ -38,9 +38,9 @@ def exclusive(
 ) -> Iterator[None]:
     """Run the block as the only holder of the lock `name` on this host.
 
-    The lock files are in `folder`, or in this host's folder if it is None. If this run has to wait, `tell` receives a
-    line. Afterwards the lock file is removed. Raises BusyError if another run still holds the lock after `patience`
-    seconds, and PreflightError if the lock file cannot be created.
+    The lock files are in `folder`, or in this host's folder if it is None. If this run has to wait, the function `tell`
+    gets a message. Afterwards the lock file is removed. Raises BusyError if another run still holds the lock after
+    `patience` seconds, and PreflightError if the lock file cannot be created.
     """
     folder = folder or THIS_HOST.run
     with exclusive_with_child(name, doing=doing, patience=patience, folder=folder, tell=tell) as opened:
