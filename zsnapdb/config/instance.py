@@ -91,9 +91,9 @@ class VmSourceSettings(ConfigSection):
     """A libvirt domain as the source of backups, and the minimum grade (consistency level) of its backups.
 
     The setting `freeze_deadline` is the maximum time in seconds for which the guest's file systems stay frozen; with 0,
-    they are never frozen. The setting `client` is the command line of the database client that the guest agent runs in
-    a drill; None means the client of the server's family, as root through the socket. The setting `drill_memory` is the
-    machine's memory in a drill, in bytes; None means as much as the original.
+    they are never frozen. In a drill, the guest agent runs the database client with the command line `client`. None
+    means the client of the server's family, as root through the socket. The setting `drill_memory` is the machine's
+    memory in a drill, in bytes; None means as much as the original.
     """
 
     domain: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f]+$", max_length=200)]

@@ -229,7 +229,7 @@ def send_heartbeat(
 
 
 def keep(name: options.CloneName, config: options.ConfigFile = None, json: options.AsJson = False) -> None:
-    """Keep a clone alive for a program until stdin ends. Each line `reset` on stdin resets the clone.
+    """Keep a program's clone alive with heartbeats until stdin ends. Each line `reset` on stdin resets the clone.
 
     The command answers each reset with one line, which is the document of the reset or of an error.
     """

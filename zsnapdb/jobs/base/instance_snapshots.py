@@ -162,7 +162,7 @@ If there are more, all snapshots are listed, which takes no longer.
 
 @dataclass(frozen=True)
 class SetsHere:
-    """One listing of the snapshots of some datasets, limited to snapshots with names of snapshot sets.
+    """One listing of the snapshots on some datasets, limited to snapshots that are named like snapshot sets.
 
     The field `listed` is None if the snapshots cannot be listed without starting a program. The field `generation` is
     the id that the cache had before the listing.
