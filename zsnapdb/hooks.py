@@ -64,12 +64,12 @@ class BackupEnd:
 
     @classmethod
     def by(cls, error: BaseException) -> BackupEnd:
-        """Return the end of a backup that failed with this error."""
+        """Return the end of a backup with this error."""
         return cls(exit_code(error), error_class(error), " ".join(str(error).split())[:_MESSAGE_LENGTH])
 
     @property
     def outcome(self) -> str:
-        """The result of the backup: `ok` or `failed`."""
+        """The result: `ok` or `failed`."""
         return "failed" if self.status else "ok"
 
     def environment(self) -> dict[str, str]:

@@ -234,7 +234,7 @@ def _jobs(settings: Settings) -> Iterable[str]:
 
 
 def _digest(settings: Settings) -> str:
-    """Return a digest of the settings; comments in the file do not affect it."""
+    """Return a digest of the settings; comments are ignored."""
     return hashlib.blake2b(settings.model_dump_json().encode(), digest_size=16).hexdigest()
 
 

@@ -132,7 +132,7 @@ class Supervisor:
                 self._keep(name, record.ended(self.now(), None, record.tail, is_good=False))
 
     def use(self, settings: Settings) -> None:
-        """Use this configuration from now on. Raises ConfigError if a schedule is invalid.
+        """Use this configuration. Raises ConfigError if a schedule is invalid.
 
         Running jobs continue, except archive jobs whose settings changed.
         """

@@ -329,7 +329,7 @@ class Pages:
         self.turned()
 
     def turned(self) -> None:
-        """Record that the agent's loop is running."""
+        """Record that the agent's loop runs."""
         self._last = self.steady()
 
     def alive(self) -> tuple[str, ...]:
@@ -338,7 +338,7 @@ class Pages:
         return (f"the agent has done nothing for {silence:.0f} s",) if silence > _HANGS else ()
 
     def ready(self) -> tuple[str, ...]:
-        """Return the reasons why the agent is not ready; empty if it is ready."""
+        """Return why the agent is not ready; empty if it is."""
         records, http = Records(self.settings.agent.state), self.settings.agent.http
         known = [KnownRun(job.name, records.run(job.name)) for job in jobs_of(self.settings)]
         stale = http.stale if http is not None else 0.0

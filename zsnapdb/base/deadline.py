@@ -142,7 +142,7 @@ class TimedSocket(Timed, socket.socket):
 
 
 def timed(plain: socket.socket) -> TimedSocket:
-    """Return a timed socket for the connection of `plain`. The object `plain` itself is closed."""
+    """Return a timed socket for the connection of `plain`. `plain` is closed."""
     if isinstance(plain, TimedSocket):
         return plain
     timeout = plain.gettimeout()

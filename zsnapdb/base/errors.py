@@ -179,7 +179,7 @@ class UnknownNameError(NotFound):
 
 
 class ChangedError(RepositoryError):
-    """The object that was to be replaced no longer has the expected version. It was not changed."""
+    """The object to be replaced no longer has the expected version. It was not changed."""
 
     code = "changed"
 
@@ -388,8 +388,8 @@ def retry_class(exit_code: int, error_code: str | None = None) -> RetryClass:
     """Return whether to repeat a command that ended with `exit_code`.
 
     The argument `error_code` is `error.code` in the command's JSON document, if the command printed one. It is more
-    specific than the exit code. Two attempts are made if the code is unknown, for example that of a signal (-9, 137) or
-    of a newer release. Code 0 is a success, which is never repeated.
+    specific than the exit code. Two attempts are made if the code is unknown, for example because it comes from a
+    signal (-9, 137) or a newer release. Code 0 is a success, which is never repeated.
     """
     if exit_code == CommandError.exit_code and error_code in _PASSING:
         return RetryClass.AGAIN

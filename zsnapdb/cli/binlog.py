@@ -75,7 +75,7 @@ def archive(
 
 
 def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
-    """List the archived binlogs of each incarnation, and the gaps in the archive."""
+    """List the archived binlogs by incarnation, and the gaps in the archive."""
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import protection_status as job
     from zsnapdb.report import binlog as report

@@ -60,7 +60,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Group:
-    """A group of commands. `run` is the function of the group itself.
+    """A group of commands. The function `run` is that of the group itself.
 
     If `shows_help` is set, the group shows its help when it gets no arguments.
     """

@@ -44,7 +44,7 @@ def answer_of(done: DrillResult) -> CommandAnswer:
 def drill_machine(
     settings: Settings, instance: Instance, request: DrillRequest, *, plan: bool, once: str | None, json: bool
 ) -> None:
-    """Run a drill of a virtual machine, or show the drill's plan.
+    """Drill a virtual machine, or show the drill's plan.
 
     Raises: typer.Exit with the drill's exit code.
     """

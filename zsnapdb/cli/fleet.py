@@ -284,7 +284,7 @@ def resume(
 
 
 def cancel(where: Where = None, every: Everything = False, jobs: JobsFile = None, json: AsJson = False) -> None:
-    """Cancel the runs selected by --where or --all. Each host ends the command, which undoes its changes.
+    """Cancel the runs selected by --where or --all. Each host ends the command, and the command undoes its changes.
 
     Needs the extra zsnapdb[fleet].
     """

@@ -349,7 +349,7 @@ def unexpected_system_error(error: OSError) -> ZsnapdbError:
 
 
 def _for_this_account(error: ZsnapdbError) -> ZsnapdbError:
-    """Begin the message with "you may not" if the system denied the access and the account is not root.
+    """Begin the message with "you may not" if the system denied access and the account is not root.
 
     If the account wants a clone of another host, say which commands reach that host. The exit code does not change.
     """

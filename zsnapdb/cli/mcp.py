@@ -92,7 +92,7 @@ def _end(tools: Toolbox, *, is_ephemeral: bool) -> None:
 def _end_on_signals(end: Callable[[], None]) -> None:
     """Make each signal call `end` and then end the process. A second signal ends the process immediately.
 
-    If the handler raised an exception, Python would wait for the thread that reads stdin, until the next line arrives.
+    An exception from the handler would not end the process until the thread that reads stdin gets its next line.
     """
 
     def ended(*_: object) -> None:

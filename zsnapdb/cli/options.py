@@ -25,7 +25,7 @@ def option(name: str, metavar: str, text: str, **more: Any) -> Any:
 
 
 def flag(name: str, text: str) -> Any:
-    """Return an option without a value, or with one of a few values. `text` is the option's help."""
+    """Return an option without a value, or with one of a few values. The option's help is `text`."""
     return typer.Option(name, help=text)
 
 

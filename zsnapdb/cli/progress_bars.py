@@ -35,7 +35,7 @@ class Screen:
         self._lines = 0
 
     def draw(self, text: str) -> None:
-        """Draw the text in place of the previously drawn lines."""
+        """Draw the text over the previously drawn lines."""
         with self.cleared():
             _write(text)
             self._lines = text.count("\n")

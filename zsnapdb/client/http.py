@@ -167,7 +167,7 @@ def _lost_answer(error: Exception) -> api_protocol.LostAnswer:
 
 
 class _Connected:
-    """Base of both clients. `url` and `token` default to ZSNAPDB_URL and ZSNAPDB_TOKEN."""
+    """Base of both clients. The arguments `url` and `token` default to ZSNAPDB_URL and ZSNAPDB_TOKEN."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class _Connected:
 
 
 class Client(_Connected, api_protocol.CloneMethods, api_protocol.WithThreads):
-    """The clones of a host. `url` and `token` default to ZSNAPDB_URL and ZSNAPDB_TOKEN.
+    """The clones of a host. The arguments `url` and `token` default to ZSNAPDB_URL and ZSNAPDB_TOKEN.
 
     Methods accept a clone's name or its object. Each method returns when its request has ended, and raises
     CloneCommandError if the request failed.

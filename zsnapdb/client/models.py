@@ -36,7 +36,7 @@ class MadeClone(Document):
 
 
 class CloneReset(Document):
-    """The result of a reset. `way` is `undo` (changed rows), `swap` (for a pool clone) or `replace` (all data).
+    """The result of a reset. The way is `undo` (changed rows), `swap` (for a pool clone) or `replace` (all data).
 
     The field `undone` is the number of undone row changes (None unless `way` is `undo`). The field `reason` says why a
     faster way was not possible.
@@ -170,11 +170,11 @@ class Problem(Document):
 
 @dataclass(frozen=True)
 class ReachableClone:
-    """A running clone with its address and login. `of_pool` says whether the clone came from the pool.
+    """A running clone with its address and login. The flag `of_pool` says whether the clone came from the pool.
 
-    `expires` (UTC) is the end of the lease at the time of creation. `local_only` says whether only clients on the
-    clone's host can reach the clone. `guid` distinguishes the clone from a later clone with the same name ("" means the
-    host has an earlier version, which does not report the GUID).
+    At its creation, the lease ends at `expires` (UTC). The flag `local_only` says whether only clients on the clone's
+    host can reach the clone. The GUID distinguishes the clone from a later clone with the same name. It is "" if the
+    host has an earlier version, which does not report GUIDs.
     """
 
     name: str
@@ -224,7 +224,7 @@ D = TypeVar("D", bound=Document)
 
 
 def parsed(model: type[D], text: str | bytes, what: str) -> D:
-    """Return the document in the text. `what` is the sender's name, which errors show.
+    """Return the document in the text. The text `what` names the sender in errors.
 
     Raises: CloneCommandError if the text is not a document of this model.
     """

@@ -483,7 +483,7 @@ def settings_in(text: str, name: str, model: type[S], example: str) -> S:
 def unknown_names(raw: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a sentence for each invalid or undefined name of an instance or repository.
 
-    `raw` is the unvalidated TOML document. Values of a wrong type are skipped.
+    The argument `raw` is the unvalidated TOML document. Values of a wrong type are skipped.
     """
     instances, repositories = _table(raw, "instance"), _table(raw, "repository")
     sentences = [sentence for name, table in instances.items() for sentence in _of_instance(name, table, repositories)]

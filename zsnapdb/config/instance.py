@@ -52,11 +52,11 @@ class ObjectiveSettings(ConfigSection):
 
     Four objectives limit an age. `rpo`: age of the newest restorable point. `backup_age`: age of the newest restorable
     backup. `archive_lag`: age of the binlog archive's end. `drill_age`: age of the newest passed drill. `verify_age`
-    and `deep_verify_age` limit the time since the last check of the backup that has not been checked for the longest
-    time. `window`: the period before now in which every point must be restorable. `copies`: maximum age of the newest
-    restorable point in each repository. `immutable_for`: minimum time for which the store must protect a backup from
-    removal, counted from its creation. `restore_time`: maximum duration of a restore, estimated from drills. `warn_at`:
-    the fraction of a limit at which a warning starts.
+    and `deep_verify_age` limit the time since the last check, for the backup whose last check is the oldest. `window`:
+    the period before now in which every point must be restorable. `copies`: maximum age of the newest restorable point
+    in each repository. `immutable_for`: minimum time for which the store must protect a backup from removal, counted
+    from its creation. `restore_time`: maximum duration of a restore, estimated from drills. `warn_at`: the fraction of
+    a limit at which a warning starts.
     """
 
     rpo: _Time = None
@@ -77,7 +77,7 @@ _LocalFile = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f-\x9f]+$", max_leng
 
 
 class HostBootSettings(ConfigSection):
-    """The kernel of a machine that boots from files on this host instead of its disks (direct kernel boot).
+    """The kernel of a machine that boots from files on this host, not from its own disks (direct kernel boot).
 
     Kernel paths in a repository are not trusted. A restored machine uses only the files that are set here.
     """

@@ -54,7 +54,7 @@ _BUCKETS = {
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """The parts of a repository's address. `path` has no slash at its ends.
+    """The parts of a repository's address. The path has no slash at its ends.
 
     The field `bucket` is "" for a folder, and "account/container" for Azure.
     """
@@ -65,7 +65,7 @@ class StoreAddress:
 
     @property
     def prefix(self) -> str:
-        """The prefix of the keys in a bucket, which is "" or ends in a slash."""
+        """The prefix of the keys in a bucket. The prefix is "" or ends in a slash."""
         return f"{self.path}/" if self.path else ""
 
 
@@ -138,7 +138,7 @@ class KeepRules(ConfigSection):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no rule keeps any snapshot set. `minimum` is only a lower limit and not a rule."""
+        """Return whether no rule keeps any snapshot set. The setting `minimum` is only a lower limit and not a rule."""
         return not (self.last or self.hourly or self.daily or self.weekly or self.monthly or self.yearly or self.within)
 
     @model_validator(mode="after")

@@ -222,7 +222,6 @@ class AddressSettings(ConfigSection):
 
     @property
     def ports(self) -> range:
-        """All ports from `first_port` to `last_port`."""
         return range(self.first_port, self.last_port + 1)
 
 

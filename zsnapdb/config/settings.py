@@ -159,7 +159,7 @@ class MaskingSettings(ConfigSection):
 
 
 class BinlogSettings(ConfigSection):
-    """Archiving of binlogs, and when archived binlogs are removed from the server."""
+    """How binlogs are archived, and when archived binlogs are removed from the server."""
 
     interval: Annotated[Seconds, Field(ge=1, le=86400)] = 10.0
     keep: Annotated[Seconds, Field(ge=0)] = 86400.0

@@ -67,7 +67,7 @@ class UsableSet(Document):
 
 
 class PointsDocument(Document):
-    """The states of an instance that can be cloned, as far as they were known at the time `at`."""
+    """The states of an instance that can be cloned, as known at the time `at`."""
 
     instance: str
     at: str
@@ -191,8 +191,8 @@ class CancelledOperation(Document):
 class TokenFields(Document):
     """A token, without its text. The field `revoked` is null if the token is not revoked.
 
-    The field `kind` is `token`, or `session` for a login to the pages. The field `issuer` is the issuer of the login
-    ("" for a token of this host).
+    The kind is `token`, or `session` for a login to the pages. The issuer is that of the login ("" for a token of this
+    host).
     """
 
     id: str

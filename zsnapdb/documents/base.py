@@ -68,7 +68,7 @@ class Dumped:
     """Annotation of a field that contains a printed model or dataclass. The field gets the schema of that class.
 
     Documents are also read where that class is not installed. For a class that may not be installed, `printed` is the
-    full name of the class, which is imported only for the schema. The field `without` lists fields that are not
+    full name of the class. The class is imported only for the schema. The field `without` lists fields that are not
     printed. The field `adding` is a type with additional printed fields.
     """
 

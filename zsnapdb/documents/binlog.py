@@ -42,7 +42,7 @@ class ArchivingDocument(Document):
 
 
 class ArchivedBinlogFields(Document):
-    """An archived binlog. `gap` describes the missing part directly before the binlog."""
+    """An archived binlog. The text `gap` describes the missing part directly before it."""
 
     name: Annotated[str, At("file.name")]
     rotated: Annotated[bool, At("file.is_rotated")]
@@ -81,7 +81,7 @@ class BinlogArchiveDocument(Document):
 
 
 class PurgeDocument(Document):
-    """The binlogs that a purge removes or has removed. `read` lists the archived copies that the purge reads first."""
+    """The binlogs that a purge removes or has removed. It first reads the archived copies in the list `read`."""
 
     names: tuple[str, ...]
     stays: str

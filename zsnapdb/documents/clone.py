@@ -20,7 +20,7 @@ def _names(attribute: str) -> Callable[[Any], Any]:
 
 
 class CloneFields(Document):
-    """A clone. Users choose `name`; `id` never changes. `port` is the port for clients.
+    """A clone. Users choose `name`; `id` never changes. Clients connect to `port`.
 
     - `kept_port`: the port that the clone keeps after a reset (null: none).
     - `server_port`: the port of its server. `port` is the kept port if HAProxy forwards that port to the server, and
@@ -218,7 +218,7 @@ class ChangedDocument(Document):
 
 
 class ResetDocument(ChangedDocument):
-    """A clone after a reset. `way` is `undo` (changed rows), `swap` (for a pool clone) or `replace` (all data).
+    """A clone after a reset. The way is `undo` (changed rows), `swap` (for a pool clone) or `replace` (all data).
 
     The field `undone` is the number of undone row changes (null unless `way` is `undo`). The field `reason` says why a
     faster way was not possible.

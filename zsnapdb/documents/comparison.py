@@ -69,7 +69,7 @@ class AnswerDocument(Document):
 
 
 class ChangeFields(Document):
-    """A differing row. `before` or `after` is null if the row does not exist in that state."""
+    """A differing row. If the row does not exist in one state, its `before` or `after` is null."""
 
     change: Annotated[str, At("kind")]
     key: Annotated[tuple[PlainValue, ...], At("key", _plain_values)]
@@ -140,7 +140,7 @@ class LoggedCommitFields(Document):
 
 
 class BranchLogDocument(Document):
-    """The commits that lead to a branch or a commit, newest first. `begins` is the state before the oldest commit."""
+    """The commits that lead to a branch or a commit, newest first. The state before the oldest commit is `begins`."""
 
     clone: Annotated[str, At("seen.info.label")]
     of: str

@@ -10,7 +10,7 @@ from zsnapdb.documents.base import At, Document, ErrorFields, error_fields, iso
 class FleetRepositoryFields(Document):
     """A repository.
 
-    `read` is the time of the last read. `changed` is the number of instances that this command read again.
+    The last read was at the time `read`. This command read `changed` instances again.
 
     - `opaque`: whether the backups are encrypted and this host has no key that decrypts them.
     - `signed`: whether only objects with the signature of a known key are trusted.
@@ -40,7 +40,7 @@ class FleetHostFields(Document):
 
 
 class FleetReasonFields(Document):
-    """The reason why an instance is not good."""
+    """A reason why an instance's state is not good."""
 
     what: str
     verdict: str

@@ -28,7 +28,7 @@ def _binlogs(files: Any) -> list[str]:
 
 
 class CandidateFields(Document):
-    """A foreign backup. `objection` is the reason why the backup can be adopted only by its id, or not at all."""
+    """A foreign backup. The text `objection` says why it can be adopted only by its id, or not at all."""
 
     backup_id: str
     adopted: bool
@@ -165,7 +165,7 @@ class KeysPlanDocument(Document):
 
 
 class ListedBackupFields(ManifestFields):
-    """A backup in a list. `local` says whether its snapshots are on this host.
+    """A backup in a list. The flag `local` says whether its snapshots are on this host.
 
     The field `foreign` is the reason why the backup is foreign to this host.
     """
@@ -237,7 +237,7 @@ class StoredInstancesDocument(Document):
 
 
 class ShownBackupFields(ManifestFields):
-    """A backup. `local` says whether its snapshots are on this host."""
+    """A backup. The flag `local` says whether its snapshots are on this host."""
 
     local: bool
 

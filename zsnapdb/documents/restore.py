@@ -26,7 +26,8 @@ from zsnapdb.documents.base import (
 class RestoredTransactionFields(Document):
     """A transaction at the point of a restore.
 
-    The time `committed` is its own commit time if `time_of` is `transaction`, otherwise the latest one in its binlog.
+    If `time_of` is `transaction`, `committed` is its commit time. Otherwise, it is the latest commit time in its
+    binlog.
     """
 
     gtid: str | None
@@ -310,7 +311,7 @@ class ConsolidatePlanDocument(Document):
 
 
 class ConsolidateDocument(Document):
-    """A finished consolidation. `original` is the backup with the same snapshots, which is the last in `chain`."""
+    """A finished consolidation. The backup `original`, which is the last in `chain`, has the same snapshots."""
 
     backup: Annotated[ManifestFields, At("manifest")]
     original: Annotated[str, At("plan.original.backup_id")]
@@ -360,7 +361,7 @@ class DrillsDocument(Document):
 
 
 class MachineDrillPlanDocument(Document):
-    """The plan of a virtual machine's drill. `patience` is in seconds.
+    """The plan of a virtual machine's drill. The patience is in seconds.
 
     - `client`: the command that queries the server in the machine (null: the drill sends no query).
     - `has_bounds`: whether the server's published position is known.

@@ -98,7 +98,7 @@ def _around_changes(cron: str, timezone: str, year: int) -> tuple[datetime, ...]
 
 
 def _changes(zone: ZoneInfo, year: int) -> Iterator[datetime]:
-    """Yield the times (UTC) at which the clock of the zone is set forward or back in the given years."""
+    """Yield the times (UTC) when the zone's clock is set forward or back in the `YEARS` years from `year` on."""
     day, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + YEARS, 1, 1, tzinfo=UTC)
     while day < end:
         if day.astimezone(zone).utcoffset() != (day + _DAY).astimezone(zone).utcoffset():
@@ -232,7 +232,7 @@ class FleetEngine:
         return workflow_id
 
     async def watch(self, workflow_id: str) -> AsyncIterator[JobRun]:
-        """Yield the current state of the run every few seconds, and once more after the run has ended."""
+        """Yield the run's state every few seconds, and once more after its end."""
         handle = self.client.get_workflow_handle(workflow_id, result_type=JobAnswer)
         end = asyncio.ensure_future(handle.result())
         try:

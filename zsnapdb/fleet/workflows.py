@@ -1,7 +1,7 @@
 """The workflows of a fleet: a job, and the slots of a bucket. They run in `zsnapdb fleet control`, not on the hosts.
 
-Pure functions in `planning/fleet` make the decisions of workflows, so that a history can be replayed. The histories do
-not grow without limit: a job has a bounded number of attempts and waits, and slots continue as a new run.
+Pure functions in `planning/fleet` make the decisions of workflows, so that a history can be replayed. The size of a
+history is limited: a job has a bounded number of attempts and waits, and the slots continue as a new run.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ async def _on_host(job: jobs.FleetJob, request: jobs.JobRequest, longest: timede
 class SlotsWorkflow:
     """The slots of a bucket.
 
-    At most `limit` runs hold a slot at a time, on all hosts together, in the order of their requests.
+    At most `limit` runs hold a slot at a time, on all hosts together. Runs get slots in the order of their requests.
 
     The workflow survives restarts of the engine and control, and the end of every holder. Regular checks find holders
     that ended without a release.

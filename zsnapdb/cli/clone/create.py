@@ -213,7 +213,6 @@ def _create_clone(settings: Settings, instance: Instance, request: CloneRequest,
 def _create_set(
     settings: Settings, instance: Instance, request: CloneRequest, count: int, topology: str, *, plan: bool, json: bool
 ) -> None:
-    """Create a set of clones, or print the plan."""
     from zsnapdb.jobs.clone import topology as job
     from zsnapdb.report.clone import create as report
 

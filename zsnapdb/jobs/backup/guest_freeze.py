@@ -137,9 +137,9 @@ class GuestFreeze:
     def end(self) -> None:
         """Thaw the file systems that `begin` froze. A second call is harmless.
 
-        Set `problem` if the agent thawed fewer file systems than it had frozen, because someone else thawed the others
-        earlier. A hook in the guest may thaw them at a deadline, Windows thaws them after 10 seconds, and an
-        administrator may thaw them at any time.
+        Set `problem` if the agent thawed fewer file systems than it had frozen, because the others were thawed earlier.
+        A hook in the guest may thaw them at a deadline, Windows thaws them after 10 seconds, and an administrator may
+        thaw them at any time.
 
         Raises:
             CommandTimeout: the agent does not confirm the thaw.

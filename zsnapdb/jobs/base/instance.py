@@ -287,7 +287,7 @@ class Instance:
         """Open the instance's repository.
 
         If the repository's marker is lost, the instance's manifests identify the repository instead. Raises NotFound,
-        which contains the address, if no repository is found at the address.
+        with the address, if no repository is found there.
         """
         # Import late, because most commands need no repository, and the import would take longer than the command
         # itself.
