@@ -27,7 +27,7 @@ def replace(file: Path, content: bytes, mode: int = 0o600) -> None:
 
     When this function returns, the file is durable.
 
-    A link at this path is replaced, not followed. Raises OSError if the write fails; the old file then stays.
+    A link at this path is replaced, not followed. Raises OSError if the write fails; the old file then remains.
     """
     _replace(file, (content,), mode, is_durable=True)
     sync_folder(file.parent)

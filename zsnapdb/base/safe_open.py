@@ -331,7 +331,7 @@ class _Giving:
     last: tuple[int, int] | None
 
     def give(self, opened: int, path: Path, depth: int) -> int:
-        """Change the owner of an open folder's content, then of the folder, and close it."""
+        """Change the owner of an open folder's content, then of the folder itself, and close it."""
         given = 0
         try:
             if depth > _DEEPEST:
@@ -390,7 +390,7 @@ def remove(file: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder with its content, or a file or link. The target of a link stays."""
+    """Remove a folder with its content, or a file or link. The target of a link is not removed."""
     with contextlib.suppress(FileNotFoundError), folder(path.parent) as at:
         if stat.S_ISDIR(os.stat(path.name, dir_fd=at, follow_symlinks=False).st_mode):
             shutil.rmtree(path.name, dir_fd=at)

@@ -62,7 +62,7 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def printed(text: str) -> str:
-    r"""Return the text with control characters escaped, as `\x1b` or `\u2028`. Line feeds and tabs stay.
+    r"""Return the text with control characters escaped, as `\x1b` or `\u2028`. Line feeds and tabs are kept.
 
     The result can be printed and encoded as UTF-8. A second escape does not change it.
     """

@@ -26,7 +26,7 @@ class GroupCommands(Mapping[str, Any]):
     """The commands of a group by name. A command is loaded when it is first used."""
 
     def __init__(self, words: tuple[str, ...] = (), loaded: Mapping[str, Any] | None = None) -> None:
-        """Set the group's words on the command line, and additional commands that `commands.py` does not declare."""
+        """Use the group with the name `words`, and additional commands that `commands.py` does not declare."""
         self._words = words
         self._loaded = dict(loaded or {})
         depth = len(words)

@@ -35,8 +35,8 @@ class Command:
     - `documents`: the views in `zsnapdb.report` that the command prints with `--json` (MODULE:VIEW,VIEW).
     - `notifies`: whether the command notifies the configured targets of its start and end.
     - `only_with`: the option without which the command changes nothing and leaves no evidence.
-    - `passes_words_on`: whether unknown words are arguments of another program.
-    - `examples`: command lines for its help and its manual page, declared without the words of the command.
+    - `passes_words_on`: whether unknown arguments are passed to another program.
+    - `examples`: command lines for its help and its manual page, declared without the command's name.
     """
 
     run: str

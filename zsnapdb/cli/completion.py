@@ -120,7 +120,7 @@ def sources(incomplete: str) -> list[str]:
 
 
 def documented(incomplete: str) -> list[str]:
-    """Return the words of commands that print JSON documents."""
+    """Return the words in the names of commands that print JSON documents."""
     from zsnapdb.cli.commands import COMMANDS, Command
 
     documented = [words for words, one in COMMANDS.items() if isinstance(one, Command) and one.documents]

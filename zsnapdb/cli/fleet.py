@@ -347,7 +347,7 @@ def status(
     """Show all instances of all hosts with state, reason and time. Red instances come first.
 
     All data comes from the repositories, which are only listed and read. Hosts, servers and agents are not queried, so
-    the result is right even if hosts are down. Unchanged objects are not fetched again.
+    the result is correct even if hosts are down. Unchanged objects are not fetched again.
 
     The exit code is the highest of all shown instances and repositories.
 

@@ -246,7 +246,7 @@ def _log_end(code: int, seconds: float) -> None:
 
 
 def command_arguments(argv: Sequence[str]) -> list[str]:
-    """Return the words of a command up to its first option. Options before the command are omitted."""
+    """Return the arguments of a command up to its first option. Options before the command are omitted."""
     rest = list(argv)
     while rest and rest[0].startswith("-"):
         rest = rest[2 if rest[0] in VALUED_LOG_OPTIONS else 1 :]

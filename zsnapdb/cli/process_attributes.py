@@ -29,7 +29,7 @@ def collect_rarely() -> None:
 
 
 def set_process_title(words: Sequence[str]) -> None:
-    """Set /proc/self/cmdline, which `ps` shows, to the given words, shortened if necessary.
+    """Set /proc/self/cmdline, which `ps` shows, to the given arguments, shortened if necessary.
 
     The available space is the length of the original command line. If the kernel does not report the address of the
     command line, the command line is not changed. Source: proc_pid_stat(5), arg_start and arg_end.

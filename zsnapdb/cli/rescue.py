@@ -120,7 +120,7 @@ The error refers to `rescue`.
 def refuse_part(
     command: str, config: Path | None, instance: str | None, table: str | None, schema: str | None, to: str
 ) -> None:
-    """Raise UsageError with the right `rescue` command if a table or schema is given.
+    """Raise UsageError with the correct `rescue` command if a table or schema is given.
 
     The command `command` accepts neither a table nor a schema.
     """

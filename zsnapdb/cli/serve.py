@@ -256,7 +256,7 @@ def revoke_token(
 ) -> None:
     """Revoke a token: the next request with it is refused.
 
-    The clones of the token's subject stay until their leases end.
+    The clones of the token's subject remain until their leases end.
     """
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.report import tokens as report

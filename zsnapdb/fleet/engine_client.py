@@ -195,7 +195,7 @@ class FleetEngine:
         return await _is_there(self.client.get_schedule_handle(name).unpause(note=reason))
 
     async def keep_limit(self, bucket: str, limit: int) -> None:
-        """Set how many jobs that use the bucket may run at the same time."""
+        """Set the number of jobs that may use the bucket at the same time."""
         state = SlotsState(bucket=bucket, limit=limit)
         await self.client.start_workflow(
             SLOTS,

@@ -149,7 +149,7 @@ def remove_stale(instance: Instance, known: Collection[str], here: Collection[st
 
     The ids `known` come from `names`. The caller must call `names` before it lists the snapshots, because a later
     result could contain sets that are newer than the list. The ids `here` are those of the sets with a snapshot on the
-    instance's volumes. The manifest of a set stays if the set still has snapshots on former volumes of the instance.
+    instance's volumes. The manifest of a set is kept if the set still has snapshots on former volumes of the instance.
     """
     for backup_id in known:
         if backup_id in here:
@@ -173,7 +173,7 @@ def read(instance: Instance, backup_id: str) -> Manifest | None:
 
 
 def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
-    """If a dataset or its pool was renamed, map the recorded name of the dataset to its present name.
+    """If a dataset or its pool was renamed, map the recorded name of the dataset to its current name.
 
     A copied dataset has snapshots with the same GUIDs, but only the original snapshots were created in the recorded
     transaction group.

@@ -166,7 +166,7 @@ def settle_all(instance: Instance, repository: Repository, backups: Iterable[Int
 
 
 def give_up(instance: Instance, repository: Repository, item: InterruptedBackup) -> None:
-    """Remove the snapshots of an interrupted backup, then its journal. Its chunks stay until `zsnapdb prune`.
+    """Remove the snapshots of an interrupted backup, then its journal. `zsnapdb prune` later removes its chunks.
 
     If the journal cannot be read, `sweep` later recognises the snapshots by their properties.
     """
@@ -190,7 +190,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
 
 
 def _release_bases(volumes: Sequence[StartedVolume]) -> None:
-    """Release a killed run's holds on its bases. Holds on sets stay, because they may belong to the present run."""
+    """Release a killed run's holds on its bases. Holds on sets remain, because they may belong to the current run."""
     points = snapshots.send_points_there({volume.dataset for volume in volumes if volume.from_guid is not None})
     bases = [
         points[volume.dataset].snapshots.get(volume.from_guid)
@@ -217,7 +217,7 @@ def sweep(
     Return the snapshots of the instance's sets on this host, except recorded local sets.
 
     The snapshots in `but`, which this run itself holds, stay unchanged. The caller acquired the instance's lease before
-    it listed the backups `known`. A set with foreign holds or clones stays, with a warning. Marks of this host's
+    it listed the backups `known`. A set with foreign holds or clones is kept, with a warning. Marks of this host's
     unfinished backups are removed too if the backups have no journal on this host.
     """
     stored = known.listed

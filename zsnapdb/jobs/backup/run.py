@@ -170,7 +170,7 @@ def backup(
     """Make and store a proved backup of the instance. The backup can be the base of the next one.
 
     First, the run finishes this host's unfinished backups from their own snapshots. With `fresh`, it abandons these
-    unfinished backups instead. If this run is interrupted after its snapshots were created, the snapshots stay held,
+    unfinished backups instead. If this run is interrupted after its snapshots were created, the snapshots remain held,
     and the next run continues the backup. At the end the `done` hooks run, whether the backup succeeded or failed. No
     lock is held while the hooks run.
 
@@ -179,7 +179,7 @@ def backup(
     began a backup and this backup is now stored. The stored backup is returned instead.
 
     Raises:
-        UnreachableError: the store is unreachable for the repository's `patience`; the snapshots stay.
+        UnreachableError: the store is unreachable for the repository's `patience`; the snapshots are kept.
     """
     events = KeptWarnings(instance.events)
     done = DoneHooks(instance.name, instance.hooks(), events)

@@ -191,9 +191,9 @@ def take(
 
     The request marks the snapshots with `state`. Afterwards the snapshots of a backup are held and bookmarked, so that
     the next increment remains possible if the snapshots are removed. The snapshots `bases`, from which the backup is
-    sent, are held too. The snapshots of sets that are not backups need no hold. Clones are made from these snapshots,
-    and ZFS destroys no snapshot that has clones. After an error, the new snapshots are removed. Errors of the source
-    are raised too.
+    sent, are held too. The snapshots of sets that are not backups need no hold. Clones are created from these
+    snapshots, and ZFS destroys no snapshot that has clones. After an error, the new snapshots are removed. Errors of
+    the source are raised too.
 
     Raises:
         ConsistencyError: the snapshots are not in one transaction group.

@@ -58,8 +58,8 @@ class OutageSnapshot:
     def becomes_backup(self) -> None:
         """Mark the set as the set of a backup that is not stored yet. The caller writes the journal next.
 
-        Until the journal is written, the manifest of the local set stays. If this run is killed, the manifest tells the
-        next run that the set was local.
+        Until the journal is written, the manifest of the local set is kept. If this run is killed, the manifest tells
+        the next run that the set was local.
         """
         with instance_snapshots.changing_sets(self.instance, self.instance.volumes.values()):
             holds.ensure_held(self.names, holds.HOLD_TAG)

@@ -398,7 +398,7 @@ class MachineSource:
         freeze.end()
 
     def _power(self, observed: ObservedMachine) -> Power:
-        """Return the present power state of the machine.
+        """Return the current power state of the machine.
 
         Raises:
             PreflightError: the domain no longer exists.

@@ -77,7 +77,7 @@ def recorded_snapshots(instance: Instance, place: str, names: SnapshotNames) -> 
 
 
 def read_generation(instance: Instance) -> str:
-    """Return the present id of the cache. `changing_sets` gives the cache a new id.
+    """Return the current id of the cache. `changing_sets` gives the cache a new id.
 
     Call this before the snapshots are read. Pass the id to `note_snapshots`.
     """

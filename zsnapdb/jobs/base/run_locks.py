@@ -159,7 +159,7 @@ def _file_name(name: str) -> str:
 
 
 def _holder(file: TextIO) -> str:
-    """Return the holder from the lock file. The present holder may not have written its description yet."""
+    """Return the holder from the lock file. The current holder may not have written its description yet."""
     file.seek(0)
     match = _HOLDER.fullmatch(file.read(_LONGEST))
     return f"process {match[1]} is {match[2]}" if match else "an unknown process"
