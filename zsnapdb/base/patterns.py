@@ -264,8 +264,7 @@ def is_same(one: str, other: str) -> bool:
 def current_subject() -> str:
     """Return the subject of this process from its environment; "" if the process has no subject.
 
-    For commands that root runs, only root can set the environment variable: `zsnapdb-clone` and the sudo rule remove
-    it.
+    Only root can set the variable for a command that root runs: `zsnapdb-clone` and the sudo rule remove it.
     """
     given = os.environ.get(SUBJECT_VARIABLE, "")
     return given if is_subject(given) else ""

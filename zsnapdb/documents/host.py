@@ -99,7 +99,7 @@ class DoctorDocument(Document):
 class LoadAdviceFields(Document):
     """The effect of a change: `gain`, `no gain` or `unknown`.
 
-    Of the `of` observed events, the change avoids at most `saved`.
+    The change avoids at most `saved` of the `of` observed events.
     """
 
     topic: str

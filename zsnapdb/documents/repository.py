@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -20,11 +22,16 @@ from zsnapdb.documents.base import (
     or_null,
     read,
     rows,
+    stamp,
 )
 
 
 def _binlogs(files: Any) -> list[str]:
     return [f"{file.incarnation}/{file.name}" for file in files]
+
+
+def _stamps(times: Mapping[str, datetime]) -> dict[str, str]:
+    return {name: stamp(when) for name, when in times.items()}
 
 
 class CandidateFields(Document):
@@ -438,6 +445,9 @@ def _damaged(result: Any) -> list[dict[str, object]]:
 class VerifyDocument(Document):
     """The result of a verification. The field `unrecorded` is the reason why the findings were not stored.
 
+    The field `last_reads` maps backups to the time (UTC) when `verify --deep` or a drill last read every byte without
+    damage.
+
     The field `raw` lists the verified backups that ZFS itself encrypted. Only a drill proves that such backups can be
     decrypted.
     """
@@ -453,6 +463,9 @@ class VerifyDocument(Document):
     missing: tuple[MissingFields, ...]
     binlogs: Annotated[VerifiedBinlogsFields, At("")]
     documents: VerifiedDocumentsFields
+    last_reads: Annotated[
+        dict[str, str], At("last_reads", lambda times: {one: stamp(when) for one, when in times.items()})
+    ]
     bytes: Annotated[int, At("size")]
     seconds: Number
     unrecorded: Annotated[str | None, At("unrecorded", or_null)]

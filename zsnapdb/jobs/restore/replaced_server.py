@@ -20,13 +20,14 @@ from zsnapdb.jobs.record.server_unit_record import service_now_or_before
 from zsnapdb.jobs.restore import dataset_exchange
 from zsnapdb.jobs.steps.restore_journal import Journals, OldServer, RestoreJournal
 from zsnapdb.mysql.process.service import ServerService, ServingProcess, serving
-from zsnapdb.mysql.schema.schema_catalogue import special_tables
+from zsnapdb.mysql.schema.schema_catalogue import count_page_compressed
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.backup.fitness import FitnessFinding, unfit
 from zsnapdb.planning.restore.dataset_exchange import ExchangeState, names_in
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Promote
+from zsnapdb.planning.server_family import flavour_of
 from zsnapdb.zfs import datasets, version
 
 _POLL_SECONDS = 0.05
@@ -51,8 +52,9 @@ def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
         return []
     try:
         with instance.session() as session:
-            method = global_variables(session, ("innodb_flush_method",)).get("innodb_flush_method", "")
-            compressed = special_tables(session).page_compressed if method.startswith("O_DIRECT") else 0
+            variables = global_variables(session, ("innodb_flush_method", "version"))
+            is_direct = variables.get("innodb_flush_method", "").startswith("O_DIRECT")
+            compressed = count_page_compressed(session, flavour_of(variables)) if is_direct else 0
     except ServerError:
         # If the server does not answer, skip this check, because a rewind must still be possible.
         return []

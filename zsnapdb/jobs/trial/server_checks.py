@@ -21,7 +21,9 @@ from zsnapdb.planning.schema_content import CatalogueTable, RowPlace
 from zsnapdb.planning.server_copy.copy_options import LoginAccess
 from zsnapdb.planning.server_facts import ServerFacts, plugin_hint
 from zsnapdb.planning.trial.drill import (
+    PageRange,
     Sized,
+    batches,
     judge_probe,
     judge_table,
     lacks_resources,
@@ -85,21 +87,33 @@ def check_pages(
         raise PreflightError(
             f"there is no InnoDB file below {copy.root}", hint="report this; the backup was not checked"
         )
-    system = _system_file(copy)
-    for part in ranges:
-        left_out = doublewrite_pages(system, page_size) if part.file == str(system) else ()
-        size = sizes[part.file] if part.last is None else (part.last - part.first + 1) * page_size
-        results = (
-            programs.damaged_pages(innochecksum, Path(piece.file), piece.first, piece.last, timeout=timeout)
-            for piece in without(part, left_out)
-        )
-        wrong = next((words for words in results if words is not None), None)
-        what = str(Path(part.file).relative_to(copy.root)) if Path(part.file).is_relative_to(copy.root) else part.file
-        seen = (
-            ALL_PAGES if part.last is None else f"pages {part.first} to {part.last} of {sizes[part.file] // page_size}"
-        )
-        outcome = Outcome.PASSED if wrong is None else Outcome.DAMAGED
-        yield CheckOutcome(what, outcome, seen if wrong is None else wrong), size
+    for batch in batches(ranges, sizes, alone=str(_system_file(copy))):
+        damaged = _damaged(copy, innochecksum, batch, page_size, timeout)
+        for part in batch:
+            path = Path(part.file)
+            what = str(path.relative_to(copy.root)) if path.is_relative_to(copy.root) else part.file
+            pages = sizes[part.file] // page_size
+            seen = ALL_PAGES if part.last is None else f"pages {part.first} to {part.last} of {pages}"
+            wrong = damaged.get(path)
+            outcome = Outcome.PASSED if wrong is None else Outcome.DAMAGED
+            size = sizes[part.file] if part.last is None else (part.last - part.first + 1) * page_size
+            yield CheckOutcome(what, outcome, seen if wrong is None else wrong), size
+
+
+def _damaged(
+    copy: Copy, innochecksum: Path, batch: Sequence[PageRange], page_size: int, timeout: float
+) -> dict[Path, str]:
+    """Return the output of innochecksum for each damaged file of a batch."""
+    if len(batch) > 1:
+        return programs.damaged_files(innochecksum, [Path(part.file) for part in batch], timeout=timeout)
+    (part,), system = batch, _system_file(copy)
+    left_out = doublewrite_pages(system, page_size) if part.file == str(system) else ()
+    results = (
+        programs.damaged_pages(innochecksum, Path(part.file), piece.first, piece.last, timeout=timeout)
+        for piece in without(part, left_out)
+    )
+    wrong = next((words for words in results if words is not None), None)
+    return {} if wrong is None else {Path(part.file): wrong}
 
 
 class IsolatedServer:

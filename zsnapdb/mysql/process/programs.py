@@ -26,6 +26,7 @@ from zsnapdb.planning.server_family import MARIADB, flavour_in
 
 _PLACES = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/local/mysql/bin")
 _KEPT_OUTPUT = 2000
+_SHOWN_WORDS = 5
 _DAMAGE = ("invalid", "mismatch", "doesn't match page size")
 
 INNOCHECKSUM = ("innochecksum",)
@@ -91,15 +92,33 @@ def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, ti
     The file must not be in use. `first` and `last` are the pages to check (None: up to the end of the file). Raises
     CommandError if innochecksum fails without reporting a wrong page.
     """
-    argv = [str(program)]
-    if first or last is not None:
-        argv += [f"--start-page={first}", *([f"--end-page={last}"] if last is not None else [])]
-    argv.append(str(file))
+    pages = [f"--start-page={first}", *([f"--end-page={last}"] if last is not None else [])]
+    return _checksum_errors(program, [*(pages if first or last is not None else []), str(file)], timeout)
+
+
+def damaged_files(program: Path, files: Sequence[Path], *, timeout: float) -> dict[Path, str]:
+    """Return the output of innochecksum for each file that has a page with a wrong checksum.
+
+    One process reads all files. The files must not be in use. Each file has the time limit `timeout`, in seconds. If
+    innochecksum finds damage or fails, each file is checked on its own, and errors are raised as by `damaged_pages`.
+    """
+    try:
+        if _checksum_errors(program, [str(file) for file in files], timeout * len(files)) is None:
+            return {}
+    except CommandError:
+        # The check of the single files raises the error that names the file.
+        pass
+    results = {file: damaged_pages(program, file, 0, None, timeout=timeout) for file in files}
+    return {file: words for file, words in results.items() if words is not None}
+
+
+def _checksum_errors(program: Path, arguments: Sequence[str], timeout: float) -> str | None:
+    argv = [str(program), *arguments]
     try:
         done = program_start.run(argv, timeout=timeout)
     except subprocess.TimeoutExpired as error:
         raise CommandError(
-            f"`{' '.join(argv)}` did not end within {timeout:.0f} s",
+            f"`{_shortened(argv)}` did not end within {timeout:.0f} s",
             hint="raise drill.check_timeout, or lower drill.sample",
         ) from error
     if done.returncode == 0:
@@ -108,9 +127,13 @@ def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, ti
     if any(word in words for word in _DAMAGE):
         return words
     raise CommandError(
-        f"`{' '.join(argv)}` ended with exit status {done.returncode}: {words or '(no output)'}",
+        f"`{_shortened(argv)}` ended with exit status {done.returncode}: {words or '(no output)'}",
         hint="does the program have the version of the server?",
     )
+
+
+def _shortened(argv: Sequence[str]) -> str:
+    return " ".join(argv if len(argv) <= _SHOWN_WORDS else [*argv[:_SHOWN_WORDS], "..."])
 
 
 def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None, timeout: float) -> None:

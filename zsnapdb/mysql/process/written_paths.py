@@ -43,6 +43,31 @@ def _real(path: str, datadir: str) -> str:
     return os.path.realpath(os.path.join(datadir, path))
 
 
+def _real_files(facts: ServerFacts, datadir: str) -> Iterator[tuple[str, str]]:
+    """Yield each file of a tablespace as the server names it, and its path with symbolic links resolved.
+
+    Each folder is resolved and searched for links only once, because a server may have tens of thousands of files.
+    """
+    folders: dict[str, tuple[str, set[str] | None]] = {}
+    for file in facts.tablespace_files:
+        name = file.rpartition("/")[2]
+        folder = file[: len(file) - len(name)]
+        if folder not in folders:
+            real = _real(folder, datadir)
+            folders[folder] = real.rstrip("/") + "/", _links(real)
+        prefix, links = folders[folder]
+        yield file, os.path.realpath(prefix + name) if links is None or name in links else prefix + name
+
+
+def _links(folder: str) -> set[str] | None:
+    """Return the names of the symbolic links in a folder; None if it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if entry.is_symlink()}
+    except OSError:
+        return None
+
+
 def _from_variables(facts: ServerFacts, datadir: str) -> Iterator[ServerPath]:
     for name in DIRECTORIES:
         value = facts.variables.get(name, "")
@@ -116,10 +141,9 @@ def written_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
     """Return every path that the server writes, sorted and without duplicates."""
     datadir = os.path.realpath(facts.variables["datadir"])
     paths = {*_from_variables(facts, datadir), *links_in(datadir)}
-    for file in facts.tablespace_files:
-        real = _real(file, datadir)
-        if not real.startswith(datadir + "/"):
-            paths.add(ServerPath("tablespace", real))
+    paths |= {
+        ServerPath("tablespace", real) for _, real in _real_files(facts, datadir) if not real.startswith(datadir + "/")
+    }
     return tuple(sorted(paths))
 
 
@@ -129,7 +153,7 @@ def absolute_tablespaces(facts: ServerFacts) -> tuple[str, ...]:
     home = os.path.realpath(facts.variables.get("innodb_data_home_dir") or datadir)
     undo = os.path.realpath(facts.variables.get("innodb_undo_directory") or datadir)
     inside = (datadir + "/", home.rstrip("/") + "/", undo.rstrip("/") + "/")
-    return tuple(file for file in facts.tablespace_files if not (_real(file, datadir)).startswith(inside))
+    return tuple(file for file, real in _real_files(facts, datadir) if not real.startswith(inside))
 
 
 _KEYRING_FILES = ("keyring_file_data", "keyring_encrypted_file_data", "file_key_management_filename")
@@ -188,14 +212,14 @@ def data_file_blocks(facts: ServerFacts) -> BlockSizes:
     datadir = os.path.realpath(facts.variables["datadir"])
     counts: Counter[int] = Counter()
     examples: dict[int, str] = {}
-    for file in facts.tablespace_files:
-        path = _real(file, datadir)
+    for _, path in _real_files(facts, datadir):
         with contextlib.suppress(OSError):
             status = os.stat(path)
             if os.path.basename(path).startswith("ibtmp") or status.st_size == 0:
                 continue
             counts[status.st_blksize] += 1
-            examples.setdefault(status.st_blksize, os.path.relpath(path, datadir))
+            if status.st_blksize not in examples:
+                examples[status.st_blksize] = os.path.relpath(path, datadir)
     return BlockSizes(int(facts.variables.get("innodb_page_size", "16384")), dict(counts), examples)
 
 

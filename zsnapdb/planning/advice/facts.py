@@ -111,7 +111,7 @@ class MemoryFacts:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """The numbers of tables with compressed pages and of encrypted tables, according to their create options."""
+    """The numbers of tables with compressed pages, and of encrypted tables if `server.options` lacks their keys."""
 
     page_compressed: int = 0
     encrypted: int = 0

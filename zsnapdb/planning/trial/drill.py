@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
@@ -18,6 +18,8 @@ from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 
 _FINE = ("ok", "table is already up to date")
 _CANNOT = "doesn't support check"
+_BATCH_FILES = 200
+_BATCH_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,29 @@ def sample_pages(files: Sequence[Sized], page_size: int, budget: int | None, see
             chosen.append(PageRange(file.name, first, first + left - 1))
             left = 0
     return tuple(sorted(chosen, key=lambda item: item.file))
+
+
+def batches(ranges: Sequence[PageRange], sizes: Mapping[str, int], *, alone: str) -> Iterator[tuple[PageRange, ...]]:
+    """Yield the ranges in order, in groups that one process can check: small files in groups, each other range alone.
+
+    `sizes` has the size of each file in bytes. The file `alone` is in no group, even if it is small. Starting
+    a process takes longer than reading a small file, and a server may have tens of thousands of files.
+    """
+    batch: list[PageRange] = []
+    total = 0
+    for part in ranges:
+        size = sizes[part.file]
+        small = part.last is None and part.file != alone and size <= _BATCH_BYTES
+        if batch and (not small or len(batch) == _BATCH_FILES or total + size > _BATCH_BYTES):
+            yield tuple(batch)
+            batch, total = [], 0
+        if small:
+            batch.append(part)
+            total += size
+        else:
+            yield (part,)
+    if batch:
+        yield tuple(batch)
 
 
 def without(part: PageRange, left_out: Sequence[range]) -> tuple[PageRange, ...]:
