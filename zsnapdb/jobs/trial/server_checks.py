@@ -41,7 +41,7 @@ _SMALLEST_TABLE = 16384
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """The result of one check: the checked object, the outcome, and the finding as text."""
+    """The result of one check, with the checked object, the outcome, and the finding as text."""
 
     what: str
     outcome: Outcome
@@ -76,8 +76,8 @@ def check_pages(
 ) -> Iterator[tuple[CheckOutcome, int]]:
     """Check the page checksums in about `budget` bytes of files. If `budget` is None, check all pages.
 
-    Yield each result, and the number of bytes checked. The copy's server must be stopped. A doublewrite buffer is left
-    out, because its pages are not data.
+    Yield each result, and the number of bytes checked. The copy's server must be stopped. The doublewrite buffer is
+    omitted, because its pages are not data.
     """
     page_size = int(copy.variables.get("innodb_page_size", "16384"))
     files = tablespaces(copy)
@@ -117,7 +117,7 @@ def _damaged(
 
 
 class IsolatedServer:
-    """A server on a restored copy. Only zsnapdb can reach the server, and the server starts no work by itself.
+    """A server on a restored copy. Only zsnapdb can reach it, and it starts no work by itself.
 
     `timeout` is the time limit of each answer in seconds.
     """
@@ -131,8 +131,7 @@ class IsolatedServer:
         """Start the server and return its facts.
 
         The server runs without access control, so it does not load storage engines that were installed as plugins. If
-        the backup does not record the plugins, the server is started again with the plugins that its own plugin table
-        lists.
+        the backup does not record these plugins, the server is started again with the plugins in its own plugin table.
 
         Raises:
             ServerError: the server does not start.
@@ -175,7 +174,7 @@ class IsolatedServer:
         return self.copy.process().pid() is not None
 
     def check(self, facts: ServerFacts) -> CheckOutcome:
-        """Query the server, and check from its answers that it is isolated."""
+        """Query the server, and check that its answers show that it is isolated."""
         check_inside(facts, self.copy.root)
         wrong = []
         if facts.variables.get("skip_networking", "").upper() not in ("ON", "1"):
@@ -197,7 +196,7 @@ class IsolatedServer:
     def died(self, doing: str, error: ServerError) -> CheckOutcome:
         """Return the check result for a server that ended during a query.
 
-        InnoDB ends the server when it finds a damaged page.
+        InnoDB stops the server when it finds a damaged page.
         """
         if self.is_running():
             return CheckOutcome(doing, Outcome.FAILED, error.message)
@@ -217,10 +216,10 @@ def _engine_libraries(session: Session) -> tuple[str, ...]:
 
 
 def sized(table: CatalogueTable) -> Sized:
-    """Return the table as an item to choose from: its quoted name, and its approximate size in bytes.
+    """Return the table's quoted name and approximate size in bytes, for the selection of a sample.
 
-    If a table cannot be opened, the server lists it without an engine (MariaDB: a damaged table). In this case the
-    returned size is 0, so that the table is always checked.
+    A server lists a table that it cannot open, such as a damaged table on MariaDB, without an engine. For such a table,
+    the size is 0, so that it is always checked.
     """
     return Sized(table.quoted, max(table.size, _SMALLEST_TABLE) if table.engine is not None else 0)
 
@@ -259,7 +258,7 @@ def check_probes(
     """Run the configured probes, and compare the answers with the expected results.
 
     A probe that cannot be run counts as failed. `query` runs a statement and returns its rows, or raises one of the
-    `failures`. `longest` is the maximum length of a finding in characters.
+    errors in `failures`. `longest` is the maximum length of a finding in characters.
     """
     for number, item in enumerate(probes, 1):
         what = item.name or f"probe {number}: {item.sql}"

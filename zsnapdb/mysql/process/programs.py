@@ -34,10 +34,10 @@ INNOCHECKSUM = ("innochecksum",)
 
 
 def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binary: Path) -> Path:
-    """Return the program in the configured folder; else next to the server program; else in the usual folders.
+    """Return the program from the configured folder, or else the server program's folder, or else the usual folders.
 
-    Programs of the other family are skipped, because a host can have both families, and neither can read the other's
-    files. Raise PreflightError if no program is found.
+    A host can have programs of MySQL and MariaDB, and neither family can read the files of the other family. Therefore
+    programs that do not belong to `flavour` are skipped. Raise PreflightError if no program is found.
     """
     places = (
         [str(settings.programs)]
@@ -89,7 +89,7 @@ def is_version_of(text: str, flavour: Flavour) -> bool:
 def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, timeout: float) -> str | None:
     """Return the output of innochecksum if a page of the file has a wrong checksum, else None.
 
-    The file must not be in use. `first` and `last` are the pages to check (None: up to the end of the file). Raises
+    The file must not be in use. The pages from `first` to `last` are checked (None: to the end of the file). Raises
     CommandError if innochecksum fails without reporting a wrong page.
     """
     pages = [f"--start-page={first}", *([f"--end-page={last}"] if last is not None else [])]
@@ -137,7 +137,7 @@ def _shortened(argv: Sequence[str]) -> str:
 
 
 def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None, timeout: float) -> None:
-    """Run a program. `stdin` and `stdout` are open files that it reads and writes.
+    """Run a program that reads the open file `stdin` and writes the open file `stdout`.
 
     Raises CommandError with the program's output if the program fails or takes longer than `timeout` seconds.
     """
@@ -159,17 +159,17 @@ def _failure(argv: Sequence[str], status: int, output: bytes) -> CommandError:
 
 @dataclass(frozen=True)
 class Feed:
-    """The input of a program: a text, and then the output of another program (None: only the text)."""
+    """The input of a program. It is a text, followed by the output of the command `argv` (None: only the text)."""
 
     text: bytes
     argv: Sequence[str] | None
 
 
 def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None:
-    """Run both programs; the output of the first is the input of the second.
+    """Run two programs. The second program reads the output of the first program.
 
-    Raises CommandError unless both programs exit with 0. The error contains the stderr of the failed program. If both
-    failed, it contains the stderr of the second program.
+    Raises CommandError if a program does not exit with 0. The error contains the stderr of the failed program. If both
+    programs failed, it contains the stderr of the second program.
     """
     feed([Feed(b"", first)], second, timeout=timeout)
 
@@ -190,7 +190,7 @@ def _write(into: IO[bytes], text: bytes, argv: Sequence[str], deadline: float) -
 
 
 def feed(feeds: Sequence[Feed], second: Sequence[str], *, timeout: float) -> None:
-    """Run a program with these feeds as its input, one after the other.
+    """Run a program that reads the feeds as its input, one after the other.
 
     Raises CommandError in the same cases as `pipe`.
     """
