@@ -22,7 +22,7 @@ _BACKUP_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}")
 
 
 class Flavour(StrEnum):
-    """The two server families. All other capabilities of a server are probed."""
+    """The two server families. All other differences between servers are detected by probing the server."""
 
     MYSQL = "mysql"
     MARIADB = "mariadb"
@@ -34,7 +34,7 @@ def new_backup_id(now: datetime, randomness: int) -> str:
 
 
 def is_backup_id(text: str) -> bool:
-    """Whether the text matches the pattern of a backup id and contains a valid date and time."""
+    """Return whether the text matches the pattern of a backup id and contains a valid date and time."""
     if _BACKUP_ID.fullmatch(text) is None:
         return False
     try:
@@ -58,7 +58,7 @@ def pool_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot as ZFS reports it. `guid` identifies a snapshot; its name and time do not."""
+    """A snapshot as ZFS reports it. The GUID identifies a snapshot; its name and time do not."""
 
     dataset: str
     name: str
@@ -92,7 +92,7 @@ class BinlogCoordinates:
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a state in the server's history. `source` states where the position was read.
+    """The position of a state in the server's history. The field `source` states where the position was read.
 
     - `gtids` is None if the server assigns no GTIDs.
     - `coordinates` is None if the server writes no binlog.

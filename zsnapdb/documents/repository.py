@@ -35,7 +35,7 @@ def _stamps(times: Mapping[str, datetime]) -> dict[str, str]:
 
 
 class CandidateFields(Document):
-    """A foreign backup. `objection` is the reason why the backup can be adopted only by its id, or not at all."""
+    """A foreign backup. The text `objection` says why it can be adopted only by its id, or not at all."""
 
     backup_id: str
     adopted: bool
@@ -61,9 +61,10 @@ def _candidates(plan: Any) -> list[dict[str, object]]:
 class AdoptDocument(Document):
     """The foreign backups and binlogs.
 
-    `planned` says whether the command would adopt them; otherwise, it has adopted them.
+    The field `planned` says whether the command would adopt them; otherwise, it has adopted them.
 
-    `documents` contains the number of small documents by kind: drills, checks, pins, marks, and parts of the archive.
+    The field `documents` contains the number of small documents by kind: drills, checks, pins, marks, and parts of the
+    archive.
     """
 
     instance: Annotated[str, At("plan.instance")]
@@ -77,7 +78,7 @@ class AdoptDocument(Document):
 
 
 class CopyPlanDocument(Document):
-    """The plan of a copy. `left_out` lists the backups that are not copied, with the reasons."""
+    """The plan of a copy. The field `left_out` lists the backups that are not copied, with the reasons."""
 
     instance: str
     missing: Annotated[tuple[str, ...], At("missing", each("backup_id"))] = Field(alias="copy")
@@ -112,7 +113,7 @@ class CopyDocument(Document):
 class ForgetDocument(Document):
     """The acknowledged backups.
 
-    `planned` says whether the command would acknowledge them; otherwise, it has acknowledged them.
+    The field `planned` says whether the command would acknowledge them; otherwise, it has acknowledged them.
     """
 
     instance: Annotated[str, At("result.instance")]
@@ -171,9 +172,9 @@ class KeysPlanDocument(Document):
 
 
 class ListedBackupFields(ManifestFields):
-    """A backup in a list. `local` says whether its snapshots are on this host.
+    """A backup in a list. The flag `local` says whether its snapshots are on this host.
 
-    `foreign` is the reason why the backup is foreign to this host.
+    The field `foreign` is the reason why the backup is foreign to this host.
     """
 
     local: bool
@@ -243,13 +244,13 @@ class StoredInstancesDocument(Document):
 
 
 class ShownBackupFields(ManifestFields):
-    """A backup. `local` says whether its snapshots are on this host."""
+    """A backup. The flag `local` says whether its snapshots are on this host."""
 
     local: bool
 
 
 class BackupDetailDocument(Document):
-    """One backup. `chain` lists the backups that a restore needs, with the full backup first."""
+    """One backup. The field `chain` lists the backups that a restore needs, with the full backup first."""
 
     backup: Annotated[
         ShownBackupFields, At("entry", lambda entry: {**read(ManifestFields, entry.manifest), "local": entry.is_local})
@@ -324,7 +325,7 @@ class BinlogLeftoverFields(Document):
 
 
 class BetterCycleFields(Document):
-    """An interval between full backups with which the backups would need less space."""
+    """A better interval between full backups, which would need less space."""
 
     seconds: Annotated[float, At("every")]
     backups: Annotated[int, At("fewer")]
@@ -355,7 +356,7 @@ def _decided(plan: Any) -> list[dict[str, object]]:
 
 
 class PrunePlanDocument(Document):
-    """The plan of a prune. `base` is the backup that the next increment needs."""
+    """The plan of a prune. The field `base` is the backup that the next increment needs."""
 
     instance: str
     backups: Annotated[tuple[RetentionFields, ...], At("", _decided)]
@@ -442,11 +443,13 @@ def _damaged(result: Any) -> list[dict[str, object]]:
 
 
 class VerifyDocument(Document):
-    """The result of a verification. `unrecorded` is the reason why the findings were not stored.
+    """The result of a verification. The field `unrecorded` is the reason why the findings were not stored.
 
-    `last_reads` maps backups to the time (UTC) when `verify --deep` or a drill last read every byte without damage.
+    The field `last_reads` maps backups to the time (UTC) when `verify --deep` or a drill last read every byte without
+    damage.
 
-    `raw` lists the verified backups that ZFS itself encrypted. Only a drill proves that such backups can be decrypted.
+    The field `raw` lists the verified backups that ZFS itself encrypted. Only a drill proves that such backups can be
+    decrypted.
     """
 
     instance: Annotated[str, At("plan.instance")]

@@ -42,12 +42,12 @@ _LOCK_SECONDS = 30.0
 
 @dataclass
 class _Read:
-    """The parsed content of the files. `state` shows whether `places` have changed since the files were parsed.
+    """The parsed content of the files. The field `state` shows whether `places` have changed since then.
 
-    `places` are the folder of the records, the folders below it, and the files that may be in them.
+    The field `places` lists the folder of the records, the folders below it, and the files that may be in them.
 
-    `knows_any` is set if this host stored or adopted backups. Digests are stored as bytes. Bytes need half as much
-    memory as text, and no parsed file has to stay in memory.
+    The field `knows_any` is set if this host stored or adopted backups. Digests are stored as bytes. Bytes need half as
+    much memory as text, and no parsed file has to stay in memory.
     """
 
     places: Sequence[Path]
@@ -60,7 +60,7 @@ class _Read:
 class OwnDocumentFiles:
     """The digests of an instance's documents.
 
-    `folder` contains the records of the instance, and `address` is the address of the repository. Each file is read
+    The folder contains the records of the instance, and `address` is the address of the repository. Each file is read
     only when it is needed.
     """
 
