@@ -81,8 +81,8 @@ NULL = SqlValue("NULL", "NULL", "NULL")
 class LoggedColumn:
     """A column in a table map event: its type, and the prefix, fixed length and size of its values (see `RowColumn`).
 
-    All facts except type, prefix, fixed length and size are None unless the server logs them. MySQL always logs signs
-    and collations. Whether a server logs the other facts depends on binlog_row_metadata.
+    All further facts are None unless the server logs them. MySQL always logs signs and collations. The setting
+    binlog_row_metadata decides whether a server logs the remaining facts.
     """
 
     code: int
@@ -187,7 +187,7 @@ def condition(column: ValueColumn, value: SqlValue) -> str:
 
 
 def exact_values(column: ValueColumn) -> tuple[str, ...]:
-    """Return SQL expressions whose values, as bytes, together distinguish every value of the column from any other.
+    """Return SQL expressions whose results, compared as bytes, distinguish any two values of the column.
 
     A FLOAT is printed with six digits, so it is queried as a DOUBLE. An ENUM or SET value consists of a number and a
     text, so both are queried.
@@ -394,8 +394,8 @@ class Trigger:
 class TableShape:
     """The properties of a table that determine whether its changes can be undone.
 
-    `made` is the time of the last change of columns, in seconds since 1970 by the server's clock, or None if unknown.
-    The server also updates `made` after changes that it does not log.
+    The columns were last changed at the time `made` (seconds since 1970 by the server's clock; None if unknown). The
+    server also updates this time after changes that it does not log.
     """
 
     schema: str
@@ -422,7 +422,7 @@ class TableShape:
 
     @property
     def cascades(self) -> tuple[ForeignKey, ...]:
-        """The foreign keys that change other rows together with rows of this table."""
+        """The foreign keys that make the server change child rows when rows of this table change."""
         return tuple(
             key
             for key in self.foreign_keys
@@ -452,7 +452,7 @@ def logged_difference(shape: TableShape, logged: Sequence[LoggedColumn], began: 
 
 
 def shape_difference(then: TableShape, now: TableShape) -> str | None:
-    """Return how the definition `now` differs from `then`, directly before the transaction; None if they are equal."""
+    """Return how the table's present definition differs from that before the transaction; None if they are equal."""
     if not then.columns:
         return f"there was no table {now.name} right before the transaction"
     if then.engine.casefold() != now.engine.casefold() or then.is_base != now.is_base:

@@ -1,7 +1,7 @@
-"""Finds the backups whose state production no longer has, from the later backups in the repository. Pure.
+"""Uses later backups in the repository to find the backups whose state production no longer has. Pure.
 
-On a host without production, there are no snapshots or bookmarks that would show a rollback. But later increments do
-not build on backups whose state production has lost. A server that was set back lacks transactions.
+A host without production has no snapshots or bookmarks that would show a rollback. But later increments do not build on
+backups whose state production has lost. Also, a server that was set back lacks the transactions of such a backup.
 """
 
 from __future__ import annotations
