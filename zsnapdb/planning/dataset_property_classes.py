@@ -1,8 +1,7 @@
 """The class of each ZFS property, which decides whether copies and replacements of production get the property.
 
 Pure. A property is in exactly one class. An unknown property, for example from a newer OpenZFS release, is treated as
-PLACE. So copies never get an unknown property. A replacement of production gets such a property only if it was set on
-production.
+PLACE. So copies never get an unknown property. A replacement of production gets it only if it was set on production.
 """
 
 from __future__ import annotations
@@ -201,7 +200,7 @@ def names_of(kind: PropertyClass, dataset: DatasetKind) -> tuple[str, ...]:
 
 
 def explicit_values(dataset: DatasetKind = "filesystem") -> dict[str, str]:
-    """Return the fixed property values that every copy gets."""
+    """Return the fixed values that every copy gets."""
     return {
         one.name: one.value
         for one in CLASSIFIED

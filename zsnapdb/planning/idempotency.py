@@ -17,8 +17,7 @@ _DAY = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T")
 class RunState(StrEnum):
     """The state of a run.
 
-    The state is `begun` if the run is active, was killed or failed. The state is `given-up` if its results were
-    removed.
+    A run is `begun` if it is active, was killed or failed. A run is `given-up` if its results were removed.
     """
 
     BEGUN = "begun"

@@ -31,7 +31,6 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """The number of all requests."""
         return sum(self.counts.values())
 
     def percentile(self, share: float) -> int | None:

@@ -13,7 +13,7 @@ from zsnapdb.base.domain_types import Flavour
 
 @dataclass(frozen=True)
 class Family:
-    """The facts that hold for every server of a family, whatever its version."""
+    """The facts that are true of every server of a family, regardless of its version."""
 
     flavour: Flavour
     title: str
@@ -249,10 +249,10 @@ def family(flavour: Flavour) -> Family:
 
 
 def flavour_in(*words: str) -> Flavour:
-    """Return the flavour of a server from its version texts: only version texts of MariaDB contain "MariaDB"."""
+    """Return the flavour of a server from its version texts. Only version texts of MariaDB contain "MariaDB"."""
     return Flavour.MARIADB if "mariadb" in " ".join(words).lower() else Flavour.MYSQL
 
 
 def flavour_of(variables: Mapping[str, str]) -> Flavour:
-    """Return the flavour of a server from its global variables, which are mapped by lower-case name."""
+    """Return the flavour of a server from its global variables, which are given by lower-case name."""
     return flavour_in(variables.get("version", ""), variables.get("version_comment", ""))

@@ -38,7 +38,7 @@ class RouteStart:
 
 
 def heads_of(files: Sequence[RouteFile]) -> Heads:
-    """Return a map from the fingerprint of a file's head to the indexes of the files with this head, newest first."""
+    """Return a map from each fingerprint of a head to the indexes of files with it, newest first."""
     heads: dict[str, list[int]] = {}
     for at in range(len(files) - 1, -1, -1):
         heads.setdefault(files[at].fingerprint, []).append(at)

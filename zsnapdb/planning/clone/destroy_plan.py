@@ -117,8 +117,7 @@ class _State:
     def promote(self, heir: str, base: OwnSnapshot) -> None:
         """Change this state as `zfs promote` of the dataset `heir` would change it.
 
-        The heir takes over the snapshots up to its origin. The heir's new origin is the former origin of these
-        snapshots' dataset.
+        The heir takes over the snapshots up to its origin, and gets the former origin of their dataset as its origin.
         """
         parent = base.dataset
         grandparent = self.origins[parent]

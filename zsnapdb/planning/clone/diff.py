@@ -162,7 +162,6 @@ class RowCount:
         self.number = 0
 
     def through(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows and count them."""
         for row in rows:
             self.number += 1
             yield row

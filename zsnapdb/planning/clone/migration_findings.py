@@ -19,8 +19,8 @@ from zsnapdb.planning.sql_quoting import TableName
 class RecordedTransaction:
     """A transaction of the recorded load: its relay log, its end in that log, and the time when it is due.
 
-    Relay logs are numbered from 1. The end is in bytes. The time `due` is in seconds after the start of the load, at
-    the speed of production.
+    Relay logs are numbered from 1. The end is in bytes. The due time is in seconds after the start, at production's
+    speed.
     """
 
     log: int
@@ -150,8 +150,7 @@ def touched_tables(
     """Return the tables and views that the migration touched, ordered by name.
 
     `before` and `after` are the definitions in both states. `stored` contains the tables that store rows in either
-    state. The argument `changes` contains the file states after slow shutdowns, because a slow shutdown writes all row
-    changes to the files.
+    state. The file states in `changes` were read after slow shutdowns, which write all row changes to the files.
     """
     effects: dict[TableName, set[TableEffect]] = {}
     for name in before.keys() | after.keys():

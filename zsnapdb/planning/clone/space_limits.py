@@ -43,9 +43,8 @@ def home_quota(used: int, available: int, floor: int, before: int = 0) -> int:
 def received_quota(plain_bytes: int, ratio: float = 1.0) -> int:
     """Return the quota in bytes of a set that receives streams, or replays binlogs, of `plain_bytes`.
 
-    The argument `ratio` is the compression ratio of the pool for such data. The result includes one eighth more for
-    metadata and for rounding records up to whole sectors. It also includes `LEAST` bytes for the logs of a server on
-    the set.
+    The argument `ratio` is the pool's compression ratio for such data. The result includes one eighth for metadata and
+    for rounding records up to sectors, and `LEAST` bytes for the logs of a server on the set.
     """
     allocated = int(plain_bytes / max(1.0, ratio))
     return allocated + allocated // 8 + LEAST

@@ -167,8 +167,7 @@ def newest_sign(times: Iterable[datetime | None], at: datetime) -> datetime | No
 def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[HostState, ...]:
     """Return every host that a backup mentions.
 
-    Silent hosts come first, and within each group, hosts are ordered by name. A host is silent if its last sign of life
-    is more than `within` seconds old.
+    Silent hosts come first. Their last sign of life is more than `within` seconds old. Equal hosts are ordered by name.
     """
     heard: dict[str, list[datetime | None]] = {}
     for facts in known:
@@ -276,7 +275,6 @@ class Filter:
         )
 
     def passes(self, one: FleetRow) -> bool:
-        """Return whether the row is shown."""
         if self.field == "red":
             return one.verdict is Verdict.BROKEN
         return fnmatch.fnmatchcase(_NAMES[self.field](one), self.pattern)

@@ -26,7 +26,7 @@ _MOST = 8
 
 
 def windows_of(host: str, windows: Sequence[WindowSettings]) -> tuple[WindowSettings, ...]:
-    """Return the windows whose patterns match this host."""
+    """Return the windows for this host."""
     return tuple(one for one in windows if any(fnmatch.fnmatchcase(host, pattern) for pattern in one.hosts))
 
 

@@ -235,9 +235,8 @@ class UnitEnd:
 def unit_failure(end: UnitEnd, at: datetime) -> Occasion | None:
     """Return the failure to report.
 
-    Return None if the unit succeeded, or if its run was refused because another run was active. For a unit of zsnapdb,
-    the subject of the result is the job, as in the notification from the job itself. So a target is notified of a
-    failure only once.
+    Return None if the unit succeeded, or if its run was refused because of another run. For a unit of zsnapdb, the
+    subject of the result is the job, as in the job's own notification. So a target is notified of a failure only once.
     """
     if end.result == "success" or end.exit_code == BusyError.exit_code:
         return None

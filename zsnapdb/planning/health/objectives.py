@@ -400,7 +400,7 @@ def restore_seconds(history: Sequence[Timing], sizes: Mapping[str, int]) -> floa
 def start_without_gap(window: Window) -> int | None:
     """Return the start of the gapless range up to the newest restorable point (microseconds UTC).
 
-    Return None if nothing can be restored. If no binlogs are archived, the time between two backups does not count as a
+    Return None if nothing can be restored. Without archived binlogs, the time between two backups does not count as a
     gap.
     """
     start = None

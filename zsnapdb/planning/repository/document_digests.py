@@ -62,12 +62,10 @@ class OwnDocuments(RecordPart):
         return self.model_copy(update={"digests": {**self.digests, place: (*known, *digests)[-most:]}})
 
     def with_places(self, places: Mapping[str, Sequence[str]]) -> OwnDocuments:
-        """Return the record with the documents of several places."""
         record = self
         for place, digests in places.items():
             record = record.with_digests(place, digests)
         return record
 
     def without(self, place: str) -> OwnDocuments:
-        """Return the record without the documents of a place."""
         return self.model_copy(update={"digests": {name: one for name, one in self.digests.items() if name != place}})

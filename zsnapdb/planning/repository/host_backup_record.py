@@ -164,7 +164,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"abandoned": creation_order.with_turn(self.abandoned, of_pool, createtxg)})
 
     def with_pinned(self, backup_id: str) -> BackupRecord:
-        """Return the record with this backup added to the backups that this host pinned."""
+        """Return the record with this host's pin on the backup."""
         return self.model_copy(update={"pinned": tuple(sorted({*self.pinned, backup_id}))})
 
     def without_pinned(self, backup_id: str) -> BackupRecord:
@@ -186,8 +186,7 @@ class BackupRecord(RecordPart):
     ) -> BackupRecord:
         """Return the record with the given backups, as if this host had stored them.
 
-        The argument `order` contains the listed ids, oldest first. The argument `unread` contains the ids of unreadable
-        backups.
+        The argument `order` contains the listed ids, oldest first, and `unread` the ids of unreadable backups.
         """
         place = {name: at for at, name in enumerate(order)}
         waiting = [backup for backup in backups if backup.backup_id in place]
@@ -359,7 +358,6 @@ class StoredFinding:
 
     @property
     def is_archive(self) -> bool:
-        """Whether the finding is about archived binlogs."""
         return self.kind is StoredKind.ARCHIVE_SHORT
 
     @property
@@ -496,9 +494,8 @@ def order_of(
 ) -> tuple[str, ...]:
     """Return the ids of all stored backups and all backups that this host knows, oldest first.
 
-    The argument `there` contains the readable backups. The record determines the places of missing and rewritten
-    backups. Without a record, local snapshots determine them. Backups in `foreign` do not change the order of the other
-    backups.
+    The argument `there` contains the readable backups. The record, or else local snapshots, determine the places of
+    missing and rewritten backups. Backups in `foreign` do not change the order of the others.
     """
     own = {backup.backup_id for backup in record.stored}
     there = [link for link in there if link.backup_id not in foreign or link.backup_id not in own]

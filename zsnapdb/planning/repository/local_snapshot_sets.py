@@ -62,8 +62,7 @@ class RepositoryAfterPrune:
     - `removed`: the GUIDs of the backups that this prune removes, by id
     - `removed_before`: the GUIDs of the backups that earlier prunes removed according to this host's record, by id
     - `base`: the id of the next increment's base ("" if there is none)
-    - `staying`: for each GUID, the latest kept backup with this snapshot. A snapshot stays as long as any kept backup
-      contains it.
+    - `staying`: for each GUID, the latest kept backup with this snapshot, because of which the snapshot stays
     - `damaged`: the backups that cannot be restored. Their snapshots may be the last intact copy of the data.
     """
 

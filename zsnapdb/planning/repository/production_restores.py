@@ -73,11 +73,10 @@ class ProductionRestoreRecord(RecordPart):
 
     @property
     def last(self) -> ProductionRestore | None:
-        """The latest restore; None if there is none."""
         return self.restores[-1] if self.restores else None
 
     def with_restore(self, made: ProductionRestore) -> ProductionRestoreRecord:
-        """Return the record with one more restore. If the restore is already recorded, the record stays unchanged."""
+        """Return the record with one more restore. A restore that is already recorded stays unchanged."""
         if any(one.restore_id == made.restore_id for one in self.restores):
             return self
         return ProductionRestoreRecord(restores=(*self.restores, made))

@@ -45,7 +45,7 @@ CLOCK_SLACK = timedelta(days=1)
 
 
 class Unrestorable(StrEnum):
-    """The treatment of backups with readable manifests that cannot be restored (broken chain, damage)."""
+    """The treatment of backups that cannot be restored (broken chain, damage) but have readable manifests."""
 
     KEEP = "keep"
     REMOVE = "remove"
@@ -304,7 +304,7 @@ class _Family:
 def _apply_rules(
     good: Sequence[str], times: _Times, rules: KeepRules, now: datetime, keep: dict[str, list[str]], whose: str
 ) -> None:
-    """Add the rules that keep each restorable backup (newest first) to its reasons. `whose` names the server."""
+    """Add the rules that keep each restorable backup (newest first) to its reasons. The server is named in `whose`."""
     for number, name in enumerate(good[: rules.last], 1):
         keep[name].append(f"last ({number} of {rules.last}){whose}")
     for rule in _PERIODS:
@@ -366,7 +366,7 @@ def _needing(names: Sequence[str], known: RetentionFacts) -> dict[str, str]:
 
 
 def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
-    """Add reasons to keep all bases of every backup that stays."""
+    """Add reasons to keep the bases of kept backups."""
     for name in sorted(
         (name for name, reasons in keep.items() if reasons), key=lambda n: family.depth[n], reverse=True
     ):
@@ -392,7 +392,7 @@ class _Reasons:
         self._possibly = {rule: set(times.possibly_newest(good, rule, len(good) + 1)) for rule in used}
 
     def of(self, name: str) -> tuple[str, ...]:
-        """Return one reason for each rule that does not keep the backup."""
+        """Return one reason for each rule."""
         rules, at = self._rules, self._times.unknown.get(name, self._times.at[name])
         reasons = [f"last: {self._rank[name]} are newer"] if rules.last else []
         for rule, newest in self._newest.items():
@@ -427,9 +427,8 @@ class SizedBackup(Protocol):
 class FullEvery:
     """A value of `full_every` in seconds. With it, the same retention policy would keep fewer bytes.
 
-    The saving in bytes is `freed`; the size of additional full backups is already subtracted. The number of kept
-    backups decreases by `fewer`. Both estimates assume that each additional full backup is as large as the newest full
-    backup.
+    The saving in bytes is `freed`, after the additional full backups are subtracted. The number of kept backups
+    decreases by `fewer`. Both estimates assume that an additional full backup is as large as the newest one.
     """
 
     every: float

@@ -113,7 +113,6 @@ class Requests:
         return Requests(self.put + other.put, self.list + other.list, self.get + other.get)
 
     def times(self, number: float) -> Requests:
-        """Return the numbers of requests, each multiplied by `number`."""
         return Requests(self.put * number, self.list * number, self.get * number)
 
 
@@ -209,7 +208,6 @@ class SizingEstimate:
 
     @property
     def stored(self) -> int:
-        """The number of all bytes in the store."""
         return self.stored_full + self.stored_increments + self.stored_binlogs
 
 

@@ -20,9 +20,8 @@ from zsnapdb.planning.server_family import family
 class ExchangeState(StrEnum):
     """The progress of an exchange.
 
-    BEFORE: the server's own datasets have their names. HALF: some datasets have been renamed. IN_PLACE: the restored
-    datasets have the names of the server's own datasets. UNCLEAR: a dataset is missing, or another dataset has its
-    name.
+    BEFORE: the server's own datasets have their names. HALF: some datasets were renamed. IN_PLACE: the restored
+    datasets have the names of the server's datasets. UNCLEAR: a dataset is missing, or another dataset has its name.
     """
 
     BEFORE = "before"
@@ -115,10 +114,10 @@ class Inside:
 def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[tuple[str, str]]) -> list[Inside]:
     """Return the datasets and mounts below the replaced datasets that an exchange would move without a replacement.
 
-    The argument `places` maps the dataset of each volume to its mount point. The argument `below` contains all datasets
-    below these datasets. The argument `mounts` contains the path and source of every mount on this host, in mount
-    order. A mount over a replaced dataset comes first, because an unmount of its path would remove this mount instead
-    of the dataset.
+    The argument `places` maps the dataset of each volume to its mount point, and `below` contains all datasets below
+    these datasets. The argument `mounts` contains the path and source of every mount on this host, in mount order. A
+    mount over a replaced dataset comes first, because an unmount of its path would remove this mount instead of the
+    dataset.
     """
     known = set(places)
     datasets = [Inside(name, "a dataset below it") for name in below if name not in known]
@@ -137,9 +136,8 @@ def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[
 def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wanted_id: int | None) -> list[str]:
     """Return the differences between the started server and the planned state as texts; empty if there are none.
 
-    The started server may have more transactions, because users may already have written to it. The argument `executed`
-    contains its GTIDs, or None if they were not read. The argument `wanted_id` is the required server_id, or None for
-    any.
+    The started server may have more transactions, because users may already have written to it. Its GTIDs are in
+    `executed` (None if they were not read). The argument `wanted_id` is the required server_id, or None for any.
     """
     wrong, flavour, point = list[str](), plan.flavour, plan.point
     if wanted_id is not None and server_id != wanted_id:

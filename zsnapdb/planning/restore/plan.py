@@ -46,7 +46,6 @@ class ArchivedTransaction:
     time_of: TimeOf = "transaction"
 
     def describe(self) -> str:
-        """Return a short text that describes the transaction."""
         name, at = self.gtid or "(no GTID)", f"{self.committed:%Y-%m-%d %H:%M:%S.%f} UTC"
         if self.time_of == "binlog":
             return f"{name} at {self.file}:{self.end}, committed {at}, or before if the server's clock was set back"
@@ -151,7 +150,6 @@ class RestorePlan(_PlannedRestore):
 
     @property
     def top(self) -> str:
-        """The top dataset of the restore."""
         return self.layout.top
 
     @property
@@ -209,7 +207,6 @@ class RestorePlan(_PlannedRestore):
 
     @property
     def is_continued(self) -> bool:
-        """Whether the plan continues a finished restore."""
         return any(isinstance(step, ResumedRun) for step in self.steps)
 
 
@@ -249,7 +246,7 @@ AnyRestorePlan = RestorePlan | MachineRestorePlan
 
 
 class RestoreOrigin(StrEnum):
-    """The requested origin of the data. AUTO means this host if it has every snapshot, else the repository."""
+    """The requested origin of the data. AUTO means this host if it has all snapshots, otherwise the repository."""
 
     AUTO = "auto"
     LOCAL = "local"

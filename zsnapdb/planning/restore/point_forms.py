@@ -64,7 +64,7 @@ class AtGtids:
 
 @dataclass(frozen=True)
 class BeforeGtid:
-    """The transaction boundary directly before the transaction with the given GTID."""
+    """The transaction boundary directly before the given GTID."""
 
     text: str
 

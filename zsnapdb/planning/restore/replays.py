@@ -236,7 +236,6 @@ class _Bounds:
     file: str
 
     def name(self) -> str:
-        """Return a short text that identifies the transaction."""
         return f"{self.transaction.gtid or '(no GTID)'} (at {self.file}:{self.transaction.end})"
 
 
@@ -244,8 +243,8 @@ class _Bounds:
 class _Search:
     """The search for the last transaction that certainly belongs to the state, and the first that certainly does not.
 
-    The fields `inside` and `outside` contain candidates. Transactions that are read later and have earlier commit times
-    can disprove a candidate.
+    The fields `inside` and `outside` contain candidates. A later transaction can disprove them by an earlier commit
+    time.
     """
 
     moment: datetime
@@ -254,7 +253,7 @@ class _Search:
     outside: list[_Bounds] = field(default_factory=list)
 
     def see(self, one: _Bounds) -> None:
-        """Update the candidates with the next transaction."""
+        """Process the next transaction."""
         while self.inside and self.inside[-1].earliest > one.latest + _TOLERANCE:
             self.inside.pop()
         while self.outside and self.outside[0].earliest > one.latest + _TOLERANCE:

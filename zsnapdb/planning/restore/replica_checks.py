@@ -1,11 +1,11 @@
 """Decides whether a server may return to an earlier point while replicas and other readers use its binlogs. Pure.
 
-Readers are clients that read the binlogs of a server. A server that returned to an earlier point lacks transactions
-that its readers have applied. A MySQL server gets a new server_uuid, so GTIDs do not collide. Its replicas continue
-without an error, although they differ permanently. A MariaDB server refuses a replica that connects by GTID, because
-its binlogs no longer contain that GTID (error 1236, with and without strict mode; observed with 11.8). In both
-families, a replica that connects by file and offset may continue without an error. It stops only while the server's
-file with this name ends before the offset.
+Readers are clients that read a server's binlogs. A server that returned to an earlier point lacks transactions that its
+readers have applied. A MySQL server gets a new server_uuid, so GTIDs do not collide. Its replicas continue without an
+error, although they differ permanently. A MariaDB server refuses a replica that connects by GTID, as its binlogs lack
+this GTID (error 1236, with and without strict mode; observed with 11.8). In both families, a replica that connects by
+file and offset may continue without an error. It stops only while the server's file with this name ends before the
+offset.
 """
 
 from __future__ import annotations
