@@ -175,7 +175,8 @@ def in_order(
 
     If a pool is replaced by an older copy of itself, the copy uses the same transaction groups a second time. The
     backups that were created after the copy and before the replacement are abandoned. The argument `abandoned` maps
-    each of them to the group of the first backup after the replacement. They come before that backup.
+    each of them to the group of the first backup after the replacement. The abandoned backups come before that first
+    backup.
     """
     by_pool: dict[int, list[P]] = {}
     links = list(stored)

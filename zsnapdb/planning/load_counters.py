@@ -62,7 +62,7 @@ class DiskRequests:
 
 @dataclass(frozen=True)
 class LoadSample:
-    """The counters at one moment. Unreadable parts are empty. In `processor` are the busy ticks and all ticks."""
+    """The counters at one moment. Unreadable parts are empty. The pair `processor` contains the busy and all ticks."""
 
     server: Counters
     arc: Counters = field(default_factory=dict)

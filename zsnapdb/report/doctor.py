@@ -50,7 +50,7 @@ class DoctorView(TabularView, kind="doctor", document=DoctorDocument):
     def nagios(self) -> str:
         """Return one line for Nagios with the state, the worst findings, and counts as performance data.
 
-        Monitoring Plugins Development Guidelines, "Plugin Output": `|` begins the performance data.
+        Source: Monitoring Plugins Development Guidelines, "Plugin Output" (`|` begins the performance data).
         """
         findings = [(d.instance, f) for d in self.diagnoses for f in d.findings]
         bad = [

@@ -134,9 +134,10 @@ def _is_before(
 ) -> bool:
     """Return whether a file certainly contains no transaction after the backup, without using a clock.
 
-    `begun` is the latest file in which the route of an earlier backup begins, or None. So the history of that file, and
-    all earlier histories, began before the backup. In these histories, the binlog numbers or the GTIDs show whether the
-    file is older. They prove nothing in a later history: the server may have been reset or set back after the backup.
+    The argument `begun` is the index of the latest file in which the route of an earlier backup begins, or None. So
+    that file's history, and all earlier histories, began before the backup. In these histories, the binlog numbers or
+    the GTIDs show whether the file is older. They prove nothing in a later history: the server may have been reset or
+    set back after the backup.
     """
     if begun is not None and history.high <= begun:
         return True

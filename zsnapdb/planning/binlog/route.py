@@ -165,8 +165,8 @@ class _Fork:
 class RouteMap:
     """The routes through archived files (incarnations, oldest first, and their files in order).
 
-    Each file is examined only once for all backups, so all routes together take about as long as one route. Callers
-    should follow the newest backup first.
+    Each file is examined only once for all backups, so computing all routes takes about as long as computing one route.
+    Callers should follow the newest backup first.
     """
 
     def __init__(self, files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> None:
@@ -187,7 +187,7 @@ class RouteMap:
     def follow(self, point: BackupPoint) -> Route:
         """Return the route from a backup.
 
-        The route starts in the backup's own history. The route continues in a newer history of the same server that
+        The route starts in the backup's own history. It continues in a newer history of the same server if this history
         starts where the old history ended. The route also continues in the history of a new primary if this history
         provably contains all transactions that the route has reached. Unreadable data ends the route, unless GTIDs
         prove that the unreadable data contains no further transaction.
@@ -214,7 +214,7 @@ class RouteMap:
         return Route(point, visited, begin.offset, begin.is_exact, to, reached, step, visited.places)
 
     def _run_end(self, first: int) -> int:
-        """Return the index of the last file in a file's run. Every route that enters a run reaches its end."""
+        """Return the index of the last file of the run that contains a file. Every route in a run reaches its end."""
         at = first
         while (end := self._examined_end(at)) is None:
             way = _way(self._files, self._histories, at, self._state, self._names)
@@ -228,7 +228,7 @@ class RouteMap:
         return end
 
     def _examined_end(self, at: int) -> int | None:
-        """Return the index of the last file in a file's run; None if the run has not been examined yet."""
+        """Return the index of the last file of the run that contains a file; None if the run was not examined yet."""
         number = bisect_left(self._run_ends, at)
         end = self._run_ends[number] if number < len(self._run_ends) else None
         return end if end is not None and self._run_starts[end] <= at else None
@@ -303,7 +303,7 @@ def _at_fork(
     state: ArchiveState,
     fork: _Fork,
 ) -> int | RouteEnd:
-    """Return the index of the file that follows a fork if a route has reached the given GTIDs, or the route's end."""
+    """Return how a route that has reached the given GTIDs continues after a fork: the next file's index, or its end."""
     later = [history for history in histories if history.low > at and history.high <= fork.newer.limit]
     other = takeover(files, at, later, reached)
     if isinstance(other, int):
@@ -317,8 +317,8 @@ def _at_fork(
 class _NewerHistory:
     """The relation of a server's later incarnations to a file.
 
-    `place` is the index of the first file of the incarnation that continues the file. This history ends before the file
-    with the index `limit`. `end` is the reason why no incarnation continues the file.
+    The incarnation that continues the file begins at the index `place`. If no incarnation continues it, `end` is the
+    reason. Files with the index `limit` or higher do not continue the file's history.
     """
 
     place: int | None

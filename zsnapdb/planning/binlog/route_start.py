@@ -38,7 +38,7 @@ class RouteStart:
 
 
 def heads_of(files: Sequence[RouteFile]) -> Heads:
-    """Return a map from each fingerprint of a head to the indexes of files with it, newest first."""
+    """Return the indexes of files, newest first, by the fingerprint of the file's head."""
     heads: dict[str, list[int]] = {}
     for at in range(len(files) - 1, -1, -1):
         heads.setdefault(files[at].fingerprint, []).append(at)
@@ -52,7 +52,7 @@ def begin_of(
 
     The archived file is identified by the fingerprint of its head, regardless of its name and of the clock. If the
     fingerprint is unknown, the name and the offset identify the file within the histories of the backup's server. In
-    other histories, GTIDs identify the file.
+    all other histories, GTIDs identify the file.
 
     After a reset, the same names and GTIDs can occur a second time. So if the archive contains several histories of
     that server, the server's clock decides between them:
@@ -228,7 +228,7 @@ def _begins_at(files: Sequence[RouteFile], at: int, point: BackupPoint) -> bool:
 
 
 def _holds(files: Sequence[RouteFile], histories: Sequence[History], at: int, point: BackupPoint) -> bool:
-    """Return whether this file and its successors contain everything after the backup, by GTIDs alone.
+    """Return whether GTIDs show that this file and its successors contain all transactions after the backup.
 
     Either this file alone or the whole history proves this. The whole history proves it only if each of the backup's
     GTIDs identifies a single transaction. A server with several histories may have assigned a number twice.
@@ -302,7 +302,7 @@ def _is_within(file: RouteFile, point: BackupPoint, offset: int) -> bool:
 
 
 def _is_at_gtids(file: RouteFile, point: BackupPoint, last: RouteFile) -> bool:
-    """Return whether a file starts at or before the backup's GTIDs, and the file `last` contains or follows them."""
+    """Return whether a file starts at or before the backup's GTIDs, and the file `last` ends at or after them."""
     if point.gtids is None or not is_some(point.gtids) or file.previous is None or file.is_anonymous:
         return False
     return contains(point.gtids, file.previous) and last.reached is not None and contains(last.reached, point.gtids)

@@ -97,7 +97,7 @@ class LoggedColumn:
 
 
 def form_difference(column: ValueColumn, logged: LoggedColumn) -> str | None:
-    """Return how a column differs from the column in a table map event; None if no difference is known."""
+    """Return how a column differs from its description in a table map event; None if no difference is known."""
     if logged.name is not None and logged.name != column.name:
         return f"was named {printable(logged.name)}"
     if column.is_generated:
@@ -169,7 +169,7 @@ def is_readable_on_server(column: ValueColumn) -> bool:
 
 
 def condition(column: ValueColumn, value: SqlValue) -> str:
-    """Return the SQL condition that the column has exactly this value, whatever its collation."""
+    """Return the SQL condition that the column has exactly this value, regardless of its collation."""
     if value is NULL:
         return f"{column.quoted} IS NULL"
     if column.type in _TEXTS or column.type in _BYTES:
@@ -204,7 +204,7 @@ def exact_values(column: ValueColumn) -> tuple[str, ...]:
 
 
 def server_value(column: ValueColumn, exact: bytes | None) -> SqlValue:
-    """Return a column's value from the server's answer to the first of the expressions of `exact_values`."""
+    """Return a column's value, taken from the server's answer to the first expression of `exact_values`."""
     if exact is None:
         return NULL
     kind = column.type

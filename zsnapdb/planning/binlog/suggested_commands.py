@@ -58,7 +58,7 @@ def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, .
 
 
 def sample_changed_rows(instance: str, gtid: str, changed: Sequence[RowChange]) -> Iterator[str]:
-    """Yield commands that show the former values of rows if later transactions changed these rows too."""
+    """Yield commands that show the former values of rows that later transactions changed."""
     for table in dict.fromkeys(change.shape.name for change in changed):
         shape = next(change.shape for change in changed if change.shape.name == table)
         names = [column.name for column in shape.columns if column.key_part]

@@ -228,8 +228,8 @@ def opening(changes: Sequence[RowChange], *, is_guarded: bool = False) -> list[s
 
     If foreign keys cascade, the statements turn the server's foreign key checks off. The undo itself restores the
     cascaded rows, and the server must not change them a second time. In this case `changing` checks the foreign keys.
-    All reads lock their rows. With `is_guarded`, the undo fails if a table's definition, triggers or foreign keys
-    changed after the script was verified.
+    All reads lock the rows that they return. With `is_guarded`, the undo fails if a table's definition, triggers or
+    foreign keys changed after the script was verified.
     """
     checks = ["SET SESSION foreign_key_checks = 0"] if any(change.shape.cascades for change in changes) else []
     isolation = "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE"
@@ -263,7 +263,7 @@ def holding(table: TableShape) -> str:
 
 
 def changing(changes: Sequence[RowChange]) -> list[str]:
-    """Return the statements that undo the changes in an open transaction, and that count the successful ones."""
+    """Return the statements that undo the changes in an open transaction and count the undone changes."""
     result = []
     for change in reversed(changes):
         result += [undoing(change), "SET @zsnapdb_undone = @zsnapdb_undone + ROW_COUNT()"]

@@ -28,7 +28,7 @@ _COMMIT = re.compile(BACKUP_ID)
 
 
 def is_branch_name(text: str) -> bool:
-    """Whether a branch may have this name: the name must match the pattern `NAME` and must not be a commit id."""
+    """Return whether a branch may have this name. It must match the pattern `NAME` and must not be a commit id."""
     return NAME.fullmatch(text) is not None and _COMMIT.fullmatch(text) is None
 
 

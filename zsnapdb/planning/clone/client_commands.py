@@ -122,7 +122,7 @@ def _leads_elsewhere(word: str) -> bool:
 
 
 def _is_name_of(name: str, options: Sequence[str]) -> bool:
-    """Return whether the name is one of these options or an accepted abbreviation (refman 8.4, "Using Options")."""
+    """Return whether the name is one of these options or an abbreviation of one (refman 8.4, "Using Options")."""
     for prefix in _PREFIXES:
         name = name.removeprefix(prefix)
     return any(option.startswith(name) and len(name) >= len(_SHORTEST.get(option, option[:4])) for option in options)

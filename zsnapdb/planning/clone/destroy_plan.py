@@ -117,7 +117,7 @@ class _State:
     def promote(self, heir: str, base: OwnSnapshot) -> None:
         """Change this state as `zfs promote` of the dataset `heir` would change it.
 
-        The heir takes over the snapshots up to its origin, and gets the former origin of their dataset as its origin.
+        The heir takes over the snapshots up to its origin. Its new origin is the former origin of their dataset.
         """
         parent = base.dataset
         grandparent = self.origins[parent]

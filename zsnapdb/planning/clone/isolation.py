@@ -59,7 +59,7 @@ def find_isolation_breaks(
     unlocked: tuple[str, ...],
     breaches: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return a text about each rule that the started server breaks. A server without such texts is isolated.
+    """Return a text about each rule that the started server breaks; empty if the server is isolated.
 
     `unlocked` contains the unlocked accounts, except the clone's own accounts. `breaches` contains the objects that the
     server can reach outside its sandbox.

@@ -114,7 +114,7 @@ class LeaseChange:
 
 @dataclass(frozen=True)
 class CloneLease:
-    """The time at which a clone expires, and the time until which it is protected from the reaper, if it is protected.
+    """The time at which a clone expires, and the end of its protection from the reaper (None if it is not protected).
 
     The field `heartbeat` is set if the clone also expires when its holder's heartbeat is overdue. `changed` is the last
     change of the lease, if any. `asked` is the length in seconds of an extension that is not recorded yet.
@@ -352,7 +352,7 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
 
 
 def judge_at(judged: Callable[[datetime], JudgedLease], time: RemovalTime) -> JudgedLease:
-    """Return the sweep's decision about a copy, for the time that `time` determines.
+    """Return the sweep's decision about a copy at the time that decides about expiry.
 
     If the clock is in doubt and the copy is kept, the reason mentions the clock.
     """
@@ -380,7 +380,7 @@ class Quota:
 
 
 def quota_of(settings: Settings, *, is_subject: bool) -> Quota:
-    """Return the configured limits. For limits that are not configured, root has none, and a subject has the default.
+    """Return the configured limits. If a limit is not configured, root has none, and a subject has the default limit.
 
     The default per owner is at least `serve.per_subject`.
     """

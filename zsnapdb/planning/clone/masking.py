@@ -94,8 +94,9 @@ def key_of_file(path: str) -> tuple[str, str] | None:
 def changed(tables: Collection[TableFiles], changes: Changes) -> list[TableFiles]:
     """Return the tables that may have changed.
 
-    A file that was written shortly before `since_ns` is treated as changed. If a changed file belongs to no table, all
-    tables of its folder are treated as changed. A table that needs a file but has none is also treated as changed.
+    A file that was written after `since_ns`, or shortly before, is treated as changed. If a changed file belongs to no
+    table, all tables of its folder are treated as changed. A table that needs a file but has none is also treated as
+    changed.
     """
     known = {table.key for table in tables}
     written, present = set(), set()
@@ -283,7 +284,7 @@ def forms(value: str) -> tuple[bytes, ...]:
 
 
 def _in_base64(text: bytes, skipped: int) -> bytes:
-    """Return the base64 characters of `text` that stay the same whatever the `skipped` bytes before it are."""
+    """Return the base64 characters of `text` that do not depend on the `skipped` bytes before it."""
     encoded = base64.b64encode(b"\0" * skipped + text)
     return encoded[-(-skipped * 8 // 6) : (skipped + len(text)) * 8 // 6]
 

@@ -130,9 +130,9 @@ class TableAccess(StrEnum):
 class TableWait:
     """The longest wait of a statement on a table during the migration, in seconds.
 
-    The probe ran `asked` statements one after the other, of which `failed` statements failed. The last error is in
-    `error` ("" if there is none). The time from the first failure to the next success counts as one wait. The longest
-    wait before the migration is `before`, in seconds.
+    The probe ran `asked` statements one after the other, and `failed` of them failed. The last error is in `error` (""
+    if there is none). The time from the first failure to the next success counts as one wait. The longest wait before
+    the migration is `before`, in seconds.
     """
 
     table: TableName

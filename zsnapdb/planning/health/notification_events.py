@@ -1,4 +1,4 @@
-"""Decides which notification targets receive an event, from the problems that each target already knows. Pure."""
+"""Decides which notification targets receive an event, based on the problems that each target knows. Pure."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class TargetMemory(_FrozenRecord):
 def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
     """Return whether a target is configured to receive events of this kind.
 
-    The notifications that the target received earlier do not matter.
+    Earlier notifications to the target do not matter.
     """
     if target.instances and occasion.instance and occasion.instance not in target.instances:
         return False
@@ -120,7 +120,7 @@ def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
 
 
 def is_news(target: NotificationTarget, memory: TargetMemory, occasion: Occasion) -> bool:
-    """Return whether a target must be notified now of an event of a kind that it is configured to receive.
+    """Return whether a target must be notified of an event now. The target is configured to receive such events.
 
     - A ping target gets every event, because missing pings cause an alarm.
     - Other targets get a problem once, and a reminder each time after `repeat`.
@@ -233,7 +233,7 @@ class UnitEnd:
 
 
 def unit_failure(end: UnitEnd, at: datetime) -> Occasion | None:
-    """Return the failure to report.
+    """Return the failure of a unit that must be reported.
 
     Return None if the unit succeeded, or if its run was refused because of another run. For a unit of zsnapdb, the
     subject of the result is the job, as in the job's own notification. So a target is notified of a failure only once.

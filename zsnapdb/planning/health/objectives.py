@@ -29,7 +29,7 @@ class Objective(StrEnum):
     """The kind of an objective.
 
     RESTORABLE and INTACT are judged for each instance. SERVER is judged while the server is down, its volumes are full,
-    or a zsnapdb command replaces it. The other objectives are judged if they are configured. If no limit is configured
+    or a zsnapdb command replaces it. All other objectives are judged if they are configured. If no limit is configured
     for RPO, RPO causes a warning if no binlog is archived.
     """
 
@@ -57,7 +57,7 @@ class Verdict(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for met, 1 for a warning, 2 for broken. The rank is also the exit code of `zsnapdb status`."""
+        """The rank is 0 for met, 1 for a warning and 2 for broken. It is also the exit code of `zsnapdb status`."""
         return (Verdict.MET, Verdict.WARNING, Verdict.BROKEN).index(self)
 
 

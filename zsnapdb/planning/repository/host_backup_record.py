@@ -255,7 +255,7 @@ class BackupRecord(RecordPart):
         )
 
     def only_removed(self, names: Collection[str]) -> BackupRecord:
-        """Return the record with only the given removed backups. This host has nothing left of the other ones."""
+        """Return the record with only these removed backups. This host has no snapshot or bookmark of the others."""
         return self.model_copy(update={"removed": tuple(b for b in self.removed if b.backup_id in names)})
 
     def removed_guids(self) -> Mapping[str, frozenset[int]]:

@@ -31,8 +31,9 @@ from zsnapdb.planning.repository.retention import Decision, RetentionFacts
 class LocalSnapshot:
     """A snapshot of a stored backup: its full name, its holds and clones, and its size.
 
-    Only this snapshot keeps `used` bytes in the pool. The transaction group of the snapshot is `createtxg`. The field
-    `repository` is the id of the repository that contains the backup, or "" if unknown.
+    The field `used` is the number of bytes that only this snapshot keeps in the pool. The transaction group of the
+    snapshot is `createtxg`. The field `repository` is the id of the repository that contains the backup, or "" if
+    unknown.
     """
 
     name: str
@@ -153,7 +154,7 @@ def _complete(snapshots: Sequence[LocalSnapshot], there: RepositoryAfterPrune) -
 
 
 def _newest(newest_first: Sequence[str], complete: Collection[str], count: int) -> set[str]:
-    """Return all sets that are at least as new as the oldest of the `count` newest complete sets."""
+    """Return the newest sets, down to the one that is number `count` among the complete sets."""
     chosen = set[str]()
     for name in newest_first:
         if count <= 0:
@@ -219,8 +220,8 @@ def _bookmark(
 class LocalSet:
     """A snapshot set on this host: its snapshots by role, their state, and its position as text.
 
-    Only this set keeps `used` bytes in the pool. The field `users` contains the clones and holds that need the set. If
-    `is_complete` is False, the set lacks a volume and is unusable.
+    The field `used` is the number of bytes that only this set keeps in the pool. The field `users` contains the clones
+    and holds that need the set. If `is_complete` is False, the set lacks a volume and is unusable.
     """
 
     backup_id: str

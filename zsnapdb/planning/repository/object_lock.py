@@ -13,7 +13,7 @@ _SLACK = 0.5
 
 @dataclass(frozen=True)
 class BucketFacts:
-    """The settings of a bucket that determine the fate of removed objects.
+    """The settings of a bucket that decide how it treats removed objects.
 
     The field `keeps_versions` is None if unknown. A rule of the bucket removes older versions after `days` days; None
     if there is no such rule.

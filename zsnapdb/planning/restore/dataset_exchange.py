@@ -94,7 +94,7 @@ def _is_old(part: PromotePart, name: str, there: Mapping[str, NamedDataset]) -> 
 def recovery_commands(step: Promote) -> list[tuple[str, str]]:
     """Return the renames (from, to) that undo the exchange, in order.
 
-    The caller skips a rename if the exchange did not make the rename that it reverts.
+    If the exchange did not make a rename, the caller skips the rename that undoes it.
     """
     return [(new, old) for old, new in reversed(step.renames)]
 

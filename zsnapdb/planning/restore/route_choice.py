@@ -41,8 +41,8 @@ _SECOND = 1_000_000
 class RestoreRoute:
     """The chosen route, the files to replay in order, and the file whose transactions decide where the replay stops.
 
-    If `boundary` is None, all files are replayed to their end. If the target is a time, the replay stops in the file at
-    place `first_doubtful` or in a later file.
+    If `boundary` is None, all files are replayed to their end. If the target is a time, the replay stops in the file
+    with the index `first_doubtful` or in a later file.
     """
 
     target: Target
@@ -107,7 +107,7 @@ class ArchiveView:
 
 
 def older_views(backups: Sequence[BackupPoint], files: Sequence[RouteFile]) -> Iterator[ArchiveView]:
-    """Yield a view for each history except the newest one, in order of age."""
+    """Yield a view for each history except the newest one, newest view first."""
     histories = list(histories_of(files))
     for number in range(len(histories) - 2, -1, -1):
         yield _view(backups, files, histories, number)
@@ -419,7 +419,7 @@ def _doubtful(route: Route, moment: datetime, now: datetime) -> tuple[int, int]:
 
 
 def _last_to_replay(files: Sequence[RouteFile], moment: datetime) -> int:
-    """Return the index of the file in which a restore to a time stops, which is the last with a commit up to that time.
+    """Return the index of the file in which a restore to a time stops: the last file with a commit up to that time.
 
     After a takeover, the files of the new server may contain old commits of the previous server. So a restore stays in
     a history if this history contains commits after the requested time.
@@ -502,7 +502,7 @@ _SPARE = 2
 class SetOnHost:
     """A snapshot set on this host: its creation time (UTC), the number of its binlog, and its GTIDs.
 
-    The binlog number is None if unknown. The GTIDs are in the server's format. They are None if its transactions have
+    The binlog number is None if unknown. The GTIDs are in the server's format. They are None if the transactions have
     no GTIDs.
     """
 
@@ -525,7 +525,7 @@ def first_binlog(sets: Sequence[SetOnHost], target: Target | None, flavour: Flav
 
 
 def _is_before(one: SetOnHost, target: Target, flavour: Flavour) -> bool:
-    """Return whether a replay may lead from the set to the target: the set is not known to have later transactions."""
+    """Return whether a replay from the set may reach the target. Only a set with later transactions is excluded."""
     if isinstance(target, AtTime):
         return one.created <= target.moment
     if isinstance(target, AtGtids | BeforeGtid) and one.gtids is not None:

@@ -33,7 +33,7 @@ class LeaveStopped:
 
 @dataclass(frozen=True)
 class ReadOnlyStart:
-    """Start the server read-only, with its old identity, on its private socket only, until the restore continues.
+    """Start the server read-only with its old identity and only on its private socket, until the restore continues.
 
     The step first creates snapshots of the volumes. When the restore continues, all changes that were made on the
     server are undone.
@@ -172,8 +172,8 @@ class Preflight(PoolNeeds):
     """Check everything that the restore depends on, without changing anything.
 
     The pool must have the space and the features for streams and binlogs. The host must have the server's account, and
-    a server program of the same series that is not older. Every data key must be readable. Every chunk must be in the
-    repository, each with the recorded size.
+    a server program of the same series that is at least as new. Every data key must be readable. Every chunk must be in
+    the repository, each with the recorded size.
     """
 
     flavour: Flavour

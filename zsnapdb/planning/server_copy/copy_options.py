@@ -163,8 +163,8 @@ def option_file(
 ) -> str:
     """Return the option file of a server on a copy of the files.
 
-    The argument `extra` contains the configured lines. Later lines override them, so that they cannot restore a path,
-    an identity or an activity of the source. The argument `last` contains lines for the current task, which override
+    The argument `extra` contains the configured lines. They cannot restore a path, an identity or an activity of the
+    source, because later lines override them. The argument `last` contains lines for the current task, which override
     all other lines. Raises PreflightError if the source used a path outside its volumes, or if a line is refused.
     """
     _refuse_options(extra)

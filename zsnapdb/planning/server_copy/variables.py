@@ -16,7 +16,7 @@ from enum import Enum
 
 
 class VariableClass(Enum):
-    """A class of variables. The text value is the reason why a copy keeps or leaves out the variables of the class."""
+    """A class of variables. Its value is the reason why a copy keeps or leaves out the variables of the class."""
 
     KEPT = "the copy has the value of its source"
     STATEMENT = "the copy has the value of its source; a statement at startup sets it, because no option can"

@@ -75,7 +75,7 @@ class SeriesNeed:
 
 
 def needs(backups: Iterable[BackupVersion]) -> tuple[SeriesNeed, ...]:
-    """Return what server programs the backups (oldest first) need, starting with the series of the newest backup."""
+    """Return the server programs that backups (oldest first) need, starting with the series of the newest backup."""
     groups: dict[tuple[Flavour, str], list[BackupVersion]] = {}
     for backup in backups:
         series = (backup.flavour, series_of(backup.version))
@@ -100,7 +100,7 @@ _SOMEBODY = ServerIdentity(
 
 
 def objections_to_files(tablespaces: Sequence[str], links: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return why a copy would use files outside itself.
+    """Return the reasons why a copy would use files outside itself.
 
     The argument `tablespaces` contains the files with absolute paths in the data dictionary. The argument `links`
     contains the symbolic links with absolute targets in the data directory. Through these paths, a server on a copy

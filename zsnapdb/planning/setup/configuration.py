@@ -153,7 +153,7 @@ def _cut(text: str, own: Sequence[TablePath]) -> tuple[str, str]:
 
 
 def _less(document: Mapping[str, Any], own: Sequence[TablePath]) -> dict[str, Any]:
-    """Return the document without the given tables, and without tables that become empty by this."""
+    """Return the document without the given tables, and without tables that are empty afterwards."""
     kept: dict[str, Any] = {}
     for key, value in document.items():
         inner = [path[1:] for path in own if path[0] == key]

@@ -1,4 +1,4 @@
-"""Plans a setup, which uses a server's files on ZFS where they are, or moves other files to new datasets.
+"""Plans a setup. If a server's files are not on ZFS, setup creates datasets and moves the files to them.
 
 Pure.
 """

@@ -76,7 +76,8 @@ def parse_destination(text: str) -> DumpFile | LiveServer:
 def new_name(original: TableName, chosen: str | None, schema: str | None, as_of: datetime) -> TableName:
     """Return the name on the live server: the chosen name, or else the old name followed by the time of the data.
 
-    The argument `chosen` is `table` or `schema.table`, or the new name of a schema. The destination is in `schema`.
+    The argument `chosen` is `table` or `schema.table`, or the new name of a schema. The destination has the schema
+    `schema`.
     """
     stamp = f"_{as_of:%Y%m%d_%H%M%S}"
     if original.table is None:
@@ -222,7 +223,7 @@ class DumpRuns:
 def objection_to_history(program: str, *, has_option: bool, target_version: str | None) -> str | None:
     """Return why old row versions cannot be dumped; None if they can be dumped.
 
-    The dump is loaded by a server of the version `target_version`; None for a dump file.
+    The argument `target_version` is the version of the server that loads the dump; None for a dump file.
     """
     if not has_option:
         return f"{program} does not have {HISTORY_OPTION}"

@@ -1,4 +1,4 @@
-"""Derives the XML of a clone's domain from the XML of its base. Pure.
+"""Derives the XML of a clone's domain from the XML of its base. Pure: the same input always gives the same text.
 
 As with virt-clone(1), these parts must differ from the base: name, UUID (also in the SMBIOS data), MAC addresses, NVRAM
 file, serial and channel paths, and graphics ports. The generation id also differs, so that the guest creates a new seed
@@ -46,7 +46,7 @@ class DomainIdentity:
     - `disks`: the device of each disk, by target
     - `nvram`: the clone's NVRAM file, if the base has one
     - `serial_log`: the file for the output of the first serial line, if any
-    - `memory` (bytes), `cpus`: the clone has the values of the base if these are None
+    - `memory` (bytes), `cpus`: None for the values of the base
     - `seed`: the image of an additional CD, if any
     """
 

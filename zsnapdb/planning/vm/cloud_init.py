@@ -36,7 +36,7 @@ def guest_identity(text: str) -> GuestIdentity:
 
 
 def refuse_no_host_name(names: tuple[str, ...]) -> None:
-    """Raise UsageError if a name ends with a hyphen, which a host name must not (RFC 952)."""
+    """Raise UsageError if a name ends with a hyphen, because host names must not end with one (RFC 952)."""
     for name in names:
         if name.endswith("-"):
             raise UsageError(

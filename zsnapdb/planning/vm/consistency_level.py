@@ -60,7 +60,7 @@ class Freeze:
 
 @dataclass(frozen=True)
 class ServerLock:
-    """The lock of the database server in a machine during a snapshot: its strategy, and whether it was never lost."""
+    """The lock of the server in a machine during a snapshot: its strategy, and whether it was held throughout."""
 
     strategy: str
     was_held: bool

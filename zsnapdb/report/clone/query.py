@@ -99,7 +99,7 @@ class CsvAnswer(TableAnswer):
 
 
 class JsonAnswer(TableAnswer):
-    """Writes an answer as one document."""
+    """Writes an answer as one JSON document."""
 
     kind = "answer"
     document_class = AnswerDocument
@@ -131,7 +131,7 @@ class TextDifference:
 
 
 class JsonDifference(TextDifference):
-    """Writes a comparison as one document."""
+    """Writes a comparison as one JSON document."""
 
     kind = "difference"
     document_class = DifferenceDocument
