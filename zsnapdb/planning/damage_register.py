@@ -74,8 +74,8 @@ class DamageRegister:
         """Return the damage that affects a restore of the last backup of `chain`, which begins with the full backup.
 
         Each backup needs the stored objects of all earlier backups in the chain. A damaged page also affects all later
-        backups, because they may still contain the page. A drill of a later backup may have read every page of the same
-        file, or of all files, without finding damage. Then the page affects neither that later backup nor the following
+        backups, because they may still contain the page. A drill of a later backup may have read the same file, or all
+        files, completely without finding damage. Then the page affects neither that later backup nor the following
         backups.
         """
         met: list[KnownDamage] = []

@@ -1,4 +1,4 @@
-"""Decides what a command with `--once RUN` does, based on the record of the run RUN."""
+"""Decides the effect of a command with `--once RUN`, based on the record of the run RUN."""
 
 from __future__ import annotations
 

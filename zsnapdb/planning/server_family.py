@@ -13,7 +13,7 @@ from zsnapdb.base.domain_types import Flavour
 
 @dataclass(frozen=True)
 class Family:
-    """The facts that are true of every server of a family, regardless of its version."""
+    """The facts that hold for every server of a family, regardless of its version."""
 
     flavour: Flavour
     title: str

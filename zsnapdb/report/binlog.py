@@ -1,4 +1,4 @@
-"""Views of the binlog archive, of searches in binlogs, and of undone transactions."""
+"""Views of the binlog archive, searches in binlogs, and undone transactions."""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ def begin_of(
 ) -> RouteStart | RouteEnd:
     """Return the start of the route from a backup's position.
 
-    The archived file is identified by the fingerprint of its head, regardless of its name and of the clock. If the
-    fingerprint is unknown, the name and the offset identify the file within the histories of the backup's server. In
-    all other histories, GTIDs identify the file.
+    The fingerprint of its head identifies the archived file, regardless of file names and clocks. If the fingerprint is
+    unknown, the name and the offset identify the file within the histories of the backup's server. In all other
+    histories, GTIDs identify the file.
 
     After a reset, the same names and GTIDs can occur a second time. So if the archive contains several histories of
     that server, the server's clock decides between them:

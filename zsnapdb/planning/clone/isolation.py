@@ -105,7 +105,7 @@ def lock_accounts_sql(flavour: Flavour) -> tuple[str, ...]:
     """Return the statements that lock every account. zsnapdb creates the clone's own accounts afterwards.
 
     Because of this order, accounts of the source with the same user name as the clone's account are locked too,
-    regardless of their host part. A locked account can still be the definer of views and routines (refman 8.4, "Account
+    whatever their host part is. A locked account can still be the definer of views and routines (refman 8.4, "Account
     Locking").
     """
     return _LOCK[flavour], "FLUSH PRIVILEGES;"

@@ -255,7 +255,7 @@ _CANNOT = "doesn't support check"
 
 @dataclass(frozen=True)
 class QueryResult:
-    """A query's result: the number of rows, and the SHA-256 of the rows in the order of their arrival."""
+    """A query's result: the number of rows, and the SHA-256 of the rows in the order in which they arrived."""
 
     rows: int
     sha256: str

@@ -121,8 +121,8 @@ def id_after(backup_id: str, randomness: int) -> str:
     """Return an id for another backup of the same snapshots.
 
     The new id is in the same second, directly after `backup_id`. So retention and searches by time use the time of the
-    snapshots instead of the time of the consolidation. If the second has too few free ids, the new id is in the next
-    second. Raises PreflightError if `backup_id` contains no time.
+    snapshots, not that of the consolidation. If the second has too few free ids, the new id is in the next second.
+    Raises PreflightError if `backup_id` contains no time.
     """
     first = int(backup_id[-4:], 16) + 1
     if _SUFFIXES - first >= _ROOM:

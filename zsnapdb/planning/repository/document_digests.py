@@ -49,7 +49,7 @@ def segments(incarnation: str, file: str) -> str:
 class OwnDocuments(RecordPart):
     """The record of the documents that this host stored or adopted: the SHA-256 of their lines, by place.
 
-    A place consists of a kind of document and, for parts of the archive, the history and the file.
+    A place consists of a kind of document and, for archive parts, the history and the file.
     """
 
     format: Literal[1] = 1

@@ -232,9 +232,9 @@ class BackupRecord(RecordPart):
     def stored_after(self, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
         """Return the ids of the backups that are later than a set on this host and contain different snapshots.
 
-        If the record contains the set, its order decides. Otherwise, the transaction groups of the pool decide, and
-        backups of other pools count as later if they follow a recorded backup of the pool `pool_guid`. If an earlier
-        version recorded all backups without transaction groups, the times in the ids decide.
+        If the record contains the set, its order decides. Otherwise, the pool's transaction groups decide. Backups of
+        other pools then count as later if they follow a recorded backup of the pool `pool_guid`. If an earlier version
+        recorded all backups without transaction groups, the times in the ids decide.
         """
         guids = frozenset(snapshot.guid for snapshot in made.snapshots.values())
         ids = [backup.backup_id for backup in self.stored]

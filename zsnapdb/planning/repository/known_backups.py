@@ -1,8 +1,8 @@
 """Decides whether each stored backup is known to this host or foreign, with reasons. Pure.
 
 Anyone who can write to a repository can add a manifest. A backup is known to this host if one of three proofs exists: a
-trusted signature, an entry with its snapshots and manifest in this host's record, or marked snapshots on this host.
-Only known backups are considered for removal.
+trusted signature, its snapshots and manifest in this host's record, or marked snapshots on this host. Only known
+backups are considered for removal.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class _Times:
         return newest
 
     def possibly_newest(self, good: Sequence[str], rule: str, count: int) -> list[str]:
-        """Return the backups of unknown periods that may be the newest of one of the `count` newest periods."""
+        """Return the backups of unknown periods that may be the newest in one of the `count` newest periods."""
         period_of, periods = _PERIODS[rule], set[str]()
         possible, waiting = list[str](), list[str]()
         if count == 1 and good and good[0] in self.unknown:

@@ -485,7 +485,7 @@ def _choose_gtid(
 
 
 def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
-    """Return whether one of these transactions is the last transaction of a backup that contains all of them."""
+    """Return whether one of these transactions is the last transaction in a backup that contains all of them."""
     if point.last_gtid is None:
         return False
     last = parse_gtids(point.flavour, point.last_gtid)

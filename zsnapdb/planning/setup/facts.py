@@ -15,13 +15,11 @@ DEFAULT_PAGE = 16384
 class FoundFiles:
     """Facts that decide whether and how setup can move a server's files to ZFS. Missing names and paths are "".
 
-    - `service`: the systemd unit of the server
-    - `is_mount`: whether the data directory itself is a mount point
-    - `binlog`, `binlog_index`: the path of the binlogs without the number, and the path of their index
-    - `elsewhere`: the settings with files outside the data directory
-    - `obstacles`: the paths in the data directory that are neither regular files nor folders
-    - `option_folder`: a folder of option files that the server reads
-    - `taken`: existing paths that a move would create
+    The systemd unit of the server is `service`. If `is_mount` is set, the data directory itself is a mount point. The
+    field `binlog` is the path of the binlogs without the number, and `binlog_index` is the path of their index. The
+    field `elsewhere` contains the settings with files outside the data directory. The field `obstacles` contains the
+    paths in the data directory that are neither regular files nor folders. The field `option_folder` is a folder of
+    option files that the server reads. The field `taken` contains existing paths that a move would create.
     """
 
     service: str
