@@ -184,8 +184,8 @@ class RemovalTime:
     def prune_doubt(self, store: datetime | None, backups: Sequence[datetime]) -> str:
         """Return why a prune must not use this clock; "" if the clock may be used.
 
-        `store` is the time of the store's clock, or None if unknown. `backups` are the times of the backups, oldest
-        first.
+        The argument `store` is the time of the store's clock, or None if unknown. `backups` are the times of the
+        backups, oldest first.
 
         If the time of the store is unknown, the age of the newest backup is limited to one day plus twice the longest
         pause between two backups. This check is skipped if there are fewer than two backups.

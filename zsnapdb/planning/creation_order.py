@@ -64,8 +64,8 @@ def greatest_reached(numbers: Iterable[int | None], known: int = 0, step: int = 
 def next_number(given: int, stored: Iterable[int | None]) -> int:
     """Return the sequence number of a new document.
 
-    `given` is the greatest number that this host recorded as used, or 0 if there is none. `stored` contains the numbers
-    of the documents that this host accepts.
+    The argument `given` is the greatest number that this host recorded as used, or 0 if there is none. The argument
+    `stored` contains the numbers of the documents that this host accepts.
     """
     return min(greatest_reached(stored, given) + 1, GREATEST_SEQUENCE)
 
@@ -170,8 +170,8 @@ def in_order(
 
     Backups of one pool are ordered by transaction group, and an increment follows its base. Backups of different pools
     are ordered by sequence number. The number or id of a backup is ignored if a younger backup of the same pool has a
-    smaller number or id. `believed` contains the ids of trusted backups, whose order other backups cannot change. If
-    `believed` is None, all backups are trusted.
+    smaller number or id. The argument `believed` contains the ids of trusted backups, whose order other backups cannot
+    change. If `believed` is None, all backups are trusted.
 
     If a pool is replaced by an older copy of itself, the copy uses the same transaction groups a second time. The
     backups that were created after the copy and before the replacement are abandoned. The argument `abandoned` maps
@@ -200,7 +200,7 @@ def in_order(
 def with_turn(abandoned: Mapping[str, int], of_pool: Mapping[str, int], createtxg: int) -> dict[str, int]:
     """Return `abandoned`, updated for a new snapshot set with the given transaction group in the pool.
 
-    `of_pool` maps the ids of the pool's backups to their groups.
+    The argument `of_pool` maps the ids of the pool's backups to their groups.
     """
     later = [name for name, made in of_pool.items() if made >= createtxg]
     return {**abandoned, **{name: min(createtxg, abandoned.get(name, createtxg)) for name in later}}

@@ -213,7 +213,7 @@ def data_values(
 ) -> dict[str, str]:
     """Return the recorded property values of the source that a copy gets.
 
-    `unknown` contains the properties that this host's OpenZFS does not know.
+    The argument `unknown` contains the properties that this host's OpenZFS does not know.
     """
     names = set(names_of(PropertyClass.DATA, dataset)).difference(unknown)
     return {name: _BY_NAME[name].value or value for name, value in recorded.items() if name in names}

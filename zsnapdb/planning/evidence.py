@@ -109,8 +109,8 @@ class PolicyFacts:
     """The facts from which the lines of a policy are built.
 
     The retention policy is `keep`. If it is None, backups are never removed. `identities` and `signing_keys` contain
-    the public parts of this host's keys. `scripts` maps each file that masking runs to its SHA-256, or to the reason
-    why the file cannot be read.
+    the public parts of this host's keys. The field `scripts` maps each file that masking runs to its SHA-256, or to the
+    reason why the file cannot be read.
     """
 
     repository: RepositorySettings

@@ -66,9 +66,10 @@ _NO_BACKUP = RouteEnd(EndKind.NO_BACKUP, "there is no backup of the server")
 def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Route]) -> Route:
     """Return the route for restores to times after the newest backup.
 
-    `points` contains the backups, oldest first, and is not empty. Normally, the function returns the route of the
-    newest backup. If the archive lacks that backup's position, the route of the previous backup is used, but only if
-    both backups are known to belong to the same history. Otherwise only the newest backup itself can be restored.
+    The argument `points` contains the backups, oldest first, and is not empty. Normally, the function returns the route
+    of the newest backup. If the archive lacks that backup's position, the route of the previous backup is used, but
+    only if both backups are known to belong to the same history. Otherwise only the newest backup itself can be
+    restored.
     """
     alone = route_of(points[-1])
     for index in range(len(points) - 1, -1, -1):
@@ -88,9 +89,9 @@ def newer_beyond(
 ) -> RouteEnd | None:
     """Return why the newest archived state may be beyond the end of a route; None if it is not.
 
-    `points` contains the backups up to the route's backup, oldest first. A backup whose position is not archived is the
-    newest state only if positions or GTIDs prove that all archived transactions are older. Commit times alone do not
-    prove this.
+    The argument `points` contains the backups up to the route's backup, oldest first. A backup whose position is not
+    archived is the newest state only if positions or GTIDs prove that all archived transactions are older. Commit times
+    alone do not prove this.
     """
     if route.end.kind in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
         return None

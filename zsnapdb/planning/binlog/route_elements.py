@@ -44,7 +44,8 @@ class BackupPoint:
     """The position of a backup, and its server. Unknown fields are None.
 
     The snapshot was created between `taken` (the start of the backup) and `before`, both in microseconds UTC.
-    `fingerprint` identifies the binlog in `coordinates`. `last_gtid` is the GTID of the last transaction in the backup.
+    `fingerprint` identifies the binlog in `coordinates`. The field `last_gtid` is the GTID of the last transaction in
+    the backup.
     """
 
     backup_id: str
@@ -117,8 +118,8 @@ class CompleteUntil:
 class ArchiveState:
     """The known facts about an archive, apart from its readable files.
 
-    `read_at` is the time (microseconds UTC) at which the archive was read, if known. No transaction in the archive was
-    committed later.
+    The field `read_at` is the time (microseconds UTC) at which the archive was read, if known. No transaction in the
+    archive was committed later.
     """
 
     unreadable: tuple[Unreadable, ...] = ()
@@ -136,7 +137,7 @@ class ArchiveState:
     def damage_after(self, file: RouteFile, following: RouteFile | None) -> RouteEnd | None:
         """If the data that follows a file in its incarnation is unreadable, return the end of the route; else None.
 
-        `following` is the next readable file of the incarnation, or None if the file is the last.
+        The argument `following` is the next readable file of the incarnation, or None if the file is the last.
         """
         for place in self.unreadable:
             is_between = place.number >= file.number and (following is None or place.number < following.number)

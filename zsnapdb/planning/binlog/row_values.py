@@ -40,9 +40,10 @@ _MOST_SHOWN = 60
 class ValueColumn:
     """A column as described in information_schema.
 
-    `key_part` is the column's position in the primary key, counted from 1, or 0 if it is not in the key.
+    The field `key_part` is the column's position in the primary key, counted from 1, or 0 if it is not in the key.
 
-    `collation_id` is the server's id of the collation. `expression` is the expression of a generated column.
+    The field `collation_id` is the server's id of the collation. The field `expression` is the expression of a
+    generated column.
     """
 
     name: str
@@ -433,7 +434,7 @@ class TableShape:
 def logged_difference(shape: TableShape, logged: Sequence[LoggedColumn], began: int) -> str | None:
     """Return why the table's columns may differ from those in the table map event; None if they are certainly the same.
 
-    `began` is the start of the transaction in seconds since 1970.
+    The argument `began` is the start of the transaction in seconds since 1970.
     """
     if len(logged) != len(shape.columns):
         return f"{shape.name} has {len(shape.columns)} columns, and had {len(logged)} then"

@@ -16,9 +16,9 @@ from zsnapdb.planning.binlog.route_elements import BackupPoint
 def abandoned_backups(backups: Sequence[Link], points: Mapping[str, BackupPoint]) -> frozenset[str]:
     """Return the ids of the backups that are not known to be earlier states of the newest backup.
 
-    `backups` contains the backups of one source, oldest first. `points` contains their positions by id. The result may
-    also contain a backup whose state production still has, for example if the backup was damaged and could not be the
-    base of the next backup.
+    The argument `backups` contains the backups of one source, oldest first. The argument `points` contains their
+    positions by id. The result may also contain a backup whose state production still has, for example if the backup
+    was damaged and could not be the base of the next backup.
     """
     places = {_guids(backup): at for at, backup in enumerate(backups)}
     skipped: set[str] = set()

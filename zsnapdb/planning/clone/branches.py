@@ -96,7 +96,7 @@ def decode(text: str) -> Branches:
 
 
 def current_of(text: str) -> str | None:
-    """Return the current branch of a clone. `text` is the record on the clone's anchor, or "".
+    """Return the current branch of a clone. The argument `text` is the record on the clone's anchor, or "".
 
     Return None if the record cannot be read.
     """

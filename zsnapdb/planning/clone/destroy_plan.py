@@ -72,8 +72,9 @@ class Removal:
 def removal(origins: Mapping[str, str], snapshots: Sequence[OwnSnapshot], heirs: Mapping[str, str]) -> Removal:
     """Return the steps that destroy the clone.
 
-    `origins` maps each dataset of the clone to the snapshot from which it was cloned ("" if there is none). Datasets of
-    other clones may have been cloned from `snapshots`. `heirs` maps each of them to the name of its clone.
+    The argument `origins` maps each dataset of the clone to the snapshot from which it was cloned ("" if there is
+    none). Datasets of other clones may have been cloned from `snapshots`. The argument `heirs` maps each of them to the
+    name of its clone.
     """
     state = _State(dict(origins), list(snapshots))
     promotions: list[Promotion] = []

@@ -34,8 +34,8 @@ _MOST_SINGLE_DIGITS = 9
 class Column:
     """A column as described in information_schema.
 
-    `key_part` is the column's position in the primary key, counted from 1, or 0 if it is not in the key. `pads` is set
-    if the column's collation ignores trailing spaces.
+    The field `key_part` is the column's position in the primary key, counted from 1, or 0 if it is not in the key. The
+    field `pads` is set if the column's collation ignores trailing spaces.
     """
 
     name: str
@@ -233,8 +233,8 @@ def shape(before: Sequence[Column], after: Sequence[Column], table: str) -> Shap
 def select(shape_: Shape, columns: Sequence[Column], schema: str, name: str) -> str:
     """Return the query for the rows of one state, in the order of the primary key.
 
-    `columns` contains the common columns with their definitions in this state. The query returns the key in comparable
-    form, the values of the common columns, and the remainders (`remainder_expression`).
+    The argument `columns` contains the common columns with their definitions in this state. The query returns the key
+    in comparable form, the values of the common columns, and the remainders (`remainder_expression`).
     """
     selected = (
         *(order_expression(column) for column in shape_.key),
@@ -331,7 +331,7 @@ def schema_difference(before: Mapping[str, str], after: Mapping[str, str]) -> st
 class ShownDifference:
     """The remaining space for a displayed difference: rows per table and characters in total.
 
-    `is_cut` is set if a part of the difference is not shown.
+    The field `is_cut` is set if a part of the difference is not shown.
     """
 
     rows: int

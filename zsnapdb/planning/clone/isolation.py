@@ -61,8 +61,8 @@ def find_isolation_breaks(
 ) -> tuple[str, ...]:
     """Return a text about each rule that the started server breaks; empty if the server is isolated.
 
-    `unlocked` contains the unlocked accounts, except the clone's own accounts. `breaches` contains the objects that the
-    server can reach outside its sandbox.
+    The argument `unlocked` contains the unlocked accounts, except the clone's own accounts. The argument `breaches`
+    contains the objects that the server can reach outside its sandbox.
     """
     values = server.variables
     wrong = []

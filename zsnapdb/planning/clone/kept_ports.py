@@ -74,7 +74,7 @@ STATE_COMMAND = "show servers state"
 
 
 def switching(port: int, route: KeptRoute | None) -> Sequence[str]:
-    """Return the HAProxy commands that end the port's sessions and set its route; None closes the port."""
+    """Return the HAProxy commands that end the port's sessions and set its route (None: the port has no target)."""
     server = f"{_BACKEND}{port}/{_SERVER}"
     away = (f"set server {server} state maint", f"shutdown sessions server {server}")
     if route is None:

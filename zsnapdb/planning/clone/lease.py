@@ -116,8 +116,9 @@ class LeaseChange:
 class CloneLease:
     """The time at which a clone expires, and the end of its protection from the reaper (None if it is not protected).
 
-    The field `heartbeat` is set if the clone also expires when its holder's heartbeat is overdue. `changed` is the last
-    change of the lease, if any. `asked` is the length in seconds of an extension that is not recorded yet.
+    The field `heartbeat` is set if the clone also expires when its holder's heartbeat is overdue. The field `changed`
+    is the last change of the lease, if any. The field `asked` is the length in seconds of an extension that is not
+    recorded yet.
     """
 
     expires: datetime
@@ -156,9 +157,9 @@ def _bounded(seconds: float, limit: float, what: str, key: str) -> timedelta:
 def first_lease(ttl: float | None, policy: Policy, now: datetime, beats_every: float | None = None) -> CloneLease:
     """Return the lease of a new clone, which ends after `ttl` seconds (None: after the configured time).
 
-    `beats_every` is the time in seconds between two heartbeats of its holder, or None if no heartbeat is required.
-    Raises PreflightError if the lease is longer than allowed, and UsageError if the heartbeat interval is outside its
-    limits.
+    The argument `beats_every` is the time in seconds between two heartbeats of its holder, or None if no heartbeat is
+    required. Raises PreflightError if the lease is longer than allowed, and UsageError if the heartbeat interval is
+    outside its limits.
     """
     return CloneLease(
         now + _bounded(policy.ttl if ttl is None else ttl, policy.max_ttl, "a time to live", "clones.max_ttl"),
@@ -228,7 +229,7 @@ def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLea
 
 
 def _settled_end(end: datetime, before: datetime | None, moved: timedelta, late: timedelta) -> datetime:
-    """Return the corrected end of a changed lease. `before` is the end before the change.
+    """Return the corrected end of a changed lease. The argument `before` is the end before the change.
 
     The clock was ahead by `moved` at the creation, and by `late` at the change.
     """
@@ -246,8 +247,8 @@ def _moved_back(end: datetime, ahead: timedelta) -> datetime:
 def require_within_age(lease: CloneLease, before: CloneLease | None, begun: datetime, most: float) -> CloneLease:
     """Return the lease. Raises PreflightError if it would keep a subject's data for more than `most` seconds.
 
-    `begun` is the time at which the data was first cloned from an instance. If it is FOREVER, the time is unreadable,
-    and the age is not checked. The argument `before` is the previous lease, whose ends are always accepted.
+    The argument `begun` is the time at which the data was first cloned from an instance. If it is FOREVER, the time is
+    unreadable, and the age is not checked. The argument `before` is the previous lease, whose ends are always accepted.
     """
     last = end_of_age(begun, most)
     had = (None, None) if before is None else (before.expires, before.protected_until)
@@ -300,8 +301,8 @@ class LeaseVerdict(Enum):
 class JudgedLease:
     """The decision of a sweep about a copy, its reason, and the error that prevented a decision, if any.
 
-    `is_leak` is set if a killed run left the copy behind. The limit of removals per sweep does not apply to such a
-    copy.
+    The field `is_leak` is set if a killed run left the copy behind. The limit of removals per sweep does not apply to
+    such a copy.
     """
 
     verdict: LeaseVerdict
@@ -396,8 +397,8 @@ def quota_of(settings: Settings, *, is_subject: bool) -> Quota:
 def admit(quota: Quota, owner: str, owners: list[str], available: int) -> None:
     """Raise PreflightError if the owner may not create another clone. The error names the limit that was reached.
 
-    The error reveals nothing about other owners. `owners` has one entry for each existing clone. `available` is the
-    free space of the pool in bytes.
+    The error reveals nothing about other owners. The argument `owners` has one entry for each existing clone. The
+    argument `available` is the free space of the pool in bytes.
     """
     if quota.total and len(owners) >= quota.total:
         raise PreflightError(

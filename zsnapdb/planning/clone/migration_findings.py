@@ -149,8 +149,9 @@ def touched_tables(
 ) -> tuple[TouchedTable, ...]:
     """Return the tables and views that the migration touched, ordered by name.
 
-    `before` and `after` are the definitions in both states. `stored` contains the tables that store rows in either
-    state. The file states in `changes` were read after slow shutdowns, which write all row changes to the files.
+    `before` and `after` are the definitions in both states. The argument `stored` contains the tables that store rows
+    in either state. The file states in `changes` were read after slow shutdowns, which write all row changes to the
+    files.
     """
     effects: dict[TableName, set[TableEffect]] = {}
     for name in before.keys() | after.keys():

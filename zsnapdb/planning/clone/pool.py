@@ -148,7 +148,7 @@ def handout_objection(slot: PoolSlot, wish: SlotWish, time: RemovalTime) -> str 
 def filling(
     slots: Sequence[PoolSlot], terms: PoolSettings, wish: SlotWish, time: RemovalTime, room: HostRoom, newest: datetime
 ) -> PoolPlan:
-    """Return the plan for filling the pool. `slots` is ordered by the time of the data, oldest first.
+    """Return the plan for filling the pool. The argument `slots` is ordered by the time of the data, oldest first.
 
     The argument `wish` is the default request. The argument `newest` is the time of the set from which new slots would
     be created. If that set is older than `pool.max_age`, no slot is created. If its time is in the future, its age is
@@ -198,8 +198,8 @@ def _limits(keeps: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom) -> l
 def too_large(slots: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom, total_memory: int | None) -> str | None:
     """Return why this host cannot fill the pool to its configured size now, with numbers; None if it can.
 
-    `total_memory` is the memory of the host in bytes, if known. The pool's used space already includes the existing
-    slots.
+    The argument `total_memory` is the memory of the host in bytes, if known. The pool's used space already includes the
+    existing slots.
     """
     most = total_memory // 2 if total_memory is not None else None
     if most is not None and terms.size * LEAST_MEMORY > most:

@@ -17,7 +17,7 @@ COMPARED = 1 << 30
 def clone_quota(configured: int, available: int, floor: int) -> int:
     """Return the quota of a new clone in bytes; 0 if no limit is configured.
 
-    `available` is the free space of the pool, and `floor` is the space that must stay free for production.
+    The argument `available` is the free space of the pool, and `floor` is the space that must stay free for production.
     """
     return min(configured, max(LEAST, available - floor)) if configured else 0
 
@@ -81,8 +81,8 @@ def objection_to_sets_of_all(bytes_: int, most: int, receiving: int, most_at_onc
 
     The text reveals nothing about other subjects.
 
-    `bytes_` is the size of all sets of subjects, including the new set. If `most` is 0, there is no limit. `receiving`
-    is the number of sets that are being received.
+    The argument `bytes_` is the size of all sets of subjects, including the new set. If `most` is 0, there is no limit.
+    The argument `receiving` is the number of sets that are being received.
     """
     if most and bytes_ > most:
         return f"the sets received for all subjects would have more than clones.received_total, {size(most)}"

@@ -136,7 +136,7 @@ class HostState:
 class FleetCounts:
     """The number of all instances, and how many of them are broken, have a warning, or have a due drill.
 
-    An unreadable instance counts as broken. `stored_bytes` is the total size in the store.
+    An unreadable instance counts as broken. The field `stored_bytes` is the total size in the store.
     """
 
     instances: int
@@ -189,7 +189,7 @@ def row(
 
     If the backups record no objectives, use `expected`.
 
-    `silent` contains the silent hosts, by name.
+    The argument `silent` contains the silent hosts, by name.
     """
     health = judge(replace(facts.health, at=at), judged_by(facts.objectives or expected))
     reasons = [_reason(one, facts.health) for one in health.judgements if one.verdict is not Verdict.MET]

@@ -288,7 +288,7 @@ class JobFilter:
         return cls(key, pattern)
 
     def matches(self, job: FleetJob, home: str) -> bool:
-        """Return whether the job matches. `home` is the host of its instance, or "" if unknown."""
+        """Return whether the job matches. The argument `home` is the host of its instance, or "" if unknown."""
         value = {"instance": job.instance, "host": job.host or home, "verb": job.verb.value, "bucket": job.bucket or ""}
         return fnmatch.fnmatchcase(value[self.key], self.pattern)
 
@@ -320,7 +320,7 @@ class PausedJob:
 
 @dataclass(frozen=True)
 class JobRun:
-    """A run of a job. `job` is None if it cannot be read.
+    """A run of a job. The field `job` is None if it cannot be read.
 
     If the run failed, `message` contains the reason. The run ended on the host `host`.
 

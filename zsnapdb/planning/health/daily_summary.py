@@ -47,7 +47,7 @@ class ReportedDay:
 class KeptObjective:
     """An age objective on one day: the greatest age on that day, and the limit, both in seconds.
 
-    `longest` is None if there was no run yet.
+    The field `longest` is None if there was no run yet.
     """
 
     objective: Objective

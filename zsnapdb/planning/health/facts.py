@@ -104,8 +104,8 @@ class StoppedServer:
     def from_states(cls, unit: str, shown: Collection[str]) -> StoppedServer | None:
         """Return the server if the LoadState, ActiveState and SubState of its unit show that it is down; else None.
 
-        Between two attempts to start a unit, systemd shows the states activating and auto-restart (systemd.service(5),
-        RestartSec=).
+        Between two start attempts, systemd shows a unit as activating, with the substate auto-restart
+        (systemd.service(5), RestartSec=).
         """
         is_starting = "ActiveState=activating" in shown
         has_failed = "ActiveState=failed" in shown or any(one.startswith("SubState=auto-restart") for one in shown)

@@ -60,7 +60,7 @@ class Writer:
 def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
     """Return the servers that wrote the given backups; the server with the oldest backup is first.
 
-    `stored` contains the backups, oldest first.
+    The argument `stored` contains the backups, oldest first.
 
     Two backups belong to one server if their manifests name the same server, or if one backup is an increment of the
     other. So a server with a new UUID on the same datasets stays the same server. Two servers are also treated as one
@@ -116,7 +116,8 @@ def by_backup(known: Sequence[Writer]) -> Mapping[str, str]:
 def others(known: Sequence[Writer], own: Sequence[str]) -> tuple[Writer, ...]:
     """Return the servers, except this host's server, with a backup newer than the oldest backup of this host's server.
 
-    `own` contains ids of backups of this host's server. If `own` is empty, the result contains every server.
+    The argument `own` contains ids of backups of this host's server. If `own` is empty, the result contains every
+    server.
     """
     mine = [writer for writer in known if set(own) & set(writer.backups)]
     oldest = mine[0].first if mine else -1

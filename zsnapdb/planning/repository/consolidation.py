@@ -48,9 +48,9 @@ def choose(
 ) -> Consolidation[S]:
     """Return the consolidation of the requested backup or, for `latest`, of the newest backup with a complete chain.
 
-    `stored` contains the backups, oldest first. The argument `unchosen` contains the reason for each backup that
-    `latest` must not choose. Raises NotFound if there is no such backup, PreflightError if a full backup of its
-    snapshots is stored, and DamagedError if its chain is broken or known to be damaged.
+    The argument `stored` contains the backups, oldest first. The argument `unchosen` contains the reason for each
+    backup that `latest` must not choose. Raises NotFound if there is no such backup, PreflightError if a full backup of
+    its snapshots is stored, and DamagedError if its chain is broken or known to be damaged.
     """
     chain, passed = (
         _newest(stored, damage, unchosen) if requested == LATEST else (_find_requested(stored, requested, damage), ())

@@ -570,7 +570,7 @@ def judge_marker(note: str) -> tuple[StoredFinding, ...]:
 def judge_archive(archived: ArchivedPosition | None, reached: Iterable[ArchivedPosition]) -> StoredFinding | None:
     """Return a finding if the archive ends before the newest position that this host archived.
 
-    `reached` contains the end positions of the binlogs in the archive.
+    The argument `reached` contains the end positions of the binlogs in the archive.
     """
     if archived is None:
         return None

@@ -460,7 +460,7 @@ class ChainCost:
 def chain_cost(decisions: Sequence[Decision], stored: Sequence[SizedBackup]) -> ChainCost:
     """Return the cost of the bases that kept backups need, and the `full_every` that would free the most bytes.
 
-    `stored` contains the backups, oldest first.
+    The argument `stored` contains the backups, oldest first.
     """
     backups = list(stored)
     kept = {d.backup_id for d in decisions if d.keep}

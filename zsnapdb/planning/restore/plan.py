@@ -86,7 +86,7 @@ class RestoreLayout:
 class _PlannedRestore:
     """The fields that the plans for a server and for a machine have in common.
 
-    `requested` is the text of the requested point.
+    The field `requested` is the text of the requested point.
     """
 
     restore_id: str

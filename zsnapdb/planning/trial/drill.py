@@ -94,8 +94,8 @@ def sample_pages(files: Sequence[Sized], page_size: int, budget: int | None, see
 def batches(ranges: Sequence[PageRange], sizes: Mapping[str, int], *, alone: str) -> Iterator[tuple[PageRange, ...]]:
     """Yield the ranges in order, in groups that one process can check: small files in groups, each other range alone.
 
-    `sizes` has the size of each file in bytes. The file `alone` is in no group, even if it is small. Starting
-    a process takes longer than reading a small file, and a server may have tens of thousands of files.
+    The argument `sizes` has the size of each file in bytes. The file `alone` is in no group, even if it is small.
+    Starting a process takes longer than reading a small file, and a server may have tens of thousands of files.
     """
     batch: list[PageRange] = []
     total = 0
@@ -274,7 +274,7 @@ def judge_identity(
 ) -> InsideVerdict:
     """Return whether the server is the one that was backed up.
 
-    `server_uuid` is None if the server that was backed up had none.
+    The argument `server_uuid` is None if the server that was backed up had none.
     """
     if flavour is not answer.flavour:
         return _wrong(f"it is a server of {answer.flavour.value}, and {flavour.value} was backed up")
