@@ -117,8 +117,7 @@ class CloneLease:
     """The time at which a clone expires, and the end of its protection from the reaper (None if it is not protected).
 
     The field `heartbeat` is set if the clone also expires when its holder's heartbeat is overdue. The field `changed`
-    is the last change of the lease, if any. The field `asked` is the length in seconds of an extension that is not
-    recorded yet.
+    is the last change of the lease, if any. The field `asked` is an extension in seconds that is not recorded yet.
     """
 
     expires: datetime

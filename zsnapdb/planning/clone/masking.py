@@ -95,8 +95,8 @@ def changed(tables: Collection[TableFiles], changes: Changes) -> list[TableFiles
     """Return the tables that may have changed.
 
     A file that was written after `since_ns`, or shortly before, is treated as changed. If a changed file belongs to no
-    table, all tables of its folder are treated as changed. A table that needs a file but has none is also treated as
-    changed.
+    table, all tables of its folder are treated as changed. A table that needs a file but has none is treated as changed
+    too.
     """
     known = {table.key for table in tables}
     written, present = set(), set()

@@ -19,8 +19,7 @@ from zsnapdb.planning.sql_quoting import TableName
 class RecordedTransaction:
     """A transaction of the recorded load: its relay log, its end in that log, and the time when it is due.
 
-    Relay logs are numbered from 1. The end is in bytes. The due time is in seconds after the start, at production's
-    speed.
+    Relay logs are numbered from 1. The end is in bytes. The due time is in seconds after the start at production speed.
     """
 
     log: int

@@ -167,8 +167,7 @@ def newest_sign(times: Iterable[datetime | None], at: datetime) -> datetime | No
 def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[HostState, ...]:
     """Return every host that a backup mentions.
 
-    Hosts without a sign of life in the last `within` seconds are silent and come first. Equal hosts are ordered by
-    name.
+    Hosts without a sign of life in the last `within` seconds are silent and come first. Hosts are then ordered by name.
     """
     heard: dict[str, list[datetime | None]] = {}
     for facts in known:

@@ -195,8 +195,7 @@ def overall(
 
     Return None if the target is of another kind, or if some of its instances were not judged.
 
-    The argument `known` contains the configured instances. The event is MET only if no objective of these instances is
-    broken.
+    The argument `known` contains the configured instances. The event is MET only if none of their objectives is broken.
     """
     names = set(target.instances or known)
     mine = [one for one in judged if one.instance in names]

@@ -400,8 +400,7 @@ def restore_seconds(history: Sequence[Timing], sizes: Mapping[str, int]) -> floa
 def start_without_gap(window: Window) -> int | None:
     """Return the start of the gapless range up to the newest restorable point (microseconds UTC).
 
-    Return None if nothing can be restored. Without archived binlogs, the time between two backups does not count as a
-    gap.
+    Return None if nothing can be restored. Without archived binlogs, the time between two backups is not a gap.
     """
     start = None
     gaps = {gap.end: gap for gap in window.gaps}

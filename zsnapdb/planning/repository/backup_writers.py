@@ -116,8 +116,7 @@ def by_backup(known: Sequence[Writer]) -> Mapping[str, str]:
 def others(known: Sequence[Writer], own: Sequence[str]) -> tuple[Writer, ...]:
     """Return the servers, except this host's server, with a backup newer than the oldest backup of this host's server.
 
-    The argument `own` contains ids of backups of this host's server. If `own` is empty, the result contains every
-    server.
+    The argument `own` contains ids of backups of this host's server. If it is empty, the result contains every server.
     """
     mine = [writer for writer in known if set(own) & set(writer.backups)]
     oldest = mine[0].first if mine else -1

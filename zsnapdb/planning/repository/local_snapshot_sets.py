@@ -31,9 +31,8 @@ from zsnapdb.planning.repository.retention import Decision, RetentionFacts
 class LocalSnapshot:
     """A snapshot of a stored backup: its full name, its holds and clones, and its size.
 
-    The field `used` is the number of bytes that only this snapshot keeps in the pool. The transaction group of the
-    snapshot is `createtxg`. The field `repository` is the id of the repository that contains the backup, or "" if
-    unknown.
+    The field `used` is the number of bytes that only this snapshot keeps in the pool. Its transaction group is
+    `createtxg`. The field `repository` is the id of the repository that contains the backup, or "" if unknown.
     """
 
     name: str

@@ -243,8 +243,8 @@ class _Bounds:
 class _Search:
     """The search for the last transaction that certainly belongs to the state, and the first that certainly does not.
 
-    The fields `inside` and `outside` contain candidates. A later transaction can disprove them by an earlier commit
-    time.
+    The fields `inside` and `outside` contain candidates. A later transaction with an earlier commit time disproves
+    them.
     """
 
     moment: datetime

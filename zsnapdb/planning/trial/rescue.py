@@ -76,7 +76,7 @@ def parse_destination(text: str) -> DumpFile | LiveServer:
 def new_name(original: TableName, chosen: str | None, schema: str | None, as_of: datetime) -> TableName:
     """Return the name on the live server: the chosen name, or else the old name followed by the time of the data.
 
-    The argument `chosen` is `table` or `schema.table`, or the new name of a schema. The destination has the schema
+    The argument `chosen` is `table` or `schema.table`, or the new name of a schema. The destination is the schema
     `schema`.
     """
     stamp = f"_{as_of:%Y%m%d_%H%M%S}"
