@@ -23,7 +23,7 @@ class CloneFields(Document):
     """A clone. Users choose `name`; `id` never changes. Clients connect to `port`.
 
     - `kept_port`: the port that the clone keeps after a reset (null: none).
-    - `server_port`: the port of its server. `port` is the kept port if HAProxy forwards that port to the server, and
+    - `server_port`: the port of its server. `port` is the fixed port if HAProxy forwards that port to the server, and
       otherwise the server's port.
     - `address`: HOST:PORT for clients. `local_only`: whether only clients on the clone's host can reach the clone.
     - `own_bytes`: bytes that the clone does not share with its source.
