@@ -437,8 +437,8 @@ RECOVERY_RULES = (
         " undoes no transaction.",
         'refman 8.4, "Socket Peer-Credential Pluggable Authentication", "The INFORMATION_SCHEMA TRIGGERS Table";'
         ' MariaDB manual, "Authentication Plugin - Unix Socket"',
-        "allow root to log in through the socket, or keep a file with the password of another account ready; a rescue"
-        " into a file needs neither",
+        "allow root to log in through the socket, or create a file that contains the password of another account; a"
+        " rescue into a file needs neither",
         _account,
     ),
     Rule(
@@ -453,8 +453,8 @@ RECOVERY_RULES = (
     Rule(
         "repository-place",
         "The backups, or a copy of them, are not on a disk of this host.",
-        "If this host or its disks are lost, the backups on them are lost too. In the pool of the server, the backups"
-        " also use the space that the server needs, and a damaged pool takes both.",
+        "If this host or its disks are lost, the backups on them are lost too. Backups in the pool of the"
+        " server also use space that the server needs, and damage to this pool can destroy both server and backups.",
         "zsnapdb decides by the file system of the folder; network file systems count as another host",
         "copy the backups to another host: set a second repository in objectives.copies, and run `zsnapdb copy`;"
         " silence this rule if the disk can be attached to another host",

@@ -30,8 +30,8 @@ class StorePrice:
 
 DATE = "2026-11-29"
 NOTE = (
-    "These are list prices without discounts and taxes. They were recorded on that date, but not compared with the"
-    " providers' pages again. Compare them with the source before you decide."
+    "These are list prices without discounts and taxes. They were recorded on that date, and have not been"
+    " checked since then. Compare them with the source before you decide."
 )
 PRICES: dict[str, StorePrice] = {
     "s3": StorePrice(
