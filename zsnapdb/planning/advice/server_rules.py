@@ -433,7 +433,7 @@ RECOVERY_RULES = (
         "recovery-account",
         "`rescue --into-instance` and `undo` can use an account that may write.",
         "The account of zsnapdb can only read, on purpose. So `rescue --into-instance` and `undo` log in as root"
-        " through the socket, so that you need no password in an emergency. If `undo` cannot see the triggers, it"
+        " through the socket. In an emergency, you then need no password. If `undo` cannot see the triggers, it"
         " undoes no transaction.",
         'refman 8.4, "Socket Peer-Credential Pluggable Authentication", "The INFORMATION_SCHEMA TRIGGERS Table";'
         ' MariaDB manual, "Authentication Plugin - Unix Socket"',
