@@ -10,8 +10,8 @@ from zsnapdb.planning.backup.fitness import Severity
 
 _HEAD = f"""# Doctor
 
-`zsnapdb doctor` checks everything that a backup needs. It also checks the {len(RULES)} rules on this page, which concern
-MySQL and MariaDB on ZFS. The rules use facts that zsnapdb reads from this host: the ZFS properties of the datasets, the
+`zsnapdb doctor` checks everything that a backup needs. It also checks the {len(RULES)} rules on this page, which
+concern MySQL and MariaDB on ZFS. The rules use facts that zsnapdb reads from this host: the ZFS properties of the datasets, the
 output of `zpool`, `/sys/module/zfs/parameters`, `/proc/spl/kstat/zfs/arcstats` and the server variables. If `doctor`
 cannot read a fact, it prints a message about this fact, and does not check the rules that need it.
 

@@ -100,8 +100,8 @@ RULES = (
         "recordsize-data",
         "The record size of data equals the page size of InnoDB.",
         "With larger records, ZFS reads and writes a whole record for each page that the server writes. With smaller"
-        " records, a page consists of several blocks: this needs more metadata, compresses less, and ZFS does not"
-        " write the page as one block. A file keeps the record size with which it was created, so the check `blocks`"
+        " records, ZFS does not write a page as one block, but as several blocks, which need more metadata and"
+        " compress less. A file keeps the record size with which it was created, so the check `blocks`"
         " looks at the files themselves.",
         f'{_TUNING}"InnoDB"; zfsprops(7), recordsize',
         "set recordsize to innodb_page_size before the files are created; otherwise rebuild the tables afterwards",

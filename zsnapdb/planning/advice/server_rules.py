@@ -243,8 +243,9 @@ RULES = (
     Rule(
         "binlog-expiry",
         "The server keeps binlogs until they are archived, but not forever.",
-        "If the server removes a binlog before it is archived, the archive has a gap: later points in time cannot be"
-        " restored until the next backup. If the server never removes binlogs, they fill the pool and stop the server.",
+        "If the server removes a binlog before it is archived, the archive has a gap. Points in time between the"
+        " gap and the next backup then cannot be restored. If the server never removes binlogs, they fill the pool and"
+        " stop the server.",
         "refman 8.4, binlog_expire_logs_seconds (30 days by default); MariaDB manual, the same (0 by default)",
         "set binlog_expire_logs_seconds to a few days, or let `zsnapdb binlog purge` remove archived binlogs",
         _binlog_expiry,

@@ -19,7 +19,7 @@ class VariableClass(Enum):
     """A class of variables. Its value is the reason why a copy keeps or leaves out the variables of the class."""
 
     KEPT = "the copy has the value of its source"
-    STATEMENT = "the copy has the value of its source; a statement at startup sets it, because no option can"
+    STATEMENT = "the copy has the value of its source; a statement at startup sets this value, because no option can"
     PLUGIN = "the copy has the value of its source if the copy loads the plugin"
     UNKNOWN = "not classified: the copy has the value of its source if its program knows the name"
     ENCRYPTION = "the copy has the value of its source if server.options loads the keys of the source"
