@@ -24,8 +24,8 @@ _SETTINGS = """## Settings
 
 A backup and a snapshot set record each global variable whose value differs from the default of the server program. The
 sections below divide the variables into classes, and state which classes a copy takes from its source. A copy also
-takes each variable that is in no class. In the option file, zsnapdb adds the prefix `loose_` to such a variable, so that
-a server program ignores the variable if it does not know it.
+takes each variable that is in no class. In the option file, zsnapdb adds the prefix `loose_` to such a variable, so
+that a server program ignores the variable if it does not know it.
 """
 _REPLAY = """## Settings in a replay
 

@@ -11,9 +11,9 @@ from zsnapdb.planning.backup.fitness import Severity
 _HEAD = f"""# Doctor
 
 `zsnapdb doctor` checks everything that a backup needs. It also checks the {len(RULES)} rules on this page, which
-concern MySQL and MariaDB on ZFS. The rules use facts that zsnapdb reads from this host: the ZFS properties of the datasets, the
-output of `zpool`, `/sys/module/zfs/parameters`, `/proc/spl/kstat/zfs/arcstats` and the server variables. If `doctor`
-cannot read a fact, it prints a message about this fact, and does not check the rules that need it.
+concern MySQL and MariaDB on ZFS. The rules use facts that zsnapdb reads from this host: the ZFS properties of the
+datasets, the output of `zpool`, `/sys/module/zfs/parameters`, `/proc/spl/kstat/zfs/arcstats` and the server variables.
+If `doctor` cannot read a fact, it prints a message about this fact, and does not check the rules that need it.
 
 `doctor` ends with exit code 1 if it finds only warnings, and with exit code 2 if a finding prevents backups.
 `zsnapdb doctor --format json` prints the fact, the reason, the source and the fix of each finding.
