@@ -209,8 +209,8 @@ class ServerProcess:
         The command line alone proves nothing. The process must run a server program. A server program whose working
         directory is the data directory suffices, even if the private folder was lost. A process in another folder of
         this host is rejected, unless it has just started and may not have entered its data directory yet. A process
-        that does not see the private folder's file system is rejected too: the servers of all clones may have the same
-        account, but each server in its sandbox sees only its own datasets.
+        that does not see the private folder's file system is rejected too. The servers of all clones may have the same
+        account, but in its sandbox each server sees only its own datasets.
         """
         process = Path(f"/proc/{number}")
         if not self._is_named_by(number):
