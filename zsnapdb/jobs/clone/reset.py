@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
@@ -300,11 +300,12 @@ def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[Clo
     Raises:
         PreflightError: no pool clone is suitable; the message contains the reasons.
     """
-    objection = planning.clone_objection(_case(settings, info))
+    slots = pool.slots_of(settings, Instance.of(settings, info.instance).on_host(host))
+    objection = planning.clone_objection(_case(settings, info, slots))
     if objection is not None:
         raise PreflightError(objection, hint=_HINT, about=())
     found, reasons = False, []
-    for slot in pool.slots_of(settings, Instance.of(settings, info.instance).on_host(host)):
+    for slot in slots:
         reason = _objection(settings, host, info, slot)
         if reason is None:
             found = True
@@ -317,7 +318,7 @@ def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[Clo
         )
 
 
-def _case(settings: Settings, info: CloneInfo) -> SwapCase:
+def _case(settings: Settings, info: CloneInfo, slots: Sequence[CloneInfo]) -> SwapCase:
     instance, configured = settings.instance.get(info.instance), settings.clones.address
     return SwapCase(
         has_pool=instance is not None and instance.pool is not None,
@@ -325,6 +326,9 @@ def _case(settings: Settings, info: CloneInfo) -> SwapCase:
         is_listened_at=configured is not None and info.kept_port in haproxy_socket.routes_or_none(configured),
         is_of_set=bool(info.set_name) or info.follows is not None,
         has_commits=bool(info.branches) or bool(snapshots.below(info.top, ())),
+        waiting_bytes=sum(slot.own_bytes for slot in slots if slot.pool is PoolMark.REPLACED),
+        own_bytes=info.own_bytes,
+        quota=info.quota,
     )
 
 
