@@ -86,8 +86,7 @@ class RemovedBackup(RecordPart):
     """A backup that a prune of this host removed, or whose removal a person acknowledged.
 
     The host writes this record before it removes the backup, so the removal may be incomplete. `guids` contains the
-    GUIDs of the backup's snapshots. The other fields mean the same as in `RecordedBackup`. `acknowledged` is True if a
-    person acknowledged the removal.
+    GUIDs of the backup's snapshots, and `acknowledged` is True if a person acknowledged the removal.
     """
 
     backup_id: BackupId
