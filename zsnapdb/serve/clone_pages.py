@@ -32,12 +32,18 @@ class ClonePages:
         visit = self.visits.visit(request)
         return visit.shows("clone.html", clone=self._one_clone(visit, request))
 
-    def confirm(self, doing: str) -> Callable[[PageRequest], PageAnswer]:
-        """Return the handler of the page that asks for confirmation of this action on a clone."""
+    def confirm(self, doing: str) -> Callable[[PageRequest], PageAnswer | Redirect]:
+        """Return the handler of the page that asks for confirmation of this action on a clone.
 
-        def page(request: PageRequest) -> PageAnswer:
+        An expired clone is not reset. Its page says so.
+        """
+
+        def page(request: PageRequest) -> PageAnswer | Redirect:
             visit = self.visits.visit(request)
-            return visit.shows("confirm.html", clone=self._one_clone(visit, request), doing=doing)
+            clone = self._one_clone(visit, request)
+            if doing == "reset" and clone.is_expired:
+                return Redirect(f"/clones/{clone.facts.id}")
+            return visit.shows("confirm.html", clone=clone, doing=doing)
 
         return page
 

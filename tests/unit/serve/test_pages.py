@@ -279,11 +279,20 @@ def test_login_page_says_that_a_session_ended(host: ServeHost, browser: PageBrow
 
 def test_page_of_an_expired_clone_offers_what_is_accepted(host: ServeHost, browser: PageBrowser) -> None:
     host.clones({**MINE, "expires": "2020-01-01T00:00:00Z"})
-    page = browser.page("/clones/mine")
-    assert "The lease is over" in page.text
-    assert "/clones/mine/login" not in {one.action for one in page.forms}
-    assert "/clones/mine/reset" not in {one.get("href") for one in page.all("a")}
-    assert "/clones/mine/extend" in {one.action for one in page.forms}
+    branches = [{"name": "main", "head": None, "current": True}, {"name": "b", "head": None}]
+    host.prints("branch-list", {"clone": "mine", "current": "main", "branches": branches})
+    commit = {"id": "20260101T000000Z-0001", "created": "2026-01-01T00:00:00Z", "message": "one"}
+    host.prints("branch-log", {"clone": "mine", "of": "main", "commits": [commit], "begins": None})
+    offered = set[str]()
+    for path in ("/clones", "/clones/mine", "/clones/mine/branches"):
+        page = browser.page(path)
+        offered |= {one.action for one in page.forms} | {one["href"].partition("?")[0] for one in page.all("a")}
+        assert path == "/clones" or "The lease is over" in page.text
+    assert [one.action for one in page.forms] == ["/logout"]
+    refused = ("login", "login/new", "start", "commit", "switch", "reset")
+    assert offered.isdisjoint({f"/clones/mine/{one}" for one in refused})
+    assert {"/clones/mine/extend", "/clones/mine/destroy"} <= offered
+    assert browser.get("/clones/mine/reset").headers["Location"] == "/clones/mine"
 
 
 def test_new_clone_page_can_refuse_the_pool(host: ServeHost, browser: PageBrowser) -> None:

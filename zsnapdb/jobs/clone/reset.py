@@ -32,7 +32,7 @@ from zsnapdb.jobs.clone import (
     reset_baseline,
     row_reset,
 )
-from zsnapdb.jobs.clone.catalogue import locked_clone, of_dataset, ready, refuse_other
+from zsnapdb.jobs.clone.catalogue import locked_clone, of_dataset, ready, refuse_other, require_lease
 from zsnapdb.jobs.clone.clone_info import POOL_PROPERTY, CloneInfo, requested_text
 from zsnapdb.jobs.clone.reset_baseline import RecordedReset
 from zsnapdb.jobs.clone.row_reset import UndoneRows
@@ -116,6 +116,7 @@ def reset_plan(
     `reset` may use another way than planned if users write to the clone after this plan.
     """
     info = ready(settings, host, name)
+    require_lease(host, info)
 
     def replace_data() -> ResetIntention:
         from zsnapdb.jobs.clone import data_replacement
@@ -179,11 +180,13 @@ def reset(
     `replaces` is set, the data is always replaced. For `accepts_older`, see `locate`.
 
     Raises:
+        PreflightError: the clone's lease has ended (`require_lease`).
         UnknownNameError: another clone has the name now (`expected_clone.require`).
     """
     with locked_clone(settings, host, name) as info:
         if meant is not None:
             refuse_other(meant, info)
+        require_lease(host, info)
         done = _reset(settings, host, info, requested, events, accepts_older=accepts_older, replaces=replaces)
         reset_baseline.note_reset(host, done.info, _reset_record(host.run_id(), done))
         if done.info.lease.heartbeat is not None:
