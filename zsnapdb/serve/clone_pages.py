@@ -58,7 +58,7 @@ class ClonePages:
             clone = self._confirmed(visit, request)
             sent = {name: text for name, text in filled(request.form).items() if name != "guid"}
             asked = parsed(verb, {**named(clone), **({sends: sent} if sends else {})})
-            return self.visits.begun(visit, asked, f"{doing} {clone.facts.name}")
+            return self.visits.begun(visit, asked, f"{doing} {clone.facts.name}", f"/clones/{clone.facts.id}")
 
         return page
 
@@ -190,8 +190,8 @@ class OperationPages:
             if begun is None:
                 raise RefusedPage(ending)
             problem = problem_of(ending)
-            is_cancelled = ending.code == CANCELLED
-            return visit.shows("failed.html", problem.status, doing=doing, problem=problem, is_cancelled=is_cancelled)
+            shown = {"doing": doing, "problem": problem, "is_cancelled": ending.code == CANCELLED, "clone": begun.clone}
+            return visit.shows("failed.html", problem.status, **shown)
         result = page_rows.result_of(ending.document, visit.person, visit.now)
         login = result.login if result.login is not None and visit.session.shows_login(operation_id) else None
         return visit.shows("operation.html", id=operation_id, doing=doing, result=result, login=login, seconds=0.0)

@@ -269,6 +269,57 @@ def test_an_operator_says_whether_a_clone_is_masked(host: ServeHost) -> None:
     assert ["--mask" in call.words for call in host.changes()] == [True, False, True]
 
 
+def test_login_leads_to_the_requested_page(host: ServeHost) -> None:
+    host.clones(MINE)
+    browser = before(host)
+    asked = browser.get("/clones?q=mi&after=0").headers["Location"]
+    assert asked == "/login?next=%2Fclones%3Fq%3Dmi%26after%3D0"
+    wrong = browser.submit(asked, "/login", token="wrong")
+    (again,) = [one for one in Page(wrong.text).forms if one.action == "/login"]
+    done = browser.post("/login", {**again.fields, "token": host.token(SUBJECT)})
+    assert (done.status_code, done.headers["Location"]) == (303, "/clones?q=mi&after=0")
+    assert browser.get(asked).headers["Location"] == "/clones?q=mi&after=0"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        *("//evil.example", "/\\evil.example", "https://evil.example", "evil.example", "javascript:alert(1)", "/\tx"),
+        *("/clones\r\nX: y", '/"><b>', "/login/one", "/./x", "/%2f%2fevil.example", "/" + "x" * 600),
+    ],
+)
+def test_login_leads_to_no_other_site(host: ServeHost, page: str) -> None:
+    browser = before(host)
+    done = browser.post("/login", {"next": page, "token": host.token(SUBJECT)})
+    assert (done.status_code, done.headers["Location"]) == (303, "/")
+
+
+def test_error_page_shows_the_pages_of_the_role_and_the_way_back(host: ServeHost, browser: PageBrowser) -> None:
+    host.clones(MINE)
+
+    def links(text: str) -> set[str]:
+        return {one.get("href", "") for one in Page(text).all("a")}
+
+    refused = browser.submit("/clones/mine", "/clones/mine/extend", ttl="soon")
+    assert (refused.status_code, "such as '4h'" in Page(refused.text).text) == (422, True)
+    assert {"/clones/mine", "/new", "/"} <= links(refused.text)
+    assert "/clones/gone" not in links(browser.get("/clones/gone").text)
+    host.prints("extend", {"code": "preflight", "message": "too long", "hint": "", "exit_code": 4}, 4)
+    assert "/clones/mine" in links(browser.to_its_end(browser.submit("/clones/mine", "/clones/mine/extend")).text)
+    viewer = logged_in(host, Role.VIEWER)
+    viewer.get("/")
+    assert "/new" not in links(viewer.get("/clones/gone").text)
+
+
+def test_overview_offers_no_clone_at_the_limit(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, per_subject=1)
+    with host.helper():
+        host.clones(MINE)
+        overview = logged_in(host).page("/")
+    assert "limit reached" in overview.text
+    assert [one["href"] for one in overview.all("a") if "/new" in one["href"]] == ["/new"], "the navigation"
+
+
 def test_login_page_says_that_a_session_ended(host: ServeHost, browser: PageBrowser) -> None:
     browser.site = create_site(host.client)
     assert browser.get("/").headers["Location"] == "/login"
