@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from zsnapdb.base.errors import ConfigError, UsageError
 from zsnapdb.base.pattern_words import ALLOWED, allowed, bare
@@ -31,8 +31,8 @@ def patterns_in(schema: object) -> Iterator[str]:
         yield from schema.get("patternProperties", ())
 
 
-MODELS = (*verbs.VERBS, Settings, FleetSettings, FleetJobsSettings, AnswersDocument)
-OF_MODELS = {pattern for model in MODELS for pattern in patterns_in(TypeAdapter(model).json_schema())}
+MODELS: tuple[type[BaseModel], ...] = (*verbs.VERBS, Settings, FleetSettings, FleetJobsSettings, AnswersDocument)
+OF_MODELS = {pattern for model in MODELS for pattern in patterns_in(model.model_json_schema())}
 COMMANDS = (*verbs.COMMANDS.values(), *verbs.SERVED.values())
 OF_COMMANDS = {form.pattern for one in COMMANDS for form in (*one.words.values(), *one.accepted.values()) if form}
 PATTERNS = sorted({bare(pattern) for pattern in OF_MODELS | OF_COMMANDS})

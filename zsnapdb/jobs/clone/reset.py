@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
@@ -20,7 +20,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events, told, uninterrupted
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.run_locks import if_free
+from zsnapdb.jobs.base.run_locks import if_free, is_held
 from zsnapdb.jobs.clone import (
     clone_info,
     credentials,
@@ -280,9 +280,13 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Clo
     password = credentials.read(info.client_file)
     if password is None:
         raise PreflightError("its password is lost", hint=_HINT, about=())
+    reasons: list[str] = []
     for slot in _candidates(settings, host, info):
         with if_free(locks.name_of_clone(slot.name)) as is_free:
             if not is_free or not _still_fits(settings, host, info, slot):
+                reasons.append(
+                    "another command has just taken or replaced it" if is_free else "another command uses it"
+                )
                 continue
             # When this user can log in to the slot, no other user may get it from the pool. So first mark the slot as
             # unusable.
@@ -294,9 +298,18 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Clo
                 _make_ready(settings, instance, info, slot, password)
             except ZsnapdbError as error:
                 pool.set_aside(instance, slot, error)
+                reasons.append(told(error))
                 continue
             return _exchange(settings, host, info, slot, events)
-    raise PreflightError("no other clone of the pool is usable", hint=_HINT, about=())
+    raise _no_slot(info, reasons)
+
+
+def _no_slot(info: CloneInfo, reasons: Iterable[str]) -> PreflightError:
+    """Return the error that no clone of the pool can replace the clone. `reasons` are those of the waiting clones."""
+    why = [*dict.fromkeys(reasons)] or ["none waits"]
+    if is_held(locks.name_of_pool(info.instance)):
+        why.append("the pool is being filled")
+    return PreflightError("; ".join(["no clone of the pool can take its place", *why]), hint=_HINT, about=())
 
 
 def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[CloneInfo]:
@@ -317,9 +330,7 @@ def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[Clo
         elif slot.waits:
             reasons.append(reason)
     if not found:
-        raise PreflightError(
-            "; ".join(["no clone of the pool can take its place", *dict.fromkeys(reasons)]), hint=_HINT
-        )
+        raise _no_slot(info, reasons)
 
 
 def _case(settings: Settings, info: CloneInfo) -> SwapCase:

@@ -42,7 +42,8 @@ class PoolSlot:
     `data_of` is the time of the clone's data (UTC). `memory` and `space` are in bytes. `key` is the identity of the
     source data (empty if unknown). `rules` is the digest of the rules that masked the clone (empty if unmasked).
     `is_protected` is set if an operator protects the clone in order to examine it. `is_current` is set if the clone was
-    created from a state of production's present history.
+    created from a state of production's present history. `is_complete` is unset while the clone is created or
+    destroyed.
     """
 
     name: str
@@ -57,6 +58,7 @@ class PoolSlot:
     mark: PoolMark = PoolMark.WAITS
     is_protected: bool = False
     is_current: bool = True
+    is_complete: bool = True
 
 
 @dataclass(frozen=True)
@@ -114,6 +116,8 @@ def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime |
         return "a reset gave its user another one"
     if slot.mark is not PoolMark.WAITS:
         return "it was refused when it was to be handed out"
+    if not slot.is_complete:
+        return "it is being created or destroyed"
     if not slot.runs:
         return "its server does not run"
     if not slot.is_current:
