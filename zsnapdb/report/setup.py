@@ -170,8 +170,9 @@ class ConfigurationView(View, kind="configuration", document=documents.Configura
         return "\n".join(["the configuration is well-formed", *lines, *self.notes()])
 
     def notes(self) -> list[str]:
-        """Return a line for each repository with misplaced keys of a provider."""
-        notes = []
+        """Return a line for each repository with misplaced keys, and for each instance that developers cannot clone."""
+        limits = filter(None, map(self.settings.limit_of_service, self.settings.instance))
+        notes = [f"note: {limit}" for limit in limits]
         for name, own in self.settings.repository.items():
             if own.idle_keys:
                 notes.append(
