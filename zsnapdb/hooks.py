@@ -64,12 +64,12 @@ class BackupEnd:
 
     @classmethod
     def by(cls, error: BaseException) -> BackupEnd:
-        """Return the end caused by this error."""
+        """Return the end of a backup with this error."""
         return cls(exit_code(error), error_class(error), " ".join(str(error).split())[:_MESSAGE_LENGTH])
 
     @property
     def outcome(self) -> str:
-        """`ok` or `failed`."""
+        """The result: `ok` or `failed`."""
         return "failed" if self.status else "ok"
 
     def environment(self) -> dict[str, str]:
@@ -83,7 +83,7 @@ class BackupEnd:
 
 @dataclass(frozen=True)
 class Hook:
-    """A script with its arguments. `timeout` is in seconds; `folder` is its working directory."""
+    """A script with its arguments. The timeout is in seconds; `folder` is the script's working directory."""
 
     when: When
     argv: tuple[str, ...]
@@ -118,9 +118,10 @@ def check(hook: Hook) -> None:
 def run(hook: Hook, environment: Mapping[str, str], *, limit: float | None = None) -> str:
     """Run the hook to its end and return its output.
 
-    The hook gets `environment` and the environment of this process without secrets. `limit` (seconds) can shorten the
-    hook's own timeout, for example to the remaining time of the lock. The hook gets its own process group. When the
-    time is over, the group gets SIGTERM, and later SIGKILL. `run` waits for every process of the group.
+    The hook gets `environment` and the environment of this process without secrets. The argument `limit` (in seconds)
+    can shorten the hook's own timeout, for example to the remaining time of the lock. The hook gets its own process
+    group. When the time is over, the group gets SIGTERM, and later SIGKILL. The function waits for every process of the
+    group.
 
     Raise HookError if the hook fails, cannot be started or takes too long. The error names processes that SIGKILL does
     not end.
@@ -186,7 +187,7 @@ def _start(hook: Hook, environment: Mapping[str, str], output: IO[bytes]) -> sub
 def _signals_wait() -> Iterator[None]:
     """Delay signal handlers until the end of the block.
 
-    Otherwise, an exception from a handler could lose track of a new process.
+    Otherwise, an exception in a handler could leave a new process untracked.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -38,10 +38,10 @@ class _Process:
 
 
 def work_of(pid: int, printed: int) -> ProcessWork:
-    """Return the work of the process and all its descendants. If the process has ended, the result is empty.
+    """Return how much work a process and all its descendants have done. If the process has ended, the result is empty.
 
-    If two results are equal, the job did no work in between. A process that polls uses processor time. Source:
-    proc_pid_stat(5).
+    Two equal results mean that the job did no work in between. A process that polls is not idle, because polling uses
+    processor time. Source: proc_pid_stat(5).
     """
     known = _processes()
     tree, following = {pid}, {pid}
@@ -53,7 +53,7 @@ def work_of(pid: int, printed: int) -> ProcessWork:
 
 
 def children_of(pid: int) -> dict[int, int]:
-    """Return the children of the process, with the start time of each in clock ticks since the boot."""
+    """Return the process ids of all children of the process, each with its start time in clock ticks since boot."""
     return {number: process.began for number, process in _processes().items() if process and process.parent == pid}
 
 
@@ -78,7 +78,7 @@ _LOST = 255
 
 
 class AdoptedProcess:
-    """A child that another process forked. The class has the interface of Popen."""
+    """A child process that another process forked. The class has the interface of Popen."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -118,7 +118,7 @@ def is_child(pid: int) -> bool:
 
 @dataclass
 class Adoption:
-    """Adopts orphaned descendants for short times, and reaps adopted processes that are not jobs.
+    """Adopts orphaned descendants for short periods, and reaps adopted processes that are not jobs.
 
     An adopted process that is not a job can be, for example, a MySQL server whose job ended at that moment. An adopted
     process that is not reaped stays a zombie.
@@ -128,7 +128,7 @@ class Adoption:
 
     @contextlib.contextmanager
     def orphans(self) -> Iterator[None]:
-        """Adopt orphans during the block. Raises OSError if the kernel does not support this."""
+        """Adopt orphaned descendants while the block runs. Raises OSError if the kernel does not support this."""
         own = os.getpid()
         # This time is in seconds since the boot, like the times in /proc.
         began = int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK"))
@@ -167,8 +167,8 @@ Streams = tuple[int, int, int]
 class StartRequest:
     """A request to start `zsnapdb` with the given arguments and environment.
 
-    If `is_apart` is set, the command starts in the folder /, as the first process of its own group. Four descriptors
-    are sent with the request: the job's three streams, and the end of a pipe from which the job reads GO.
+    If `is_apart` is set, the command starts in the root folder (/), as the leader of a new process group. Four file
+    descriptors are sent with the request: the job's three streams, and the pipe end from which the job reads GO.
     """
 
     words: tuple[str, ...]
@@ -191,7 +191,7 @@ class Child(Running, Protocol):
     """A running job."""
 
     def stop(self) -> None:
-        """Request that the job ends. Before it ends, it releases its locks and removes incomplete objects."""
+        """Ask the job to end. The job first releases its locks and removes incomplete objects."""
 
     def kill(self) -> None:
         """Kill the job immediately."""
@@ -262,7 +262,7 @@ class ProcessChild:
 
 
 def start(words: Sequence[str], log: Path, run_id: str, environment: Mapping[str, str] | None = None) -> ProcessChild:
-    """Start the run of `zsnapdb` with the given arguments as a process. Raises OSError if the job cannot be started.
+    """Start `zsnapdb` with the given arguments as a child process. Raises OSError if the job cannot be started.
 
     The process has the agent's environment, including the variables with passwords that the configuration refers to.
     """
@@ -270,7 +270,7 @@ def start(words: Sequence[str], log: Path, run_id: str, environment: Mapping[str
 
 
 def logged(start_process: Callable[[StartRequest, Streams], Process], request: StartRequest, log: Path) -> ProcessChild:
-    """Start a job with an empty stdin and its output in the log, which is emptied first.
+    """Empty the log, and start a job that has an empty stdin and writes its output to the log.
 
     Raises OSError if the job cannot be started.
     """
@@ -299,9 +299,9 @@ def from_nothing(request: StartRequest, streams: Streams, program: Sequence[str]
 def start_detached(
     words: Sequence[str], environment: Mapping[str, str], streams: Streams, program: Sequence[str] = ZSNAPDB
 ) -> Process:
-    """Start `zsnapdb` with the given arguments in the folder /, as the first process of its own group.
+    """Start `zsnapdb` with the given arguments in the root folder (/), as the leader of a new process group.
 
-    The process has only this environment. Raises OSError if it cannot be started.
+    The process gets only the given environment. Raises OSError if it cannot be started.
     """
     return from_nothing(StartRequest(tuple(words), environment, is_apart=True), streams, program)
 
@@ -314,12 +314,12 @@ def command_line(words: Sequence[str]) -> list[str]:
 def own_environment(run_id: str, environment: Mapping[str, str] | None) -> dict[str, str]:
     """Return the environment of the run.
 
-    It contains the run id and `environment`. If `environment` is None, it contains this process's environment instead.
+    It is a copy of `environment` (None means this process's environment), with the run id added.
     """
     return {**(os.environ if environment is None else environment), run_ids.VARIABLE: run_id}
 
 
 def emptied(log: Path) -> BinaryIO:
-    """Empty the log of a job and open it. No link is followed. Raises OSError if the log cannot be opened."""
+    """Open the log of a job for writing, and empty it. Raises OSError if the log is a link or cannot be opened."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     return open(os.open(log, flags, 0o600), "wb")

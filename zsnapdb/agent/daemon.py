@@ -48,10 +48,10 @@ class ConfigurationFile:
 def serve(
     file: ConfigurationFile, starter: Starter, host: Host, stop: Stop, reload: Reload, tell: Callable[[str], None]
 ) -> None:
-    """Run the jobs of the configuration until the stop is requested.
+    """Run the configured jobs until a stop is requested.
 
-    Each turn of the loop notifies systemd's watchdog, unless a job that must stop does no work and does not end. So
-    systemd restarts the service if the agent hangs, or if an idle job cannot be ended.
+    Each turn of the loop notifies systemd's watchdog, unless a job has been stopped and killed but still does not end.
+    So systemd restarts the service if the agent hangs or cannot end a job.
 
     Raises:
         ConfigError: the configuration has no job for the agent
@@ -90,7 +90,7 @@ def serve(
 
 
 def _listen(listener: Listener, settings: Settings, tell: Callable[[str], None]) -> None:
-    """Open, move or close the port. If the port cannot be opened, jobs continue, and the next reload tries again."""
+    """Open, change or close the HTTP port. If this fails, jobs continue, and the next reload tries again."""
     try:
         listener.use(settings.agent.http)
     except ConfigError as error:
@@ -123,7 +123,7 @@ _MOST = 400
 
 
 def check_schedules(settings: Settings, now: datetime) -> None:
-    """Check that every schedule is valid, and that every limit of an objective can be met.
+    """Check that every schedule is valid, and that the schedules can meet the limit of every objective.
 
     Raises ConfigError if a schedule is invalid or a limit is too short. The error lists every limit that is too short,
     with the shortest possible limit.

@@ -1,4 +1,4 @@
-"""Starts jobs for the agent and for the helper of `zsnapdb serve`. If jobs are frequent, a fork server is used.
+"""Starts jobs for the agent and for the helper of `zsnapdb serve`. A fork server starts frequent jobs faster.
 
 The fork server has already imported the modules that jobs need, which saves half a second of processor time per job.
 The process of the fork server runs `zsnapdb/cli/fork_server.py`.
@@ -79,7 +79,7 @@ class ForkServer:
         return self._process.poll() is not None
 
     def is_ready(self) -> bool:
-        """Whether the server has imported all modules."""
+        """Return whether the server has imported all modules."""
         if not self._is_ready:
             self._line.setblocking(False)
             with contextlib.suppress(OSError):
@@ -123,7 +123,7 @@ class ForkServer:
             self._process.wait(PATIENCE)
 
     def gives_what_this_process_would(self) -> bool:
-        """Return whether the server's jobs inherit the limits, niceness, groups and folder of this process."""
+        """Return whether jobs of the server inherit the limits, niceness, groups and folder of this process."""
         try:
             return _inherited(self.pid) == _inherited(os.getpid())
         except OSError:
@@ -169,11 +169,11 @@ failed.
 
 @dataclass
 class JobStarter:
-    """Starts jobs with this environment. Each job is a child of this process.
+    """Starts jobs with the given environment. Each job is a child of this process.
 
-    A job is started without the server if the server is not ready, has ended, does not answer, or has other resource
-    limits than this process. `steady` is a monotonic clock in seconds. A fork server waits `frequent` seconds for the
-    next job. Several threads may start jobs at the same time.
+    A job is started without the fork server if the server is not ready, has ended, does not answer, or has different
+    resource limits from this process. The clock `steady` is monotonic and returns seconds. A fork server waits
+    `frequent` seconds for the next job. Several threads may start jobs at the same time.
     """
 
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
@@ -187,14 +187,14 @@ class JobStarter:
     _alone: threading.RLock = field(init=False, default_factory=threading.RLock)
 
     def start(self, words: Sequence[str], log: Path, run_id: str) -> ProcessChild:
-        """Start the run of `zsnapdb` with the given arguments. The log is emptied first.
+        """Empty the log, then start `zsnapdb` with the given arguments and run id.
 
         Raises OSError if the job cannot be started.
         """
         return logged(self._started, StartRequest(tuple(words), own_environment(run_id, self.environment)), log)
 
     def apart(self, words: Sequence[str], environment: Mapping[str, str], streams: Streams) -> Process:
-        """Start `zsnapdb` with the given arguments as `children.apart` does, with only this environment."""
+        """Start `zsnapdb` with the given arguments, with only the given environment, like `children.start_detached`."""
         return self._started(StartRequest(tuple(words), environment, is_apart=True), streams)
 
     def prepare(self) -> None:
@@ -258,7 +258,6 @@ class JobStarter:
             self.server, self._is_useful = ForkServer(self.environment), False
 
     def _give_up_server(self) -> None:
-        """End a server that fails."""
         self._end_server()
         if not self._is_useful:
             self._not_before = self.steady() + SPARED

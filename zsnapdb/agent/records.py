@@ -1,4 +1,4 @@
-"""The files with the results of the agent's jobs. Each job has one file, which is replaced atomically and durably.
+"""Result files of the agent's jobs. Each job has one file, which is replaced atomically and durably.
 
 An unreadable file is treated as missing, so the job runs again and writes a new file.
 """
@@ -79,7 +79,7 @@ class Records:
             _write(self._pause(instance), pause)
 
     def pause_at(self, instance: str, now: datetime) -> PauseRecord | None:
-        """Return the pause of the instance at `now`; None if no job of the instance waits for the end of a pause."""
+        """Return the pause of the instance that is active at `now`; None if the instance is not paused."""
         recorded = self.pause(instance)
         if recorded is None:
             return None
@@ -126,7 +126,7 @@ _JOBS = {
 
 
 def notify_of_killed(settings: Settings, name: JobName, why: str, at: datetime, tell: Tell) -> None:
-    """Send a notification of the failed job, if this kind of job has notifications. Return immediately."""
+    """Send a notification about a failed job in the background, if this kind of job has notifications."""
     job = _JOBS.get(name.kind)
     if job is None or not settings.notifications.to or name.instance not in settings.instance:
         return
@@ -146,9 +146,9 @@ _LONGEST = 31 * 86400.0
 
 
 def pause(settings: Settings, instance: str, seconds: float, reason: str, host: Host) -> datetime | None:
-    """Prevent starts of the instance's jobs for the next `seconds`; 0 ends the pause.
+    """Pause the instance for the next `seconds`, so that its jobs do not start; 0 ends the pause.
 
-    Return the end of the pause, if any.
+    Return the time when the pause ends, or None if there is no pause.
 
     A running agent applies the pause within ten seconds. Raises UsageError if the pause is too long, or the reason is
     empty or too long.
@@ -215,7 +215,7 @@ def last_configuration(host: Host) -> RunningConfiguration | None:
 
 
 def difference(running: RunningConfiguration, settings: Settings, file: Path) -> str:
-    """Return a text about how the agent's configuration differs from this file; "" if it does not differ."""
+    """Describe how the running agent's configuration differs from this file; return "" if they are equal."""
     if running.digest == _digest(settings):
         return ""
     known, wanted = set(running.jobs), list(_jobs(settings))
@@ -234,7 +234,7 @@ def _jobs(settings: Settings) -> Iterable[str]:
 
 
 def _digest(settings: Settings) -> str:
-    """Return a digest of the configuration, without comments."""
+    """Return a digest of the settings; comments are ignored."""
     return hashlib.blake2b(settings.model_dump_json().encode(), digest_size=16).hexdigest()
 
 

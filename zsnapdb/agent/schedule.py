@@ -1,4 +1,4 @@
-"""The next time of a job. Only this module uses APScheduler, whose triggers compute the times."""
+"""Schedules of jobs. Only this module uses APScheduler, which computes the times."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOOKED_BACK = tuple(timedelta(days=days) for days in (1 / 24, 1, 7, 32, 367))
 
 @dataclass(frozen=True)
 class Schedule:
-    """The times of a job. Cron expressions are wall-clock times of `zone`."""
+    """The schedule of a job. Cron expressions refer to wall-clock times in the time zone `zone`."""
 
     trigger: OrTrigger | IntervalTrigger
     zone: ZoneInfo
@@ -123,7 +123,7 @@ _POLL = 0.2
 
 @dataclass(frozen=True)
 class RanJob:
-    """A job that has ended, with its exit code and the file with its output."""
+    """A finished job, with its exit code and its output file."""
 
     name: JobName
     exit_code: int
@@ -134,8 +134,8 @@ def run_now(settings: Settings, kind: str, instance: str | None, start: StartChi
     """Run the configured job of the given kind to its end, store its result, and return it.
 
     Raises ConfigError if no such job is configured, or if several instances have such a job. The job's own locks
-    prevent two runs at once: while another run is active, the job ends with 75. An interrupt ends the job. The next
-    scheduled run then does its work.
+    prevent two runs at once: while another run is active, the job exits with code 75. An interrupt stops the job. The
+    next scheduled run then does its work.
     """
     job, records = run_one_job(settings, kind, instance), Records(settings.agent.state)
     now = host.now()

@@ -38,10 +38,10 @@ from zsnapdb.planning.health.facts import ExchangedServer
 
 
 def suspended_instances(settings: Settings) -> Mapping[str, str]:
-    """Return the instances whose jobs must wait, each with the reason and the two ways to end the wait.
+    """Return the instances whose jobs must wait, each with the reason and, if possible, the commands that end the wait.
 
-    While a restore in place of the server is still being prepared, production and its jobs continue. If the state of an
-    instance is unreadable, its jobs do not wait. A failing job is reported, but a waiting job would not be.
+    While zsnapdb prepares a restore in place, production and its jobs continue. If the state of an instance cannot be
+    read, its jobs do not wait: a failing job is reported, but a waiting job is not.
     """
     reasons = {}
     for name in settings.instance:
@@ -97,9 +97,9 @@ class _Running:
 
 @dataclass
 class Supervisor:
-    """Runs the jobs of a configuration. `tell` gets a line for each start and end of a job.
+    """Runs the jobs of a configuration. The function `tell` gets a message when a job starts or ends.
 
-    `now` is the time of day (UTC), which a clock change may move; `steady` is a monotonic clock in seconds.
+    The function `now` returns the time of day (UTC), which can jump; `steady` returns the seconds of a monotonic clock.
     """
 
     settings: Settings
@@ -132,7 +132,10 @@ class Supervisor:
                 self._keep(name, record.ended(self.now(), None, record.tail, is_good=False))
 
     def use(self, settings: Settings) -> None:
-        """Use this configuration from now on; running jobs continue. Raises ConfigError if a schedule is invalid."""
+        """Use this configuration. Raises ConfigError if a schedule is invalid.
+
+        Running jobs continue, except archive jobs whose settings changed.
+        """
         jobs = {job.name: job for job in jobs_of(settings)}
         schedules = {
             name: Schedule.of(job.schedule, job.timezone) for name, job in jobs.items() if job.schedule is not None
@@ -152,12 +155,11 @@ class Supervisor:
 
     @property
     def running(self) -> tuple[JobName, ...]:
-        """The jobs that are running now."""
         return tuple(self._running)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether any job does no work and does not end, although it was stopped, and killed some time ago."""
+        """Whether any job that was stopped and killed still runs ten minutes after the stop."""
         limit = self.steady() - 2 * UNWIND
         return any(run.stopped_at is not None and run.stopped_at <= limit for run in self._running.values())
 
@@ -186,9 +188,9 @@ class Supervisor:
         return min([_KEPT_AGAIN if self._unkept else LONGEST_WAIT, *waits])
 
     def end(self, wait: Callable[[float], object], patience: float) -> None:
-        """Stop every job, and store the results. A job that does not end in time is killed.
+        """Stop every job, and store the results. A job that does not end within `patience` seconds is killed.
 
-        The next run of such a job continues the work.
+        The next run of a killed job continues its work.
         """
         self._is_ending, deadline = True, self.steady() + patience
         for name, running in self._running.items():
@@ -269,7 +271,7 @@ class Supervisor:
     def _words(self, name: JobName, run: str) -> tuple[str, ...]:
         """Return the arguments of the command.
 
-        `--once` prevents a second run if the fleet may already have run the job.
+        The option `--once` prevents a second run if the fleet may already have run the job.
         """
         fleet, own = self.settings.fleet, self._jobs[name].words
         return (*own, "--once", run) if fleet is not None and is_shared(name, fleet) else own
@@ -328,7 +330,7 @@ class Supervisor:
         running.child.stop()
 
     def _keep(self, name: JobName, record: RunRecord) -> None:
-        """Store the record. If the disk is full, job and agent continue, and the next turn tries again."""
+        """Store the record. If the disk is full, the job and the agent continue, and the next turn tries again."""
         is_new = self._known.get(name) != record or name not in self._unkept
         self._known[name] = record
         try:

@@ -1,8 +1,7 @@
-"""HTTP server for /metrics, /healthz and /readyz, in threads next to the agent's loop.
+"""HTTP server for /metrics, /healthz and /readyz. It runs in threads next to the agent's loop.
 
-A client has a fixed time for its whole request, and the same time for reading the answer. If too many clients are
-connected, the oldest client is disconnected, unless its answer is being prepared. So a client that sends a byte now and
-then does not keep other clients out.
+A client has a fixed time to send its request, and the same time to read the answer. If too many clients are connected,
+the oldest client is disconnected, unless its answer is being prepared. So slow clients cannot block all connections.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True)
 class Answers:
-    """The contents of the pages. `alive` and `ready` return the problems; the result is empty if there are none."""
+    """Functions that return the contents of the pages. The functions `alive` and `ready` return problems, if any."""
 
     metrics: Callable[[], str]
     alive: Callable[[], tuple[str, ...]]
@@ -55,10 +54,10 @@ class Answers:
 
 
 class WebServer:
-    """A listening server. It answers from `start` to `close`."""
+    """A listening HTTP server. It answers requests after `start` and until `close`."""
 
     def __init__(self, settings: HttpSettings, answers: Answers, seconds: float = _SECONDS) -> None:
-        """Listen. A client has `seconds` for its request, and the same time for reading the answer.
+        """Start to listen. A client has `seconds` to send its request, and the same time to read the answer.
 
         Raises ConfigError if the server cannot listen, or if the token or the certificate cannot be read.
         """
@@ -84,20 +83,18 @@ class WebServer:
         return int(self._server.server_address[1])
 
     def start(self) -> None:
-        """Start to answer requests."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering and listening."""
         self._server.shutdown()
         self._server.server_close()
 
 
 @dataclass
 class _Client:
-    """A client, and the monotonic time since which the server has waited for it.
+    """A connected client. The field `since` is the monotonic time when the server started to wait for it.
 
-    `is_served` says whether the client is waiting for the server.
+    The field `is_served` is true while the client waits for its answer.
     """
 
     since: float
@@ -105,7 +102,7 @@ class _Client:
 
 
 class _Clients:
-    """The connected clients, by their sockets. A socket is closed only after it was removed from this collection."""
+    """The connected clients, by socket. A socket is closed only after it was removed from this collection."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -115,8 +112,7 @@ class _Clients:
     def admit(self, connection: socket.socket) -> bool:
         """Admit a client. If necessary, disconnect the oldest client for which the server waits.
 
-        Return whether the client was admitted. If answers are being prepared for all connected clients, it is not
-        admitted.
+        Return whether the client was admitted. It is rejected if answers are being prepared for all connected clients.
         """
         with self._lock:
             if len(self._known) >= _MOST:
@@ -135,7 +131,7 @@ class _Clients:
                 self._send_away(late)
 
     def _send_away(self, connection: socket.socket) -> None:
-        """Disconnect the client, which ends every blocked call of its thread."""
+        """Disconnect the client. This ends every blocked call of the client's thread."""
         del self._known[connection]
         with contextlib.suppress(OSError):
             # This also ends a TLS connection. The TLS socket's own method would change state that the client's thread
@@ -143,12 +139,12 @@ class _Clients:
             socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
     def take_out(self, connection: socket.socket) -> None:
-        """Forget the client, if it is known. Its socket will then be closed."""
+        """Remove the client from the collection, if present. The caller then closes its socket."""
         with self._lock:
             self._known.pop(connection, None)
 
     def encrypt(self, connection: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
-        """Return the client's socket as a TLS socket; its first use is the handshake."""
+        """Return the client's socket as a TLS socket. The TLS handshake has not been done yet."""
         with self._lock:
             client = self._known.pop(connection, None)
             encrypted = context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
@@ -286,10 +282,10 @@ class Listener:
         return self._server.port if self._server is not None else None
 
     def use(self, settings: HttpSettings | None) -> None:
-        """Listen only at the address of the given settings. Certificates and tokens are read again.
+        """Listen at the address in the settings, and at no other address. Reload certificates and tokens.
 
-        Raises ConfigError if the server cannot listen. After ConfigError, the server still listens at the previous
-        address, but only if the new address is a different one.
+        Raises ConfigError if the server cannot listen. If the new address differs from the previous one, the server
+        then still listens at the previous address.
         """
         has_files = settings is not None and (settings.certificate is not None or settings.token_file is not None)
         if self._server is not None and settings == self._settings and not has_files:
@@ -307,7 +303,6 @@ class Listener:
         self._server, self._settings = opened, settings
 
     def close(self) -> None:
-        """Stop listening."""
         if self._server is not None:
             self._server.close()
         self._server = self._settings = None
@@ -323,7 +318,7 @@ _HANGS = 120.0
 
 @dataclass
 class Pages:
-    """The pages. `settings` are the settings in use. `turned` is called after each turn that notifies the watchdog."""
+    """The pages of the HTTP server. The agent calls `turned` after each turn that notifies the watchdog."""
 
     settings: Settings
     host: Host
@@ -334,16 +329,16 @@ class Pages:
         self.turned()
 
     def turned(self) -> None:
-        """Record that the agent works."""
+        """Record that the agent's loop runs."""
         self._last = self.steady()
 
     def alive(self) -> tuple[str, ...]:
-        """Return why the agent is considered dead; empty if the agent is alive."""
+        """Return the reason why the agent is considered dead; empty if the agent is alive."""
         silence = self.steady() - self._last
         return (f"the agent has done nothing for {silence:.0f} s",) if silence > _HANGS else ()
 
     def ready(self) -> tuple[str, ...]:
-        """Return the problems; empty if the agent is ready."""
+        """Return why the agent is not ready; empty if it is."""
         records, http = Records(self.settings.agent.state), self.settings.agent.http
         known = [KnownRun(job.name, records.run(job.name)) for job in jobs_of(self.settings)]
         stale = http.stale if http is not None else 0.0
@@ -360,7 +355,7 @@ class Pages:
 
     @property
     def answers(self) -> Answers:
-        """The pages, for a web server."""
+        """The functions of the pages, for a `WebServer`."""
         return Answers(self.metrics, self.alive, self.ready)
 
 
@@ -381,9 +376,9 @@ class JobOverview:
 class AgentOverview:
     """The jobs of the agent, the current pauses, and whether an agent is running on this host.
 
-    A pause without an instance is a pause of the host. `held` contains the instances whose jobs must not start, each
-    with the reason. `difference` describes how the running agent's configuration differs from the configuration file.
-    `difference` is "" if the configurations do not differ.
+    A pause without an instance applies to the whole host. The mapping `held` lists the instances whose jobs must not
+    start, each with the reason. The text `difference` describes how the running agent's configuration differs from the
+    configuration file; it is "" if they are equal.
     """
 
     is_running: bool
@@ -394,7 +389,7 @@ class AgentOverview:
 
 
 def overview(settings: Settings, file: Path, host: Host) -> AgentOverview:
-    """Return the current state from the agent's files. `settings` are the settings in the configuration file."""
+    """Return the current state from the agent's files. The settings are those in the configuration file."""
     records, now = Records(settings.agent.state), host.now()
     jobs = []
     for job in jobs_of(settings):

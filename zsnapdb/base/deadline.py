@@ -15,13 +15,13 @@ _PIECE = 256 << 10
 
 
 class ExchangeLimit:
-    """One exchange with a peer. The exchange fails after `seconds`.
+    """Limits of one exchange with a peer. Without a minimum rate, the exchange fails after `seconds`.
 
-    If a minimum rate is set, the exchange fails when it is `seconds` behind that rate.
+    With a minimum rate, the exchange fails when it is `seconds` behind that rate.
 
-    `rate` is the minimum in bytes per second; with 0, bytes do not extend the deadline. A fast phase does not allow a
-    longer pause later. An exchange of N bytes lasts at most `seconds + N / rate` seconds, and no pause in the exchange
-    is longer than `seconds`.
+    The minimum `rate` is in bytes per second; 0 means that received or sent bytes do not extend the deadline. A fast
+    phase does not allow a longer pause later. An exchange of N bytes lasts at most `seconds + N / rate` seconds, and no
+    pause in the exchange is longer than `seconds`.
     """
 
     def __init__(self, seconds: float, rate: float = 0.0, most_bytes: int | None = None) -> None:
@@ -67,7 +67,7 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def within(seconds: float, *, rate: float = 0.0, most_bytes: int | None = None) -> Iterator[ExchangeLimit]:
-    """Limit the timed sockets of this thread inside the block. Reads and writes raise OSError beyond a limit."""
+    """Limit this thread's timed sockets inside the block. A read or write that exceeds a limit raises OSError."""
     exchange = ExchangeLimit(seconds, rate, most_bytes)
     with exchange.applied():
         yield exchange
@@ -142,7 +142,7 @@ class TimedSocket(Timed, socket.socket):
 
 
 def timed(plain: socket.socket) -> TimedSocket:
-    """Return the same connection as a timed socket. `plain` is closed."""
+    """Return a timed socket for the connection of `plain`. `plain` is closed."""
     if isinstance(plain, TimedSocket):
         return plain
     timeout = plain.gettimeout()
@@ -171,6 +171,6 @@ def rate_of(size: int, seconds: float) -> float | None:
 def is_slow(rate: float) -> bool:
     """Return whether more connections would increase the total rate.
 
-    `rate` is the rate of one connection in bytes per second.
+    The rate is that of one connection, in bytes per second.
     """
     return rate < _SLOW

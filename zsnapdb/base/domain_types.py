@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Mapping
@@ -15,12 +16,13 @@ PROPERTY = "zsnapdb"
 """Namespace of every ZFS user property, hold tag and bookmark of zsnapdb."""
 
 SNAPSHOT_PREFIX = "zsnapdb-"
+_SHORT_GTIDS = 1000
 
 _BACKUP_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{4}")
 
 
 class Flavour(StrEnum):
-    """The two server families. All other capabilities of a server are probed."""
+    """The two server families. All other differences between servers are detected by probing the server."""
 
     MYSQL = "mysql"
     MARIADB = "mariadb"
@@ -32,7 +34,7 @@ def new_backup_id(now: datetime, randomness: int) -> str:
 
 
 def is_backup_id(text: str) -> bool:
-    """Whether the text matches the pattern of a backup id and contains a valid date and time."""
+    """Return whether the text matches the pattern of a backup id and contains a valid date and time."""
     if _BACKUP_ID.fullmatch(text) is None:
         return False
     try:
@@ -56,7 +58,7 @@ def pool_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot as ZFS reports it. `guid` identifies a snapshot; its name and time do not."""
+    """A snapshot as ZFS reports it. The GUID identifies a snapshot; its name and time do not."""
 
     dataset: str
     name: str
@@ -90,7 +92,7 @@ class BinlogCoordinates:
 
 @dataclass(frozen=True)
 class Position:
-    """The position of a state in the server's history. `source` states where the position was read.
+    """The position of a state in the server's history. The field `source` states where the position was read.
 
     - `gtids` is None if the server assigns no GTIDs.
     - `coordinates` is None if the server writes no binlog.
@@ -128,7 +130,15 @@ class Position:
 
 def parse_gtids(flavour: Flavour, text: str) -> Gtids:
     """Return the GTIDs from a text in this flavour's notation. Raises ValueError if the text is malformed."""
+    return _parse_again(flavour, text) if len(text) <= _SHORT_GTIDS else _parse(flavour, text)
+
+
+def _parse(flavour: Flavour, text: str) -> Gtids:
     return GtidPosition.parse(text) if flavour is Flavour.MARIADB else GtidSet.parse(text)
+
+
+# An archive of 40,000 binlogs has each text several times: the end of a file is the start of the next one.
+_parse_again = functools.lru_cache(maxsize=512)(_parse)
 
 
 @dataclass(frozen=True)

@@ -4,28 +4,28 @@
     ├── UsageError              2   the command line is not valid
     ├── ConfigError             3   the configuration cannot be used
     ├── PreflightError          4   the server, its files or the pool do not allow the operation; nothing was changed
-    │   ├── NotOursError        4   a dataset, snapshot or bookmark does not carry our mark; it was not destroyed
+    │   ├── NotOursError        4   a dataset, snapshot or bookmark lacks zsnapdb's mark; it was not destroyed
     │   ├── NotAllowedError     4   this account lacks the permission
     │   ├── ClockDoubtError     4   a removal depends on a clock that is in doubt
     │   └── ForeignInsideError  4   a server's datasets contain something that is not one of its volumes
-    ├── ServerError             5   the database server cannot be reached, or refused
+    ├── ServerError             5   the database server cannot be reached, or refused a request
     │   └── LockError           10  the lock could not be acquired in time, or was lost
     │       └── LockNotGranted  10  no lock is held; another attempt may succeed
-    ├── RepositoryError         6   the repository cannot be reached, or refused
+    ├── RepositoryError         6   the repository cannot be reached, or refused a request
     │   ├── NotFound            6   an object, bucket or backup does not exist
     │   │   └── UnknownNameError  2   a clone, machine, table or restore of that name does not exist on this host
     │   ├── ChangedError        6   an object was replaced by another version
     │   ├── UnreachableError    6   the repository did not answer, or is busy; another attempt may succeed
     │   └── LeaseError          6   another run took over the lease
     ├── DamagedError            7   stored bytes are not the bytes that were written
-    │   ├── DamagedBackupError  7   the same, for a known backup
-    │   └── HistoryError        7   the repository has something newer than the point
+    │   ├── DamagedBackupError  7   the damaged bytes belong to a known backup
+    │   └── HistoryError        7   the repository has something newer than the requested point
     │       ├── AbandonedHistoryError  7   every usable backup is of a state that production no longer has
-    │       └── AmbiguousPointError  2   several histories have the point, each with another state: choose one
+    │       └── AmbiguousPointError  2   several histories have the point, each with a different state: choose one
     ├── ExistsError             8   the target already exists
     ├── CommandError            9   an external command failed
-    │   ├── CommandTimeout      9   it did not end in time
-    │   └── HookError           12  a hook of the site failed, or took too long
+    │   ├── CommandTimeout      9   an external command did not end in time
+    │   └── HookError           12  a configured hook failed, or took too long
     ├── BusyError               75  another run is in progress (EX_TEMPFAIL of sysexits.h)
     └── ConsistencyError        11  a check of the result failed; the result is not valid
 
@@ -50,11 +50,11 @@ CLOSED_PIPE = 141
 
 
 class ZsnapdbError(Exception):
-    """An error. The message states the operation, its object and the problem. `hint` tells the user what to do.
+    """An error. The message states the operation, its object and the problem. The hint tells the user what to do.
 
-    Control characters in the message and the hint, for example from a server or store, are escaped. `about` lists the
-    owners of the clones and commits that appear in the text. It is empty if the text only repeats the request. If
-    `about` is None, any object may appear in the text, so only administrators may read the text
+    Control characters in the message and the hint, for example from a server or store, are escaped. The attribute
+    `about` lists the owners of the clones and commits that the text mentions. It is empty if the text only repeats the
+    request. If `about` is None, the text may mention any object, so only administrators may read it
     (`base/run_context.py`).
     """
 
@@ -101,10 +101,10 @@ class PreflightError(ZsnapdbError):
 
 
 class NotOursError(PreflightError):
-    """A dataset, snapshot or bookmark does not carry our mark, so it was not destroyed.
+    """A dataset, snapshot or bookmark does not carry zsnapdb's mark, so it was not destroyed.
 
-    `name` is the object's full name. `property_name` is the ZFS property that was checked; `value` and `source` are as
-    `zfs get` prints them.
+    The attribute `name` is the object's full name, and `property_name` is the checked ZFS property. Its value and
+    source are stored as `zfs get` prints them.
     """
 
     code = "not-ours"
@@ -139,7 +139,7 @@ class ForeignInsideError(PreflightError):
 
 
 class ServerError(ZsnapdbError):
-    """The database server cannot be reached, or refused."""
+    """The database server cannot be reached, or refused a request."""
 
     code = "server"
     exit_code = 5
@@ -159,7 +159,7 @@ class LockNotGranted(LockError):
 
 
 class RepositoryError(ZsnapdbError):
-    """The repository cannot be reached, or refused."""
+    """The repository cannot be reached, or refused a request."""
 
     code = "repository"
     exit_code = 6
@@ -179,7 +179,7 @@ class UnknownNameError(NotFound):
 
 
 class ChangedError(RepositoryError):
-    """The object to replace already has another version. It was not changed."""
+    """The object to be replaced no longer has the expected version. It was not changed."""
 
     code = "changed"
 
@@ -267,7 +267,7 @@ class CommandTimeout(CommandError):
 
 
 class HookError(CommandError):
-    """A hook of the site failed, or took too long."""
+    """A configured hook failed, or took too long."""
 
     code = "hook"
     exit_code = 12
@@ -322,12 +322,12 @@ EXIT_CODES = {
 
 
 def missing_library(extra: str, error: ImportError) -> ConfigError:
-    """Return the error for a library of this extra that cannot be imported."""
+    """Return the error for a library that cannot be imported. The library belongs to the given extra."""
     return ConfigError(f"the library {error.name} is missing", hint=how_to_install(*libraries_of(extra, error)))
 
 
 def libraries_of(extra: str, error: ImportError) -> list[str]:
-    """Return the extra's requirements as the installed package declares them; else the library in `error`.
+    """Return the extra's requirements that the installed package declares; if unknown, the library that `error` names.
 
     zsnapdb itself is omitted. It is in no package index, so anybody could register its name in an index.
     """
@@ -347,7 +347,7 @@ def how_to_install(
 ) -> str:
     """Return the hint that installs packages for this Python.
 
-    The command `pip` usually belongs to another Python.
+    The command `pip` usually belongs to a different Python.
 
     The Debian package contains a Python without pip. The system's pip can install into this Python (pip 22.3 and
     later).
@@ -387,9 +387,9 @@ _PASSING = {CommandTimeout.code}
 def retry_class(exit_code: int, error_code: str | None = None) -> RetryClass:
     """Return whether to repeat a command that ended with `exit_code`.
 
-    `error_code` is `error.code` in the command's JSON document, if the command printed one. It is more specific than
-    the exit code. If the code is unknown, for example the code of a signal (-9, 137) or of a newer release, two
-    attempts are made. Code 0 is a success, which is never repeated.
+    The argument `error_code` is `error.code` in the command's JSON document, if the command printed one. It is more
+    specific than the exit code. Two attempts are made if the code is unknown, for example because it comes from a
+    signal (-9, 137) or a newer release. Code 0 is a success, which is never repeated.
     """
     if exit_code == CommandError.exit_code and error_code in _PASSING:
         return RetryClass.AGAIN

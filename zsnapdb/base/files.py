@@ -23,11 +23,11 @@ _UNFINISHED = ".new-"
 
 
 def replace(file: Path, content: bytes, mode: int = 0o600) -> None:
-    """Replace or create the file with this content in an existing folder.
+    """Create the file with this content in an existing folder, or replace an existing file.
 
     When this function returns, the file is durable.
 
-    A link at this path is replaced, not followed. Raises OSError if the write fails; the old file then stays.
+    A link at this path is replaced, not followed. Raises OSError if the write fails; the old file then remains.
     """
     _replace(file, (content,), mode, is_durable=True)
     sync_folder(file.parent)
@@ -46,7 +46,7 @@ def remove_unfinished(folder: Path) -> None:
 def replace_disposable(file: Path, body: bytes | bytearray | Iterator[bytes]) -> None:
     """Replace the file like `replace`, but do not wait for the disk.
 
-    `body` may be an iterator over parts, so that the whole content need not be in memory.
+    The body may be an iterator over parts, so that the whole content need not be in memory.
 
     After a power failure the file may have any content. Use this only for files that may be lost and whose readers
     detect a partial file.
@@ -103,7 +103,7 @@ def open_private(path: Path) -> int:
 
 @contextlib.contextmanager
 def locked_file(path: Path, seconds: float) -> Iterator[None]:
-    """Hold the lock file exclusively during the block, on all hosts that mount it (flock works over NFS).
+    """Lock the file exclusively during the block, for all hosts that mount it (flock works over NFS).
 
     Raises TimeoutError, with the file and the holder, if another process still holds the lock after `seconds`. Raises
     OSError in the same cases as `open_private`.
@@ -163,7 +163,7 @@ def read_text(file: Path, what: str, hint: str) -> str:
 
 
 def open_regular(file: Path) -> BufferedReader:
-    """Open the file and follow links. Immediately raises OSError if it is a folder, a pipe, a socket or a device."""
+    """Open a regular file. Links are followed. Raises OSError at once for a folder, a pipe, a socket or a device."""
     opened = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
@@ -236,7 +236,7 @@ _HINT = "run zsnapdb as root, or make the folder for its account"
 
 
 def make_private(folder: Path) -> None:
-    """Create the folder and missing parents, and make the folder accessible only to this account, its owner.
+    """Create the folder and missing parents. Only the current account, which owns the folder, can access it.
 
     Raises PreflightError if the folder is a link, belongs to another account, or cannot be created.
     """

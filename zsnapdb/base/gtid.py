@@ -116,7 +116,7 @@ class GtidSet:
         return GtidSet.of(remaining)
 
     def contains(self, other: GtidSet) -> bool:
-        """Whether this set contains every transaction of `other`."""
+        """Return whether this set contains every transaction of `other`."""
         return not other.minus(self).intervals
 
     def count(self) -> int:
@@ -154,7 +154,7 @@ class GtidPosition:
         return cls(dict(sorted(heads.items())))
 
     def contains(self, other: GtidPosition) -> bool:
-        """Whether this position contains every domain of `other`, with at least the same sequence number."""
+        """Return whether this position contains every domain of `other`, with at least the same sequence number."""
         return all(domain in self.heads and self.heads[domain][1] >= head[1] for domain, head in other.heads.items())
 
     def __str__(self) -> str:
@@ -165,7 +165,7 @@ Gtids = GtidSet | GtidPosition
 
 
 def contains(outer: Gtids, inner: Gtids) -> bool:
-    """Whether `outer` contains `inner`. The result is False for sets of different families."""
+    """Return whether `outer` contains `inner`. The result is False for sets of different families."""
     if isinstance(outer, GtidSet) and isinstance(inner, GtidSet):
         return outer.contains(inner)
     if isinstance(outer, GtidPosition) and isinstance(inner, GtidPosition):

@@ -1,8 +1,7 @@
-"""The addresses of a host name, within a time limit. Only this module asks the resolver of the C library.
+"""Resolves host names within a time limit. Only this module calls the resolver of the C library.
 
-getaddrinfo(3) has no time limit, and an unreachable name server or a module of nsswitch.conf(5) may hang. So another
-thread calls getaddrinfo(3). Libraries that connect ask the resolver a second time, directly after this module got its
-answer.
+getaddrinfo(3) has no time limit, and can hang if a name server is unreachable or a module of nsswitch.conf(5) hangs. So
+a separate thread calls it. Libraries that connect resolve the name a second time, directly after this module.
 """
 
 from __future__ import annotations

@@ -31,12 +31,12 @@ _LONGEST_PATH = 4095
 
 
 def is_line(text: str) -> bool:
-    """Whether the text is one line, without control characters, line or paragraph separators, and surrogates."""
+    """Return whether the text is one line, without control characters, line or paragraph separators, or surrogates."""
     return _CONTROL.search(text) is None
 
 
 def is_dataset(text: str) -> bool:
-    """Whether the text is a valid ZFS dataset name (zfs(8), "ZFS File System Hierarchy").
+    """Return whether the text is a valid ZFS dataset name (zfs(8), "ZFS File System Hierarchy").
 
     ZFS allows at most 255 bytes, and no component `.` or `..`. A pool name starts with a letter, so programs never
     treat the text as an option.
@@ -51,14 +51,14 @@ def _is_dataset_form(text: str) -> bool:
 
 
 def is_dataset_or_snapshot(text: str) -> bool:
-    """Whether the text is a valid name of a dataset, or of a snapshot that a user can create."""
+    """Return whether the text is a valid name of a dataset, or of a snapshot that a user can create."""
     dataset, separator, short = text.partition("@")
     is_named = not separator or _SNAPSHOT.fullmatch(short) is not None
     return len(text) <= 255 and "%" not in text and is_dataset(dataset) and is_named
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether the host is the loopback interface. Other hosts can neither see nor answer its packets."""
+    """Return whether the host is a loopback address. Other hosts can neither see nor answer packets to it."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -66,7 +66,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_mount_point(text: str) -> bool:
-    """Whether the text is one line with an absolute, normalized path, which has no empty part, no `.` and no `..`."""
+    """Return whether the text is one line with an absolute, normalized path (no empty part, no `.`, no `..`)."""
     if not text.startswith("/") or len(text.encode("utf-8", "replace")) > _LONGEST_PATH or not is_line(text):
         return False
     return text == "/" or all(part not in ("", ".", "..") for part in text[1:].split("/"))
@@ -240,7 +240,7 @@ _MOST = 100
 
 
 def is_subject(text: str) -> bool:
-    """Whether the text is a valid name of a subject."""
+    """Return whether the text is a valid name of a subject."""
     return len(text) <= _MOST and _PATTERN.fullmatch(text) is not None
 
 
@@ -264,13 +264,13 @@ def is_same(one: str, other: str) -> bool:
 def current_subject() -> str:
     """Return the subject of this process from its environment; "" if the process has no subject.
 
-    Only root can set this variable for a command that root runs: `zsnapdb-clone` and the sudo rule remove it.
+    Only root can set the variable for a command that root runs: `zsnapdb-clone` and the sudo rule remove it.
     """
     given = os.environ.get(SUBJECT_VARIABLE, "")
     return given if is_subject(given) else ""
 
 
 def current_issuer() -> str:
-    """Return the issuer of the id token that authenticated this process's subject; "" if no id token did."""
+    """Return the issuer of the id token that authenticated this process's subject; "" without an id token."""
     given = os.environ.get(ISSUER_VARIABLE, "")
     return given if current_subject() and _ISSUER.fullmatch(given) is not None else ""

@@ -29,7 +29,7 @@ Variables" and "Command-Line Options that Affect Option-File Handling").
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether the name of an environment variable indicates a secret, such as AWS_SECRET_ACCESS_KEY."""
+    """Return whether the name of an environment variable indicates a secret, such as AWS_SECRET_ACCESS_KEY."""
     return _SECRET.search(name) is not None
 
 
@@ -40,12 +40,12 @@ def search_path() -> str:
 
 
 def for_programs() -> dict[str, str]:
-    """Return the whole environment of a server or host program. The locale is C, because zsnapdb parses the output."""
+    """Return the complete environment of a server or host program. The locale is C, because zsnapdb parses output."""
     return {"PATH": search_path(), "HOME": NO_HOME, "LC_ALL": "C", "LANGUAGE": "C", **NO_LOGIN_PATHS}
 
 
 def for_terminal() -> dict[str, str]:
-    """Return the whole environment of an interactive client. The client keeps no history of statements."""
+    """Return the complete environment for an interactive client. The client keeps no history of statements."""
     terminal = os.environ.get("TERM", "")
     shown = {"TERM": terminal} if _TERMINAL.fullmatch(terminal) else {}
     histories = dict.fromkeys(("MYSQL_HISTFILE", "MARIADB_HISTFILE"), os.devnull)
@@ -53,7 +53,7 @@ def for_terminal() -> dict[str, str]:
 
 
 def for_site(**more: str) -> dict[str, str]:
-    """Return the whole environment of a user's own program: zsnapdb's environment without secrets, plus `more`."""
+    """Return the complete environment for a user's own program: zsnapdb's environment without secrets, plus `more`."""
     return {name: value for name, value in os.environ.items() if not is_secret_name(name)} | more
 
 
@@ -111,9 +111,9 @@ def run(
 
 
 def poll_timeout(seconds: float) -> int:
-    """Return the milliseconds for poll(2) and epoll(7).
+    """Convert seconds to milliseconds for poll(2) and epoll(7).
 
-    These accept at most 24 days, so a longer wait ends after 24 days.
+    These calls accept at most 24 days, so a longer wait ends after 24 days.
     """
     return max(0, min(math.ceil(seconds * 1000), _LONGEST_POLL))
 
@@ -201,8 +201,8 @@ def start(
 ) -> subprocess.Popen[bytes]:
     """Start a program with unbuffered pipes and return its process.
 
-    `own_session` says whether the program continues when this process's terminal closes. `zone` is the program's time
-    zone; None means the host's time zone.
+    With `own_session`, the program continues when this process's terminal closes. The program's time zone is `zone`, or
+    the host's time zone if `zone` is None.
 
     Raises:
         OSError: the program cannot be started
@@ -232,7 +232,7 @@ class Stop(Protocol):
     """A request to stop, which may arrive at any moment."""
 
     def is_set(self) -> bool:
-        """Whether the stop was requested."""
+        """Return whether the stop was requested."""
 
     def wait(self, seconds: float, /) -> bool:
         """Wait at most `seconds` for the request to stop. Return whether the request arrived."""

@@ -22,7 +22,7 @@ WRITTEN = "written"
 
 
 def _bare_number(value: object) -> str | None:
-    """Return the number of a quantity that a person wrote without a unit; None if the quantity has a unit or is 0.
+    """Return the number of a quantity that has no unit; None if the quantity has a unit or is 0.
 
     Raises:
         ValueError: the number is negative, infinite or NaN.
@@ -53,7 +53,7 @@ def _size_choices(number: str) -> tuple[str, ...]:
 def _duration_choices(number: str) -> tuple[str, ...]:
     """Return possible spellings of a duration without a unit, seconds first.
 
-    A number from 3600 on is taken as seconds.
+    A number of 3600 or more is interpreted as seconds.
     """
     seconds = float(number)
     if seconds < 3600:
@@ -112,7 +112,7 @@ def size(count: int) -> str:
 
 
 def is_full(used: int | None, quota: int) -> bool:
-    """Return whether less than a twentieth of a quota is left (0: no quota). A server may stop for lack of space."""
+    """Return whether less than 5 % of a quota is left (0: no quota). A server without free space may stop."""
     return used is not None and quota > 0 and 20 * (quota - used) < quota
 
 

@@ -22,7 +22,7 @@ def new_run_id() -> str:
 
 
 def is_run_id(text: str) -> bool:
-    """Whether the text matches the pattern of a run id."""
+    """Return whether the text matches the pattern of a run id."""
     return re.fullmatch(PATTERN, text) is not None
 
 
@@ -35,7 +35,7 @@ def time_of(text: str) -> datetime:
 
 
 def adopt_run_id(given: str) -> None:
-    """Set the run id of this process and of the programs that it starts. `given` is a valid id."""
+    """Set the run id of this process and of the programs that it starts. The given id must be valid."""
     os.environ[VARIABLE] = given
     run_id.cache_clear()
 
@@ -56,7 +56,7 @@ Only root can set this variable for commands that root runs.
 
 @dataclass(frozen=True)
 class Audience:
-    """The reader of a command's output, who is either one clone owner or may read everything ("")."""
+    """The reader of a command's output: one clone owner, or "" for a reader who may read everything."""
 
     owner: str = ""
 

@@ -1,4 +1,4 @@
-"""Safe access for root to files in folders that the database server's account owns. Only this module accesses them.
+"""Safe access for root to files in folders that the database server's account owns. No other module opens them.
 
 The server's account can replace any file in its folders with a link, a pipe or a hard link at any moment. A path is
 therefore opened folder by folder, each folder relative to its parent (openat(2)). A link is followed only in a folder
@@ -51,7 +51,7 @@ class Owner:
 
 @contextlib.contextmanager
 def folder(path: Path, *, makes: bool = False) -> Iterator[int]:
-    """Open the folder for the block, for functions with `dir_fd`. With `makes`, create missing folders.
+    """Open the folder during the block, for functions that take `dir_fd`. With `makes`, create missing folders.
 
     Raises UnsafeFileError if the folder's path contains a link that another account can create.
     """
@@ -90,7 +90,7 @@ def _start(path: str) -> tuple[str, deque[str]]:
 
 @contextlib.contextmanager
 def folder_below(root: Path, names: Sequence[str], *, makes: bool = False) -> Iterator[int]:
-    """Open the folder `names` below `root` for the block, like `folder`. With `makes`, create missing folders.
+    """Open the folder `names` below `root` during the block, like `folder`. With `makes`, create missing folders.
 
     The path of `root` may contain links. Raises UnsafeFileError for any link below `root`, even if the account root
     owns the link.
@@ -156,8 +156,8 @@ def _link_target(name: str, at: int, path: Path) -> str:
 def refuse_links(path: Path, below: Path) -> None:
     """Raise UnsafeFileError if a component of `path` below the folder `below` is a link.
 
-    Use this for received or cloned trees, in which another account may have created even a link that root owns. A path
-    that does not exist yet is accepted.
+    Use this for received or cloned trees, because their links may come from another account even if root owns them. A
+    path that does not exist yet is accepted.
     """
     at = below
     for name in path.relative_to(below).parts:
@@ -229,7 +229,7 @@ def _is_link(name: str, at: int) -> bool:
 
 
 def read_text(file: Path) -> str:
-    """Return the file's text. Non-UTF-8 bytes stay distinct (surrogateescape).
+    """Return the file's text. Non-UTF-8 bytes are preserved (surrogateescape).
 
     Raises the same errors as `read_bytes`.
     """
@@ -239,8 +239,8 @@ def read_text(file: Path) -> str:
 def read_bytes(file: Path) -> bytes:
     """Return the content of the file.
 
-    Raises UnsafeFileError in the same cases as `open_to_read`, and if the file is longer than 64 MiB. No server writes
-    files of this kind that are longer.
+    Raises UnsafeFileError in the same cases as `open_to_read`, and if the file is longer than 64 MiB. Servers do not
+    write larger files of this kind.
     """
     with open_to_read(file) as opened:
         content = opened.read(_MOST_TEXT + 1)
@@ -294,9 +294,10 @@ def _give(opened: int, owner: Owner | None) -> None:
 def give_tree(root: Path, names: Sequence[str], owner: Owner, former: Owner, last: Path | None = None) -> int:
     """Change the owner of the folder `names` below `root` and of its content. Return the number of changed entries.
 
-    Only a uid or gid that equals the uid or gid of `former` is changed; files owned by root stay unchanged. A link
-    itself is changed, not its target. Other filesystems mounted below are skipped. The folder `last` is skipped, but
-    its content is changed. Raises UnsafeFileError if folders are nested deeper than any server nests them.
+    Only a uid or gid that equals the uid or gid of `former` is changed; files owned by root stay unchanged. For a link,
+    the owner of the link itself is changed, not of its target. Other filesystems that are mounted in the folder are
+    skipped. The folder `last` is skipped, but its content is changed. Raises UnsafeFileError if folders are nested
+    deeper than any server nests them.
     """
     left_out = None
     if last is not None:
@@ -323,14 +324,14 @@ def give_folder(path: Path, owner: Owner, former: Owner) -> int:
 
 @dataclass(frozen=True)
 class _Giving:
-    """The settings of a change of owner. `last` contains the device and inode of the folder to skip."""
+    """Settings for a change of owner. The field `last` holds the device and inode of the folder to skip."""
 
     owner: Owner
     former: Owner
     last: tuple[int, int] | None
 
     def give(self, opened: int, path: Path, depth: int) -> int:
-        """Change the owner of an open folder's content, then of the folder, and close it."""
+        """Change the owner of an open folder's content, then of the folder itself, and close it."""
         given = 0
         try:
             if depth > _DEEPEST:
@@ -389,7 +390,7 @@ def remove(file: Path) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder with its content, or a file or link. The target of a link stays."""
+    """Remove a folder with its content, or a file or link. The target of a link is not removed."""
     with contextlib.suppress(FileNotFoundError), folder(path.parent) as at:
         if stat.S_ISDIR(os.stat(path.name, dir_fd=at, follow_symlinks=False).st_mode):
             shutil.rmtree(path.name, dir_fd=at)

@@ -16,6 +16,6 @@ class TimedTlsSocket(Timed, ssl.SSLSocket):  # type: ignore[misc]
 
 
 def with_timed_sockets(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Let the context create timed sockets from now on, and return it."""
+    """Make the context create timed sockets from now on, and return the context."""
     context.sslsocket_class = TimedTlsSocket
     return context

@@ -26,7 +26,7 @@ def fields_of(text: bytes | str) -> dict[str, object]:
 def exact_fields_of(text: bytes | str) -> dict[str, object]:
     """Return the fields of the JSON object.
 
-    Raises ValueError like `fields_of`, and if JSON parsers may read the text differently.
+    Raises ValueError like `fields_of`, and also if JSON parsers may disagree about the text.
 
     Parsers differ on duplicate names in an object and on numbers that are not JSON (RFC 8259, sections 4 and 6).
     """
@@ -62,8 +62,8 @@ def _escape(match: re.Match[str]) -> str:
 
 
 def printed(text: str) -> str:
-    r"""Return the text with control characters escaped, as `\x1b` or `\u2028`. Line feeds and tabs stay.
+    r"""Return the text with control characters escaped, as `\x1b` or `\u2028`. Line feeds and tabs are kept.
 
-    The result can be printed and encoded as UTF-8. If it is escaped again, it does not change.
+    The result can be printed and encoded as UTF-8. A second escape does not change it.
     """
     return _UNPRINTED.sub(_escape, text)

@@ -24,7 +24,6 @@ class HangUp:
         self._was_sent = False
 
     def send(self) -> None:
-        """Make the request."""
         self._was_sent = True
 
     def take(self) -> bool:
@@ -34,7 +33,7 @@ class HangUp:
 
 
 def _environment(config: Path | None) -> dict[str, str]:
-    """Return the environment of jobs. With this environment, jobs use the configuration of this command."""
+    """Return the environment for jobs. It makes jobs use the same configuration file as this command."""
     import os
 
     return {**os.environ, "ZSNAPDB_CONFIG": str(config.absolute())} if config is not None else dict(os.environ)
@@ -94,7 +93,7 @@ def agent_run(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Run a job of the agent now, and keep its result like that of a scheduled run. Exit with the job's exit code."""
+    """Run a job of the agent now, and store its result like that of a scheduled run. Exit with the job's exit code."""
     from functools import partial
 
     from zsnapdb.agent.children import start

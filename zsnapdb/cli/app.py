@@ -59,7 +59,7 @@ def built() -> Command:
 
 
 def main(whole: Command | None = None) -> None:
-    """Run the command line and exit with its exit code. `whole` is the result of an earlier call of `built`."""
+    """Run the command line and exit with its exit code. With `whole`, from `built`, no command is reloaded."""
     prepare()
     main_process.open_standard_streams()
     main_process.own_umask()

@@ -75,7 +75,7 @@ def archive(
 
 
 def status(instance: InstanceName = None, config: ConfigFile = None, json: AsJson = False) -> None:
-    """List the archived binlogs by incarnation, and the gaps."""
+    """List the archived binlogs by incarnation, and the gaps in the archive."""
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.repository import protection_status as job
     from zsnapdb.report import binlog as report
@@ -119,7 +119,8 @@ def find(
 ) -> None:
     """Find transactions by their changes.
 
-    Print GTID, commit time, size, kinds of change, rows and tables, and the command that undoes a transaction.
+    For each transaction, print its GTID, commit time, size, kinds of change, rows and tables, and the command that
+    undoes it.
     """
     from zsnapdb.jobs.binlog import find as job
     from zsnapdb.report import binlog as report

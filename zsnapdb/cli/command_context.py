@@ -22,9 +22,9 @@ _read: ContextVar[dict[Path | None, Settings | ZsnapdbError] | None] = ContextVa
 
 @contextlib.contextmanager
 def cached_configuration(known: Mapping[Path | None, Settings] | None = None) -> Iterator[None]:
-    """Run the block, which is a command. During the block, each configuration is read only once.
+    """Read each configuration file only once while the block runs a command.
 
-    `known` contains the configurations that were read before.
+    Configurations that were read before are passed as `known`.
     """
     if _read.get() is not None:
         yield
@@ -37,7 +37,7 @@ def cached_configuration(known: Mapping[Path | None, Settings] | None = None) ->
 
 
 def configuration(file: Path | None) -> Settings:
-    """Return the configuration, which a command reads only once.
+    """Return the configuration. A command reads the file only once.
 
     Raises: ConfigError if the configuration cannot be read.
     """
@@ -60,7 +60,7 @@ def configuration(file: Path | None) -> Settings:
 
 
 def host_context(config: Path | None) -> tuple[Settings, Host]:
-    """Return the configuration and this host. The host's clocks are recorded."""
+    """Return the configuration and this host, and record the host's clocks."""
     from zsnapdb.jobs.base.clock_record import removal_time
     from zsnapdb.jobs.base.host import THIS_HOST
 

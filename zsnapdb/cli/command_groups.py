@@ -23,10 +23,10 @@ _NO_LIMIT = 1000
 
 
 class GroupCommands(Mapping[str, Any]):
-    """The commands of a group by name. A command is loaded when it is needed, and then kept."""
+    """The commands of a group by name. A command is loaded when it is first used."""
 
     def __init__(self, words: tuple[str, ...] = (), loaded: Mapping[str, Any] | None = None) -> None:
-        """Use the words of the group, and additional commands that `commands.py` does not declare."""
+        """Use the group with the name `words`, and additional commands that `commands.py` does not declare."""
         self._words = words
         self._loaded = dict(loaded or {})
         depth = len(words)
@@ -53,7 +53,7 @@ class GroupCommands(Mapping[str, Any]):
 
 
 class CommandGroup(TyperGroup):
-    """A group of commands whose help truncates no line."""
+    """A group of commands. Its help does not truncate lines."""
 
     commands: GroupCommands  # type: ignore[assignment]
 
@@ -139,7 +139,7 @@ def _function(run: str) -> Callable[..., None]:
 
 
 def _docstring(run: str) -> str:
-    """Return the docstring of a command's function from the compiled module. The module is not imported."""
+    """Read the docstring of a command's function from the compiled module, without importing the module."""
     module, _, name = run.rpartition(".")
     spec = importlib.util.find_spec(f"zsnapdb.cli.{module}")
     code = spec.loader.get_code(spec.name)  # type: ignore[union-attr]
@@ -148,7 +148,7 @@ def _docstring(run: str) -> str:
 
 
 def _add_log_options(command: Any) -> None:
-    """Add the log options to a command, unless it already has these options or passes unknown options on."""
+    """Add the log options to a command, unless it already has these options or passes on unknown options."""
     names = {name for parameter in getattr(command, "params", ()) for name in parameter.opts}
     if command is not None and not command.ignore_unknown_options and "--log-level" not in names:
         command.params.extend(log_options(hidden=True))

@@ -30,13 +30,13 @@ class EvidenceKeeper(Enum):
 
 @dataclass(frozen=True)
 class Command:
-    """A command. `run` is the function below `zsnapdb.cli` whose docstring is the help.
+    """A declared command. `run` names the function in `zsnapdb.cli` whose docstring is the command's help.
 
-    - `documents`: the views below `zsnapdb.report` that the command prints with `--json` (MODULE:VIEW,VIEW).
+    - `documents`: the views in `zsnapdb.report` that the command prints with `--json` (MODULE:VIEW,VIEW).
     - `notifies`: whether the command notifies the configured targets of its start and end.
     - `only_with`: the option without which the command changes nothing and leaves no evidence.
-    - `passes_words_on`: whether unknown words are arguments of another program.
-    - `examples`: command lines for its help and its manual page, declared without the words of the command.
+    - `passes_words_on`: whether unknown arguments are passed to another program.
+    - `examples`: command lines for its help and its manual page, declared without the command's name.
     """
 
     run: str
@@ -60,9 +60,9 @@ class Command:
 
 @dataclass(frozen=True)
 class Group:
-    """A group of commands. `run` is the function of the group itself.
+    """A group of commands. The function `run` is that of the group itself.
 
-    `shows_help` says whether the group shows its help if it gets no arguments.
+    If `shows_help` is set, the group shows its help when it gets no arguments.
     """
 
     help: str

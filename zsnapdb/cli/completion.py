@@ -36,7 +36,7 @@ def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bas
 
 
 def answer_shells() -> None:
-    """Let the command line answer a shell that requests completions."""
+    """Make the command line answer completion requests from a shell."""
     if _VARIABLE in os.environ:
         from typer.completion import completion_init  # type: ignore[attr-defined]
 
@@ -93,7 +93,7 @@ def clones(incomplete: str) -> list[str]:
 
 
 def backups(incomplete: str) -> list[str]:
-    """Return the snapshot sets on this host with a stored backup that start with `incomplete`, and `latest`.
+    """Return `latest` and the ids of snapshot sets on this host that have a stored backup and start with `incomplete`.
 
     No repository is read.
     """
@@ -120,7 +120,7 @@ def sources(incomplete: str) -> list[str]:
 
 
 def documented(incomplete: str) -> list[str]:
-    """Return words of commands that print documents."""
+    """Return the words in the names of commands that print JSON documents."""
     from zsnapdb.cli.commands import COMMANDS, Command
 
     documented = [words for words, one in COMMANDS.items() if isinstance(one, Command) and one.documents]
@@ -128,7 +128,7 @@ def documented(incomplete: str) -> list[str]:
 
 
 def tables(context: typer.Context, incomplete: str) -> list[str]:
-    """Return tables of the running server, or schemas before the dot is typed; empty if the server does not answer."""
+    """Return tables of the running server; before the dot is typed, return schemas. Empty if the server is down."""
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.setup.examples import table_names
 

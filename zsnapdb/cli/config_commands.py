@@ -17,8 +17,8 @@ from zsnapdb.cli.output import show, show_errors
 def check(config: ConfigFile = None, json: AsJson = False) -> None:
     """Check every key, unit, name and schedule of the configuration file.
 
-    The check includes whether objectives and pools are possible.
-    `zsnapdb doctor` also checks servers and volumes.
+    The command also checks that the objectives and pools are possible. `zsnapdb doctor` also checks servers and
+    volumes.
     """
     from zsnapdb.agent.daemon import check_schedules
     from zsnapdb.jobs.base.host import THIS_HOST
@@ -45,7 +45,7 @@ def show_settings(
 ) -> None:
     """Show the settings in effect, and the origin of each: a line of the file, the environment, or the default.
 
-    Secrets are not shown, and neither are the arguments of commands.
+    Secrets and the arguments of commands are not shown.
     """
     import difflib
     import os
@@ -82,7 +82,7 @@ def example(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Print an example file: a configuration, a unit, a policy, a hook. Needs no configuration."""
+    """Print an example file, such as a configuration, a unit, a policy or a hook. Needs no configuration."""
     from zsnapdb.jobs.setup import examples as job
     from zsnapdb.report import setup as report
 
@@ -125,7 +125,7 @@ def notify_test(
 ) -> None:
     """Send a test message to each target.
 
-    A ping is sent to its address with /log, which does not change the state of the check.
+    A ping is sent to its address followed by /log, so it does not change the state of the monitored check.
 
     Exit codes: 0 every message arrived, 9 a message did not arrive.
     """
@@ -143,7 +143,7 @@ def notify_test(
 
 
 def _show(targets: Sequence[str], failed: Sequence[str], what: str, *, json: bool) -> None:
-    """Show the targets that got the message.
+    """Show the targets that received the message.
 
     Raises: typer.Exit with code 9 if a target did not get the message.
     """
@@ -162,11 +162,11 @@ def notify_failed(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Notify that a systemd unit failed. The shipped units call this by OnFailure= or ExecStopPost=.
+    """Notify that a systemd unit failed. The shipped units call this command by OnFailure= or ExecStopPost=.
 
-    The message covers jobs that could not report their own failure, because they were killed or did not start.
-    Variables that systemd sets contain the unit's result. No message is sent if the unit succeeded or another run was
-    in progress (exit code 75).
+    The message covers jobs that were killed or did not start, and so could not report their own failure. systemd passes
+    the unit's result in environment variables. No message is sent if the unit succeeded or another run was in progress
+    (exit code 75).
 
     Exit codes: 0 every target was reached, 9 a target was not reached.
     """

@@ -121,7 +121,7 @@ def doctor(
     With --format nagios, exit code 3 means that the check itself failed.
 
     With --load doctor checks nothing. It reads counters of the server, the ARC, the intent log and the disks twice. It
-    estimates the effect of other settings, shows the figures behind each estimate, and lists facts that no counter
+    estimates the effect of different settings, shows the figures behind each estimate, and lists facts that no counter
     shows.
     """
     if load:
@@ -195,7 +195,7 @@ def advise(
     config: ConfigFile = None,
     json: AsJson = False,
 ) -> None:
-    """Estimate the effect of other memory, devices or record sizes on the current load: `zsnapdb doctor --load`."""
+    """Estimate how different memory, devices or record sizes affect the current load: `zsnapdb doctor --load`."""
     if size is not None:
         renamed("advise --size", "sizing --size")
         sizing(size, change, keep=keep, prices=prices, json=json)

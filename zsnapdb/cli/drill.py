@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def repeatable_drill(instance: Instance) -> Repeatable:
-    """Return the declaration of a drill.
+    """Return the declaration of a drill as a repeatable command.
 
     The drill's evidence in the repository contains the run id, even if another host made the drill.
     """
@@ -44,7 +44,7 @@ def answer_of(done: DrillResult) -> CommandAnswer:
 def drill_machine(
     settings: Settings, instance: Instance, request: DrillRequest, *, plan: bool, once: str | None, json: bool
 ) -> None:
-    """Drill the machine, or show the plan.
+    """Drill a virtual machine, or show the drill's plan.
 
     Raises: typer.Exit with the drill's exit code.
     """

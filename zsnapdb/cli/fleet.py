@@ -32,7 +32,7 @@ JobsFile = Annotated[
 
 @contextlib.contextmanager
 def require_engine_client() -> Iterator[None]:
-    """Run the block, which imports the engine's client.
+    """Run a block that imports the engine's client.
 
     Raises: ConfigError if the client is not installed.
     """
@@ -54,7 +54,7 @@ def ready() -> None:
 
 
 def _environment(config: Path | None) -> dict[str, str]:
-    """Return the environment of jobs: the current environment, with this configuration and progress as JSON.
+    """Return the current environment for jobs, with added variables for this configuration and JSON progress.
 
     A job ends when this command ends for any reason. The fleet then starts the job again, perhaps on another host.
     """
@@ -67,7 +67,7 @@ def _environment(config: Path | None) -> dict[str, str]:
 
 
 def worker(config: ConfigFile = None) -> None:
-    """Run jobs of the fleet on this host until SIGTERM, as far as [fleet] of the configuration allows.
+    """Run jobs of the fleet on this host until SIGTERM, as far as the section [fleet] allows.
 
     Each job is a process `zsnapdb VERB INSTANCE --json --once RUN`. The fleet chooses verb and instance; everything
     else is set by this host's configuration. Needs the extra zsnapdb[fleet]. The worker runs next to `zsnapdb agent`,
@@ -171,7 +171,7 @@ Reason = Annotated[str, option("--reason", "TEXT", "Reason that the engine recor
 def _selected_jobs(where: list[str] | None, every: bool) -> list[JobFilter]:
     """Return the filters; an empty list selects the whole fleet.
 
-    Raises: UsageError if neither --where nor --all is given, or both.
+    Raises: UsageError if neither or both of --where and --all are given.
     """
     from zsnapdb.base.errors import UsageError
     from zsnapdb.planning.fleet.schedule_plan import JobFilter
@@ -195,7 +195,7 @@ def apply(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Apply FILE to the schedules and limits of the engine, in the order of its rollout.
+    """Update the engine's schedules and limits from FILE, in the order of its rollout.
 
     Schedules that FILE no longer contains are removed. Schedules that zsnapdb did not create are kept. A paused
     schedule stays paused. An engine that lost its data gets all schedules again. Needs the extra zsnapdb[fleet].
@@ -220,7 +220,7 @@ def run(
     jobs: JobsFile = None,
     json: AsJson = False,
 ) -> None:
-    """Start a job now on every instance selected by --where or --all, within the limits of buckets.
+    """Start a job now on every instance selected by --where or --all, within the buckets' limits.
 
     --wait shows each host's progress, and why a job waits or failed. Ctrl-C ends only the wait: the runs continue.
     Needs the extra zsnapdb[fleet].
@@ -284,7 +284,7 @@ def resume(
 
 
 def cancel(where: Where = None, every: Everything = False, jobs: JobsFile = None, json: AsJson = False) -> None:
-    """Cancel the runs selected by --where or --all. Each host ends the command, which undoes its changes.
+    """Cancel the runs selected by --where or --all. Each host ends the command, and the command undoes its changes.
 
     Needs the extra zsnapdb[fleet].
     """
@@ -347,7 +347,7 @@ def status(
     """Show all instances of all hosts with state, reason and time. Red instances come first.
 
     All data comes from the repositories, which are only listed and read. Hosts, servers and agents are not queried, so
-    the result is right even if hosts are down. Unchanged objects are not fetched again.
+    the result is correct even if hosts are down. Unchanged objects are not fetched again.
 
     The exit code is the highest of all shown instances and repositories.
 

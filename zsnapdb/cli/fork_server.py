@@ -1,11 +1,10 @@
 """The fork server, `python -m zsnapdb.cli.fork_server DESCRIPTOR ROOM`, which forks jobs with all modules imported.
 
-The agent and the helper of `zsnapdb serve` each own a fork server. Requests arrive through the socket with that
-descriptor (`zsnapdb/agent/job_starter.py`). A job has its own descriptors, environment, arguments and process name, and
-reads the configuration itself. The job inherits only the imported modules and the state that the server itself
-inherited. The server itself runs no code of a job, and ends together with its owner. If loaded code has changed, for
-example by an upgrade, the server ends before the fork. The owner then starts that job as a new process, and starts
-another server.
+The agent and the helper of `zsnapdb serve` each own a fork server. Requests arrive through the socket DESCRIPTOR
+(`zsnapdb/agent/job_starter.py`). A job has its own descriptors, environment, arguments and process name, and reads the
+configuration itself. The job inherits only the imported modules and the state that the server itself inherited. The
+server itself runs no code of a job, and ends together with its owner. If loaded code has changed, for example by an
+upgrade, the server ends before the fork. The owner then starts that job as a new process, and starts another server.
 
 A child of the server forks the job and ends, so the job becomes a child of the owner
 (`zsnapdb/agent/children.py`).
@@ -43,7 +42,7 @@ _Stamp = tuple[int, int, int, int]
 class LoadedCode:
     """The files of all modules, libraries and the interpreter, as they were when the process loaded them.
 
-    Every write, rename and link of a file sets the time of its last change (ctime) in the kernel.
+    When a file is written, renamed or linked, the kernel updates the time of its last change (ctime).
     """
 
     def __init__(self, began: float) -> None:
@@ -59,7 +58,7 @@ class LoadedCode:
         self._is_mixed = any(stamp is None or stamp[3] >= begun for stamp in self._stamps.values())
 
     def has_changed(self) -> bool:
-        """Whether a loaded file was, or may have been, replaced."""
+        """Return whether a loaded file was, or may have been, replaced."""
         return self._is_mixed or any(_stamp(path) != stamp for path, stamp in self._stamps.items())
 
 
@@ -164,7 +163,7 @@ def import_all() -> None:
 def complete_models() -> None:
     """Build the validators of all models.
 
-    Otherwise, each job would have to build its validators, such as the validators of the settings.
+    Otherwise, each job would have to build the validators that it needs, such as those of the settings.
     """
     for model in _below(BaseModel):
         if model.__module__.startswith("zsnapdb.") and not model.__pydantic_complete__:
@@ -195,7 +194,7 @@ def serve(line: socket.socket, code: LoadedCode) -> StartRequest:
 
 
 def _is_one_thread() -> bool:
-    """Whether this process has only one thread, as the kernel reports. A fork would copy no other thread."""
+    """Return whether this process has only one thread, according to the kernel. A fork copies only one thread."""
     return len(os.listdir("/proc/self/task")) == 1
 
 
@@ -249,7 +248,7 @@ _ON_INTERRUPT = signal.getsignal(signal.SIGINT)
 
 
 def main() -> None:
-    """Serve until the owner ends. In a job, run the job."""
+    """Serve requests until the owner ends. In a forked job, run that job."""
     end = _End()
     # Functions that are registered with atexit run in reverse order. So this function runs after all functions that the
     # job registers.

@@ -14,7 +14,7 @@ _LEVEL, _FORMAT, _PROGRESS = "ZSNAPDB_LOG_LEVEL", "ZSNAPDB_LOG_FORMAT", "ZSNAPDB
 
 
 def _sets(variable: str, fixed: str = "") -> Callable[[Any], Any]:
-    """Return the callback of an option. The callback sets the variable of the log, which child processes inherit."""
+    """Return an option's callback, which sets an environment variable that child processes inherit."""
 
     def set_it(value: Any) -> Any:
         if value:
@@ -25,7 +25,7 @@ def _sets(variable: str, fixed: str = "") -> Callable[[Any], Any]:
 
 
 def wants_json_progress(words: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether progress as JSON is requested, by the command line or by a variable."""
+    """Return whether progress as JSON is requested, by the command line or by an environment variable."""
     return "--json-progress" in words or environment.get(_PROGRESS, "").lower() in ("1", "true", "yes")
 
 
@@ -34,7 +34,7 @@ VALUED_LOG_OPTIONS = ("--log-level", "--log-format")
 
 
 def log_options(*, hidden: bool) -> list[Any]:
-    """Return new log options for a command. Commands hide them, because the help of `zsnapdb` explains them once."""
+    """Return new log options for a command. Its help hides them, because the help of `zsnapdb` explains them."""
 
     def option(text: str, variable: str, *names: str, fixed: str = "") -> Any:
         return typer.Option(

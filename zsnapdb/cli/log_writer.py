@@ -1,4 +1,4 @@
-"""The log of a command: lines on stderr or in systemd's journal. Options and variables set its level and format."""
+"""The log of a command, on stderr or in systemd's journal. Options and environment variables set its format."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LogStyle:
         )
 
     def shows(self, level: LogLevel) -> bool:
-        """Whether lines of this level are written."""
+        """Return whether lines of this level are written."""
         return level.priority <= self.level.priority
 
 
@@ -92,7 +92,7 @@ def error(text: str) -> None:
 
 
 def log_end(words: str, exit_code: int, seconds: float) -> None:
-    """Write the last line of a command. In the format for people, it is written only with -v."""
+    """Write the last line of a command. The text format contains this line only with -v."""
     level = LogLevel.DEBUG if style().format is LogFormat.TEXT else LogLevel.INFO
     text = f"{words} ended with {exit_code} after {seconds:.1f} s"
     write(level, f"{text}, run {run_context.run_id()}", event="ended", exit_code=exit_code, seconds=round(seconds, 3))

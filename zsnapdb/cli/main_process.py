@@ -33,7 +33,7 @@ _PassedOn = (KeyboardInterrupt, EOFError, OSError)
 
 
 class Failure(Exception):
-    """An exception that carries an error through typer. `error` is the original error with its notes."""
+    """An exception that carries an error through typer. It contains the original error with its notes."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
@@ -55,7 +55,6 @@ class Root(CommandGroup):
             return super().make_context(*words, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command."""
         with _past_typer(), cached_configuration():
             return super().invoke(ctx)
 
@@ -73,7 +72,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _hang_up(number: int, _frame: FrameType | None) -> None:
-    """Interrupt only once. At the end of a session, both the kernel and the shell send SIGHUP to the same process.
+    """Interrupt the command only once. When a session ends, both the kernel and the shell send SIGHUP to it.
 
     A second interrupt would end the cleanup that the first interrupt started. The handler remains a function, because
     child processes would inherit an ignored signal.
@@ -111,7 +110,7 @@ def interrupt_on_signals() -> None:
 class SignalledStop:
     """A request to stop, set by a signal.
 
-    The handler may run at any moment in the waiting thread. The lock of a threading.Event could deadlock that thread.
+    The signal handler may run at any moment in the waiting thread, where the lock of a threading.Event could deadlock.
     So a pipe ends the wait (pipe(7), self-pipe).
     """
 
@@ -120,7 +119,6 @@ class SignalledStop:
         self._reading, self._writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def set(self) -> None:
-        """Request the stop."""
         self._was_set = True
         self.wake()
 
@@ -131,7 +129,6 @@ class SignalledStop:
             os.write(self._writing, b"\0")
 
     def is_set(self) -> bool:
-        """Whether the stop was requested."""
         return self._was_set
 
     def wait(self, seconds: float) -> bool:
@@ -147,7 +144,7 @@ class SignalledStop:
 
 
 def stop_on_signals(numbers: Iterable[signal.Signals]) -> SignalledStop:
-    """Return a stop that each of the given signals requests.
+    """Return a stop request that each of the given signals sets.
 
     A signal that this process has ignored from its start remains ignored.
     """
@@ -178,7 +175,7 @@ def open_standard_streams() -> None:
 
 
 def own_umask() -> None:
-    """Set umask 022, even if the shell uses another umask, because servers must enter folders that zsnapdb creates.
+    """Set umask 022, even if the shell uses a different umask, because servers must enter folders that zsnapdb creates.
 
     With `umask 077`, the account of a restored server could not enter its own folders. Secret files get their mode
     explicitly.
@@ -216,7 +213,7 @@ def exit_code_of(command: Callable[[], object]) -> int:
 def leave(code: int) -> NoReturn:
     """Flush the output and end the process with the code that `exit_code_of` returned.
 
-    Threads of the fleet's client library sometimes use Python objects during the interpreter's shutdown, which aborts
+    During the interpreter's shutdown, threads of the fleet's client library sometimes use Python objects and so abort
     the process. If that library was imported, os._exit skips the shutdown.
     """
     if _CLIENT_OF_FLEET in sys.modules:
@@ -229,9 +226,9 @@ def leave(code: int) -> NoReturn:
 
 @contextlib.contextmanager
 def _signs_of_life() -> Iterator[None]:
-    """Write signs of life for programs during the block, if they are requested.
+    """While the block runs, write a line every few seconds if JSON progress is requested.
 
-    If no signs of life are requested, the code for them is not imported.
+    If JSON progress is not requested, its code is not imported.
     """
     if not wants_json_progress(sys.argv, os.environ):
         yield
@@ -249,7 +246,7 @@ def _log_end(code: int, seconds: float) -> None:
 
 
 def command_arguments(argv: Sequence[str]) -> list[str]:
-    """Return the words of a command up to its first option. Options before the command are omitted."""
+    """Return the arguments of a command up to its first option. Options before the command are omitted."""
     rest = list(argv)
     while rest and rest[0].startswith("-"):
         rest = rest[2 if rest[0] in VALUED_LOG_OPTIONS else 1 :]
@@ -284,7 +281,7 @@ def _flush() -> None:
 
 
 def _stdout_has_no_reader() -> bool:
-    """Whether stdout is a pipe or socket whose other end is closed (poll(2))."""
+    """Return whether stdout is a pipe or socket whose other end is closed (poll(2))."""
     poll = select.poll()
     poll.register(1, 0)
     return any(flags & (select.POLLERR | select.POLLHUP) for _, flags in poll.poll(0))
@@ -320,7 +317,7 @@ def _failed(whole: ZsnapdbError) -> int:
 
 
 def record_for_administrators(text: str) -> None:
-    """Write a text to the system log, because the reader of this command's output may not see the text."""
+    """Write a text to the system log, because the reader of this command's output may not see it."""
     import syslog
 
     syslog.openlog("zsnapdb", syslog.LOG_PID, syslog.LOG_AUTHPRIV)
@@ -330,7 +327,7 @@ def record_for_administrators(text: str) -> None:
 def _print_document(text: str) -> None:
     """Print the document of an error.
 
-    If stdout accepts no more text, ignore this, because the error is also on stderr. The exit code stays the same.
+    A failed write to stdout is ignored, because the error is also on stderr. The exit code stays the same.
     """
     try:
         print(text, flush=True)
@@ -352,7 +349,7 @@ def unexpected_system_error(error: OSError) -> ZsnapdbError:
 
 
 def _for_this_account(error: ZsnapdbError) -> ZsnapdbError:
-    """Begin the message with "you may not" if the system denied the access and the account is not root.
+    """Begin the message with "you may not" if the system denied access and the account is not root.
 
     If the account wants a clone of another host, say which commands reach that host. The exit code does not change.
     """
@@ -374,7 +371,7 @@ def _for_this_account(error: ZsnapdbError) -> ZsnapdbError:
 
 
 def _has_cause(error: BaseException, *kinds: type[OSError]) -> bool:
-    """Whether the chain of the error's causes contains a system error of these kinds."""
+    """Return whether the chain of the error's causes contains a system error of these kinds."""
     cause = error.__cause__
     while cause is not None:
         if isinstance(cause, kinds):

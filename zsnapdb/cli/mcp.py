@@ -90,9 +90,9 @@ def _end(tools: Toolbox, *, is_ephemeral: bool) -> None:
 
 
 def _end_on_signals(end: Callable[[], None]) -> None:
-    """Let a signal call `end` and then end the process. A second signal ends the process immediately.
+    """Make each signal call `end` and then end the process. A second signal ends the process immediately.
 
-    If the handler raised an exception, Python would wait for the thread that reads stdin, until the next line arrives.
+    An exception from the handler would not end the process until the thread that reads stdin gets its next line.
     """
 
     def ended(*_: object) -> None:

@@ -26,7 +26,8 @@ _CLONE = "clone"
 def wrap_with_notifications(job: str, command: Command, function: Callable[..., None]) -> Callable[..., None]:
     """Return the function of the command, wrapped so that it sends notifications and writes evidence.
 
-    `job` is the first word of the command. The evidence records how the command ended. `--plan` leaves no evidence.
+    The name of the job is the first word of the command. The evidence records how the command ended. `--plan` leaves no
+    evidence.
     """
 
     @functools.wraps(function)
@@ -40,7 +41,7 @@ def wrap_with_notifications(job: str, command: Command, function: Callable[..., 
 
 
 def _enter(stack: contextlib.ExitStack, job: str, command: Command, options: Mapping[str, Any]) -> None:
-    """Enter the notifications and the evidence log of the command.
+    """Activate notifications and the evidence log for the command.
 
     Errors in the configuration or in a name are ignored here, because the command itself reports them.
     """
@@ -70,7 +71,7 @@ def _enter(stack: contextlib.ExitStack, job: str, command: Command, options: Map
 
 @contextlib.contextmanager
 def evidence_of_clone(settings: Settings, name: str) -> Iterator[None]:
-    """Run the block, an action on the clone or set `name`, and record its end in evidence logs.
+    """Run the block, which acts on the clone or set `name`, and record its result in an evidence log.
 
     The record is written to the log of the clone's instance. If no clone has this name, nothing is written.
     """
@@ -111,9 +112,9 @@ def evidence_of_pool(instance: Instance, changed: str) -> None:
 
 @contextlib.contextmanager
 def evidence_of(instance: Instance, job: str, about: str = "") -> Iterator[None]:
-    """Run the block, a job of the instance, and record its end in the evidence log, if the repository has one.
+    """Run the block as a job of the instance. Record its result in the evidence log, if the repository has one.
 
-    `about` names the object of the job, such as a clone.
+    The argument `about` names the object of the job, such as a clone.
     """
     from zsnapdb.jobs.health import evidence_records
 
@@ -138,10 +139,10 @@ def _keeping(settings: Settings, name: str) -> Instance | None:
 
 @contextlib.contextmanager
 def evidencing_keys(job: str, settings: Settings, repository: str | None = None) -> Iterator[list[PolicyChange]]:
-    """Run the block, which adds the keys that it changed to the list. Record these keys in evidence logs.
+    """Yield a list to which the block adds the keys that it changes. Then record these keys in evidence logs.
 
-    The records are written to the logs of all instances whose repository has an evidence log. `repository` limits this
-    to one repository.
+    The records are written to the logs of all instances whose repository has an evidence log. If `repository` is given,
+    only the instances of that repository are considered.
     """
     from zsnapdb.jobs.base.instance import Instance
     from zsnapdb.jobs.health.evidence_records import recorded_keys

@@ -25,7 +25,7 @@ def option(name: str, metavar: str, text: str, **more: Any) -> Any:
 
 
 def flag(name: str, text: str) -> Any:
-    """Return an option without a value, or with one of a few values. `text` is the option's help."""
+    """Return an option without a value, or with one of a few values. The option's help is `text`."""
     return typer.Option(name, help=text)
 
 
@@ -234,7 +234,7 @@ def guid_option() -> Any:
 
 
 def refuse_for_machines(hint: str, **given: bool) -> None:
-    """Raise UsageError if an option was given that virtual machines do not support. Names have `_` instead of `-`."""
+    """Raise UsageError if an option was given that virtual machines do not support. Names use `_` for `-`."""
     wrong = [f"--{name.replace('_', '-')}" for name, is_given in given.items() if is_given]
     if wrong:
         raise UsageError(f"{', '.join(wrong)} cannot be used with a virtual machine", hint=hint)
@@ -282,7 +282,7 @@ _LIKENESS = 0.85
 
 
 def name_variables(command: Any, prefix: str) -> None:
-    """Give each option of a command a variable with its name: `PREFIX_WAIT` sets `--wait`.
+    """Give each option of a command an environment variable with its name: `PREFIX_WAIT` sets `--wait`.
 
     The help does not show such variables, because their names follow from the names of the options.
     """
@@ -306,11 +306,11 @@ def _word(name: str) -> str:
 
 
 def refuse_unknown(environment: Mapping[str, str], tree: Any) -> None:
-    """Raise UsageError if a variable looks like one of zsnapdb's variables but belongs to no option.
+    """Raise UsageError if an environment variable looks like one of zsnapdb's but belongs to no option.
 
     Otherwise, zsnapdb would silently ignore the variable. A variable looks like one of zsnapdb's variables if its name
     starts with a command's prefix or resembles a known name. Other variables are allowed, because orchestrators set
-    names such as ZSNAPDB_VERSION. `tree` builds the group of all commands when it is needed.
+    names such as ZSNAPDB_VERSION. The function `tree` builds the group of all commands when it is needed.
     """
     ours = sorted(name for name in environment if name.startswith(f"{PREFIX}_") and name not in OTHERS)
     if not ours:
@@ -333,7 +333,7 @@ def nearest(name: str, known: Collection[str]) -> str | None:
 
 
 def commands(group: Any, prefix: str = PREFIX) -> Iterator[Any]:
-    """Yield every command below the group. The options of each command have their variables."""
+    """Yield every command of the group and its subgroups, after giving environment variables to its options."""
     for name, command in group.commands.items():
         here = command_prefix(prefix, name)
         if hasattr(command, "commands"):
@@ -344,7 +344,7 @@ def commands(group: Any, prefix: str = PREFIX) -> Iterator[Any]:
 
 
 def variables_of(command: Any) -> Iterator[str]:
-    """Yield the variables of a command's options."""
+    """Yield the environment variables of a command's options."""
     for parameter in command.params:
         if isinstance(parameter.envvar, str):
             yield parameter.envvar

@@ -72,7 +72,7 @@ def renamed(old: str, new: str) -> None:
 def require_yes(command: str, shown: str, question: str, *, json: bool = False) -> None:
     """Print `shown`, and ask the user for a confirmation before any change.
 
-    Raises UsageError if the answer is no, and if the command cannot ask: with --json, or without a terminal.
+    Raises UsageError if the answer is no, or if the command cannot ask, because of --json or a missing terminal.
     """
     import typer
 
@@ -86,7 +86,7 @@ def require_yes(command: str, shown: str, question: str, *, json: bool = False) 
 
 
 def show_missing(findings: Iterable[StoredFinding]) -> bool:
-    """Print the missing backups, which this host stored, to stderr. Return whether data may be lost."""
+    """Print to stderr which backups of this host the repository lacks. Return whether data may be lost."""
     from zsnapdb.cli import log_writer
 
     is_alarming = False

@@ -21,15 +21,15 @@ set_threshold).
 def collect_rarely() -> None:
     """Make the garbage collector run rarely, and not at the end of the process.
 
-    A command creates some hundred thousand objects during its imports and keeps them. Repeated examinations of these
-    objects took a third of a short command's processor time.
+    During its imports, a command creates several hundred thousand objects, which it never frees. Repeated examinations
+    of these objects took a third of a short command's processor time.
     """
     gc.set_threshold(_NEW_OBJECTS, 10, 10)
     atexit.register(gc.freeze)
 
 
 def set_process_title(words: Sequence[str]) -> None:
-    """Set /proc/self/cmdline, which `ps` shows, to the given words, shortened if necessary.
+    """Set /proc/self/cmdline, which `ps` shows, to the given arguments, shortened if necessary.
 
     The available space is the length of the original command line. If the kernel does not report the address of the
     command line, the command line is not changed. Source: proc_pid_stat(5), arg_start and arg_end.
@@ -56,8 +56,8 @@ def give_back_memory() -> None:
     """Limit all later threads to two heaps, and let large objects always have their own pages.
 
     The GNU C library uses up to eight heaps per processor. Each heap keeps the largest size that its threads ever used,
-    and glibc raises the threshold for large objects over time (mallopt(3)). So a service whose threads read documents
-    of some MiB would grow for hours. With other C libraries, this function does nothing.
+    and glibc raises the threshold for large objects over time (mallopt(3)). So the memory of a service whose threads
+    read documents of several MiB would grow for hours. With other C libraries, this function does nothing.
     """
     with contextlib.suppress(AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
@@ -75,8 +75,8 @@ def end_with_parent(environment: MutableMapping[str, str]) -> None:
 
     After SIGTERM, the command undoes its changes.
 
-    The variable is removed from the environment, so that child processes are not affected. The kernel watches the
-    thread of the parent that started this process (prctl(2), PR_SET_PDEATHSIG). Only Linux has this function.
+    The environment variable that requests this is removed, so that child processes are not affected. The kernel watches
+    the thread of the parent that started this process (prctl(2), PR_SET_PDEATHSIG). Only Linux has this function.
     """
     parent = environment.pop(VARIABLE, None)
     if parent is None or sys.platform != "linux":

@@ -1,6 +1,6 @@
-"""Events of jobs on stderr. The events are messages, and progress as bars or (for programs) as JSON.
+"""Prints events of jobs to stderr: messages, and progress as bars or (for programs) as JSON.
 
-Commands print a line every few seconds.
+With JSON, a command prints a line at least every few seconds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Pulse:
 
     @contextlib.contextmanager
     def beating(self, words: str, every: float = EVERY_SECONDS) -> Iterator[None]:
-        """During the block, write a line after `every` seconds without output. `words` are the words of the command."""
+        """During the block, write a line after `every` seconds without output. The first step is `words`."""
         self.note(words)
         ended = threading.Event()
         thread = threading.Thread(target=self._beat, args=(ended, every), name="pulse", daemon=True)

@@ -35,14 +35,14 @@ class Screen:
         self._lines = 0
 
     def draw(self, text: str) -> None:
-        """Replace the lines of the last drawing."""
+        """Draw the text over the previously drawn lines."""
         with self.cleared():
             _write(text)
             self._lines = text.count("\n")
 
     @contextlib.contextmanager
     def cleared(self) -> Iterator[None]:
-        """Run the block, which writes permanent lines, after removing the bars.
+        """Remove the bars, then run the block, which writes permanent lines.
 
         During the block, no other thread draws.
         """
@@ -109,7 +109,7 @@ class Bars:
 
 
 def amount(progress: Progress, rate: float) -> str:
-    """Return the progress of a step as text, with remaining time and rate. `rate` is in bytes per second."""
+    """Return the progress of a step as text, with remaining time and rate. The rate is in bytes per second."""
     text = f"{progress.done / 2**20:.0f} MiB"
     if progress.total is None:
         text += " of an unknown size"

@@ -37,7 +37,7 @@ def init(
 ) -> None:
     """Create a repository: write its marker object.
 
-    In a repository that exists, `init` replaces a lost marker and updates the list of recipients.
+    In an existing repository, `init` replaces a lost marker and updates the list of recipients.
     """
     from zsnapdb.jobs.repository import init as job
     from zsnapdb.report.repository import init as report
@@ -375,7 +375,7 @@ def generate_key(
 
 @contextlib.contextmanager
 def _evidence(config: Path | None) -> Iterator[list[PolicyChange]]:
-    """Run the block with the evidence logs of the configuration, if there is one.
+    """Run the block with the evidence logs of the configuration, if a configuration exists.
 
     Keys are often generated before a configuration exists.
     """

@@ -120,9 +120,9 @@ The error refers to `rescue`.
 def refuse_part(
     command: str, config: Path | None, instance: str | None, table: str | None, schema: str | None, to: str
 ) -> None:
-    """Raise UsageError with the right `rescue` command if a table or schema is given.
+    """Raise UsageError with the correct `rescue` command if a table or schema is given.
 
-    `command` accepts neither a table nor a schema.
+    The command `command` accepts neither a table nor a schema.
     """
     part = table if table is not None else schema
     if part is None:

@@ -81,7 +81,8 @@ def restore(
     The data is written to a new dataset. A server is started on it to check that the data is exactly in the requested
     state.
 
-    --continue-to needs a restore with the handover `stopped` or `look`. If there are several, --target selects one.
+    --continue-to needs a restore with the handover `stopped` or `look`. If there are several such restores, --target
+    selects one.
 
     With --once the command can be repeated. A finished restore of that run is shown, and an interrupted restore
     resumes. A restore that may have started to replace the server continues only with --resume.
@@ -310,7 +311,7 @@ def restore_machine(
 
 
 def describe_restore(instance: str, to: str, place: str | None, handover: str = "stopped") -> str:
-    """Return a description of the restore. The description is the same for a repeated command."""
+    """Return a description of the restore. A repeated command has the same description."""
     where = f" as {place}" if place else ""
     return f"{instance} to {to}{where}, {handover}"
 

@@ -83,7 +83,7 @@ def serve(
 
 
 def serve_helper(config: ConfigFile = None) -> None:
-    """Answer `zsnapdb serve` on a socket, as root, until SIGTERM: check tokens, roles and limits, run commands.
+    """Answer `zsnapdb serve` on a socket, as root, until SIGTERM: check tokens, roles and limits, and run commands.
 
     The limits are set in [serve] of the configuration. systemd may pass the socket.
     """
@@ -230,7 +230,7 @@ def create_token(
     expires: Annotated[str, option("--expires", "DURATION", "Validity of the token, for example 90d.")] = "90d",
     json: AsJson = False,
 ) -> None:
-    """Create a token and print it once. Only its SHA-256 is kept."""
+    """Create a token and print it once. Only its SHA-256 is stored."""
     from zsnapdb.base.quantities import parse_duration
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.report import tokens as report
@@ -243,7 +243,7 @@ def create_token(
 
 
 def list_tokens(json: AsJson = False) -> None:
-    """List the tokens, oldest first, also expired and revoked ones."""
+    """List the tokens, oldest first, including expired and revoked ones."""
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.report import tokens as report
     from zsnapdb.serve.tokens import TokenBook
@@ -256,7 +256,7 @@ def revoke_token(
 ) -> None:
     """Revoke a token: the next request with it is refused.
 
-    The clones of the token's subject stay until their leases end.
+    The clones of the token's subject remain until their leases end.
     """
     from zsnapdb.jobs.base.host import THIS_HOST
     from zsnapdb.report import tokens as report

@@ -84,9 +84,9 @@ def setup(
 ) -> None:
     """Find the server of this host and set up its protection, from the identity to the schedule.
 
-    Setup prints its plan, asks, and does its own steps: identity, configuration, account on the server, repository,
-    schedule. Then it runs doctor, makes a backup, and proves it by a drill. It also prints the steps that you must do
-    yourself. After an interruption, the same command resumes the setup.
+    Setup prints its plan, asks for a confirmation, and performs its steps: identity, configuration, account on the
+    server, repository, schedule. Then it runs doctor, makes a backup, and proves it by a drill. It also prints the
+    steps that you must do yourself. After an interruption, the same command resumes the setup.
 
     A server whose files are on ZFS is adopted without touching its files. Otherwise setup needs --move, or asks for it.
     Then setup creates datasets, stops the server, copies the files, compares every copy, and starts the server on them.

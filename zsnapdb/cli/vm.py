@@ -72,7 +72,7 @@ def list_bases(config: options.ConfigFile = None, json: options.AsJson = False) 
 def destroy_base(
     name: BaseName, config: options.ConfigFile = None, plan: options.PlanOnly = False, json: options.AsJson = False
 ) -> None:
-    """Destroy a base that no machine depends on. A base that does not exist is not an error."""
+    """Destroy a base that no machine depends on. It is not an error if the base does not exist."""
     from zsnapdb.jobs.vm import base as job
     from zsnapdb.report import machines as report
 
@@ -204,7 +204,7 @@ def reset(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Reset a virtual machine to the disks with which it was cloned. Name, addresses and lease stay."""
+    """Reset a virtual machine to the disks with which it was cloned. Name, addresses and lease stay the same."""
     from zsnapdb.jobs.vm import create, lifecycle
     from zsnapdb.report import machines as report
 
@@ -245,7 +245,7 @@ def destroy(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """End a virtual machine and destroy its domain and zvols. A machine that does not exist is not an error."""
+    """End a virtual machine and destroy its domain and zvols. It is not an error if the machine does not exist."""
     from zsnapdb.jobs.vm import lifecycle
     from zsnapdb.report import machines as report
 

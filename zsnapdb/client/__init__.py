@@ -1,1 +1,1 @@
-"""Library for users' programs: clones of this host, created by the same commands that people use."""
+"""Library for users' programs. It creates clones on this host by the same commands that people use."""

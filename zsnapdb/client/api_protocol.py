@@ -1,4 +1,4 @@
-"""Requests to the API and the meaning of its answers, as generators without input and output.
+"""Requests to the API and the meaning of its answers, as generators that do no I/O.
 
 A generator yields requests and pauses. The generator's driver sends each request, waits for each pause, and passes the
 answer back. The same logic therefore serves programs with threads and programs with asyncio.
@@ -50,7 +50,7 @@ class ApiPause:
 
 @dataclass(frozen=True)
 class ApiAnswer:
-    """The answer to a request, and the host that sent it. `retry_after` is in seconds (None if not given)."""
+    """The answer to a request, and the host that sent it. The field `retry_after` is in seconds (None if not given)."""
 
     status: int
     body: bytes = field(repr=False)
@@ -60,9 +60,9 @@ class ApiAnswer:
 
 @dataclass(frozen=True)
 class LostAnswer:
-    """The answer is missing, for this reason. If the request was sent, it may still have been executed.
+    """The reason why an answer is missing. If the request was sent, it may still have been executed.
 
-    `is_untrusted` says whether the certificate of the host was refused.
+    The field `is_untrusted` says whether the certificate of the host was refused.
     """
 
     reason: str
@@ -95,7 +95,7 @@ class CloneOptions(TypedDict, total=False):
 
 
 def given_options(options: CloneOptions) -> Mapping[str, str | Literal[True]]:
-    """Return the given options by their names in the API and on the command line."""
+    """Return the options that are set, by their names in the API and on the command line."""
     given: dict[str, str | Literal[True]] = {}
     for name, value in options.items():
         if value is not None and value is not False:
@@ -112,10 +112,10 @@ def new_key() -> str:
 def create(
     instance: str, name: str | None = None, *, key: str | None = None, **options: Unpack[CloneOptions]
 ) -> Exchange[models.ReachableClone]:
-    """Return a new clone of the newest snapshot set, the point `at`, or the snapshot set or commit `source`.
+    """Create and return a clone of the newest snapshot set, the point `at`, or the snapshot set or commit `source`.
 
-    `key` is the Idempotency-Key (None means a new key). A second call with the same key returns the clone of the first
-    call. If an answer is lost, the request is repeated with the same key, so no second clone is created.
+    The argument `key` is the Idempotency-Key (None means a new key). A second call with the same key returns the clone
+    of the first call. If an answer is lost, the request is repeated with the same key, so no second clone is created.
     """
     answer = yield from _followed(_creation(key or new_key(), instance, name, options))
     return _reachable(parsed(models.MadeClone, answer.body, _WHO), answer.host)
@@ -149,12 +149,13 @@ def _creation(key: str, instance: str, name: str | None, options: CloneOptions) 
 def _request(
     verb: type[verbs.RoleVerb], of: AnyClone = "", sent: Mapping[str, object] | None = None, key: str | None = None
 ) -> ApiRequest:
-    """Return the request for a verb about the named object.
+    """Return the request that executes a verb on the named object.
 
     The route determines whether `sent` is in the query or the body.
 
-    A change has this idempotency key (None means a new key), so it is executed only once. If a clone is given as an
-    object, the request contains its GUID, so that it never affects a later clone with that name.
+    A request for a change carries the idempotency key `key` (None means a new key), so the change is executed only
+    once. If a clone is given as an object, the request contains its GUID, so that it never affects a later clone with
+    that name.
     """
     route = verb.route
     assert route is not None
@@ -199,7 +200,7 @@ def login(clone: AnyClone, *, new: bool = False) -> Exchange[models.ReachableClo
 
 
 def reset(clone: AnyClone) -> Exchange[models.CloneReset]:
-    """Reset the clone to its original data. Return how it was reset, and why not in a faster way."""
+    """Reset the clone to its original data. Return how it was reset, and why a faster way was not possible."""
     return (yield from _document(models.CloneReset, _request(verbs.ResetCloneVerb, clone)))
 
 
@@ -240,7 +241,7 @@ def branches(clone: AnyClone) -> Exchange[models.KnownBranches]:
 
 
 def create_branch(clone: AnyClone, branch: str, start: str | None = None) -> Exchange[models.KnownBranches]:
-    """Create a branch at a branch or commit. None means the current state, which is committed first if necessary."""
+    """Create a branch that starts at a branch or commit. None means the current state, committed if necessary."""
     sent = {"branch": branch, **({"from": start} if start is not None else {})}
     return (yield from _document(models.KnownBranches, _request(verbs.CreateBranchVerb, clone, sent)))
 
@@ -262,7 +263,7 @@ def commits(clone: AnyClone, state: str | None = None) -> Exchange[tuple[models.
 
 
 def diff(clone: AnyClone, before: str, after: str, limit: int = 10) -> Exchange[models.StateDifference]:
-    """Compare two branches or commits of the clone. `limit` is the maximum number of rows shown per table."""
+    """Compare two branches or commits of the clone. At most `limit` rows are shown per table."""
     sent = {"before": before, "after": after, "limit": limit}
     return (yield from _document(models.StateDifference, _request(verbs.DiffBranchesVerb, clone, sent)))
 
@@ -320,7 +321,7 @@ def _followed(request: ApiRequest) -> Exchange[ApiAnswer]:
 def _answered(request: ApiRequest) -> Exchange[ApiAnswer]:
     """Return the answer. If the answer is lost or has status 503, repeat the request a few times.
 
-    A refused certificate is an error at once.
+    If the certificate is refused, raise an error at once.
     """
     pause, may_have_run = _FIRST_PAUSE, False
     for number in range(1, _ATTEMPTS + 1):

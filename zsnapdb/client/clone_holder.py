@@ -1,4 +1,4 @@
-"""The process that keeps a clone for this program: `zsnapdb clone keep`.
+"""The process that keeps a clone alive for this program: `zsnapdb clone keep`.
 
 The process sends heartbeats, and resets the clone on request. Such a reset is faster than a separate command. If this
 program is killed, the process's stdin is closed, and the process ends.
@@ -38,7 +38,7 @@ class CloneHolder:
         return self.process.poll() is None
 
     def ask(self, word: str, seconds: float) -> bytes:
-        """Send the word to the process, and return the document with which the process answers.
+        """Send the word to the process, and return the document that the process sends back.
 
         Raises: CloneCommandError if the document is an error, or if no answer comes in time.
         """
@@ -73,7 +73,7 @@ class CloneHolder:
 
 @contextlib.contextmanager
 def holding(argv: Sequence[str]) -> Iterator[CloneHolder]:
-    """Keep a clone alive with this command during the block.
+    """Run this command during the block, to keep a clone alive.
 
     Raises: CloneCommandError if the program does not exist.
     """

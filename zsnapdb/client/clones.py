@@ -37,7 +37,7 @@ def _words_of(clone: ReachableClone) -> Sequence[str]:
 class LocalClones:
     """The clones of this host.
 
-    `command` is the command to run. If it is None, root runs `ROOT`, and other accounts run `MEMBER`.
+    The command to run is `command`. If it is None, root runs `ROOT`, and all other accounts run `MEMBER`.
     """
 
     command: Sequence[str] | None = None
@@ -66,8 +66,8 @@ class LocalClones:
     def reset(self, clone: ReachableClone) -> CloneReset:
         """Reset the clone to its original data. Address and password stay the same; sessions end.
 
-        Return how the clone was reset, and why not in a faster way. If a process keeps the clone, that process resets
-        it, and no command is started.
+        Return how the clone was reset, and why a faster way was not possible. If a process keeps the clone alive, that
+        process resets it, and no command is started.
         """
         holder = self._holders.get(clone.id)
         if holder is None or not holder.is_there:
@@ -75,7 +75,6 @@ class LocalClones:
         return parsed(CloneReset, holder.ask("reset", _SECONDS), f"`{self._words[-1]} keep`")
 
     def beat(self, clone: ReachableClone) -> None:
-        """Send a heartbeat for the clone."""
         self._run("heartbeat", *_words_of(clone))
 
     def destroy(self, clone: ReachableClone) -> None:
@@ -91,7 +90,7 @@ class LocalClones:
 
     @contextlib.contextmanager
     def clone(self, instance: str, name: str, **options: Unpack[CloneOptions]) -> Iterator[ReachableClone]:
-        """Yield a new clone. Another process keeps the clone until the end of the block. Then the clone is destroyed.
+        """Yield a new clone, and destroy it after the block. During the block, another process keeps it alive.
 
         If this process is killed, the other process ends too. The next `zsnapdb reap` after `heartbeat` seconds
         destroys the clone.

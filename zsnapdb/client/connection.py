@@ -23,7 +23,7 @@ _USAGE = 2
 class ApiConnection:
     """Base URL, host and token of the API.
 
-    `ca_file` contains the CA of the API's certificate (None means the CAs of this host).
+    The field `ca_file` contains the CA of the API's certificate (None means the CAs of this host).
     """
 
     base: str

@@ -6,8 +6,8 @@ from __future__ import annotations
 class CloneCommandError(Exception):
     """A command ended with an exit code other than 0. The error contains the command's message, hint and exit code.
 
-    `code` is the kind of the error ("" if there is none). `status` is the HTTP status if the request was sent over
-    HTTP.
+    The attribute `code` is the kind of the error ("" if there is none). The attribute `status` is the HTTP status if
+    the request was sent over HTTP.
     """
 
     def __init__(

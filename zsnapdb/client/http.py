@@ -34,7 +34,7 @@ _thread = _Thread()
 
 @contextlib.contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Limit the total duration of this thread's requests, if their clients come from `limit`.
+    """Limit the total duration of this thread's requests. It applies to clients that were passed to `limit`.
 
     When the time is up, the requests raise httpx.TimeoutException.
     """
@@ -113,7 +113,7 @@ _MOST_BYTES = 16 << 20
 
 
 def _options(to: ApiConnection) -> Mapping[str, Any]:
-    """Return the options of httpx. httpx follows no redirects, because the token may be sent only to this host."""
+    """Return the options for httpx. httpx follows no redirects, because the token may be sent only to this host."""
     try:
         url = httpx.URL(to.base)
         # These two lines detect errors immediately. Otherwise, httpx and the resolver would raise them at each request.
@@ -167,7 +167,7 @@ def _lost_answer(error: Exception) -> api_protocol.LostAnswer:
 
 
 class _Connected:
-    """Base of both clients. `url` and `token` default to ZSNAPDB_URL and ZSNAPDB_TOKEN."""
+    """Base of both clients. The arguments `url` and `token` default to ZSNAPDB_URL and ZSNAPDB_TOKEN."""
 
     def __init__(
         self,
@@ -188,7 +188,7 @@ class _Connected:
 
 
 class Client(_Connected, api_protocol.CloneMethods, api_protocol.WithThreads):
-    """The clones of a host. `url` and `token` default to ZSNAPDB_URL and ZSNAPDB_TOKEN.
+    """The clones of a host. The arguments `url` and `token` default to ZSNAPDB_URL and ZSNAPDB_TOKEN.
 
     Methods accept a clone's name or its object. Each method returns when its request has ended, and raises
     CloneCommandError if the request failed.
@@ -204,7 +204,6 @@ class Client(_Connected, api_protocol.CloneMethods, api_protocol.WithThreads):
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     @contextlib.contextmanager
@@ -275,7 +274,6 @@ class AsyncClient(_Connected, api_protocol.CloneMethods, api_protocol.WithAsynci
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._http.aclose()
 
     @contextlib.asynccontextmanager

@@ -36,10 +36,10 @@ class MadeClone(Document):
 
 
 class CloneReset(Document):
-    """The result of a reset. `way` is `undo` (changed rows), `swap` (for a pool clone) or `replace` (all data).
+    """The result of a reset. The way is `undo` (changed rows), `swap` (for a pool clone) or `replace` (all data).
 
-    `undone` is the number of undone row changes (None unless `way` is `undo`). `reason` says why a faster way was not
-    possible.
+    The field `undone` is the number of undone row changes (None unless `way` is `undo`). The field `reason` says why a
+    faster way was not possible.
     """
 
     way: str
@@ -68,7 +68,7 @@ class CloneCommit(Document):
 
 
 class CloneBranch(Document):
-    """A branch of a clone. `head` is the branch's newest commit (None if there is no commit yet)."""
+    """A branch of a clone. The field `head` is the branch's newest commit (None if there is no commit yet)."""
 
     name: str
     head: str | None
@@ -78,7 +78,7 @@ class CloneBranch(Document):
 class KnownBranches(Document):
     """The branches of a clone.
 
-    `made` is the commit that was created to start the new branch, or None if no commit was needed.
+    The field `made` is the commit that was created to start the new branch, or None if no commit was needed.
     """
 
     clone: str
@@ -88,7 +88,7 @@ class KnownBranches(Document):
 
 
 class SwitchedClone(Document):
-    """A clone after a switch. `committed` says whether the previous branch got the new commit `left_head`."""
+    """A clone after a switch. The field `committed` says whether the previous branch got the new commit `left_head`."""
 
     clone: KnownClone
     branch: str
@@ -99,7 +99,7 @@ class SwitchedClone(Document):
 
 
 class BranchCommit(Document):
-    """A commit of a branch. `branches` are the branches whose newest commit is this commit."""
+    """A commit of a branch. The field `branches` lists the branches whose newest commit is this commit."""
 
     id: str
     parent: str | None
@@ -131,7 +131,7 @@ class StateDifference(BranchDifferenceDocument):
 class KnownInstance(Document):
     """An instance that can be cloned.
 
-    `masked` says whether its clones are masked. `pool` says whether pool clones are available.
+    The field `masked` says whether its clones are masked. The field `pool` says whether pool clones are available.
     """
 
     name: str
@@ -170,11 +170,11 @@ class Problem(Document):
 
 @dataclass(frozen=True)
 class ReachableClone:
-    """A running clone with its address and login. `of_pool` says whether the clone came from the pool.
+    """A running clone with its address and login. The flag `of_pool` says whether the clone came from the pool.
 
-    `expires` (UTC) is the end of the lease at the time of creation. `local_only` says whether only clients on the
-    clone's host can reach the clone. `guid` distinguishes the clone from a later clone with the same name ("" means the
-    host has an earlier version, which does not report the GUID).
+    At its creation, the lease ends at `expires` (UTC). The flag `local_only` says whether only clients on the clone's
+    host can reach the clone. The GUID distinguishes the clone from a later clone with the same name. It is "" if the
+    host has an earlier version, which does not report GUIDs.
     """
 
     name: str
@@ -200,7 +200,7 @@ class ReachableClone:
 
 
 def reachable(made: MadeClone, host: str) -> ReachableClone:
-    """Return the new clone with the host of its address."""
+    """Return the new clone as a `ReachableClone` with this host in its address."""
     clone = made.clone
     return ReachableClone(
         name=clone.name,
@@ -224,7 +224,7 @@ D = TypeVar("D", bound=Document)
 
 
 def parsed(model: type[D], text: str | bytes, what: str) -> D:
-    """Return the document in the text. `what` is the sender's name, which errors show.
+    """Return the document in the text. The text `what` names the sender in errors.
 
     Raises: CloneCommandError if the text is not a document of this model.
     """

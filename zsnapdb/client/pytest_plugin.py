@@ -30,7 +30,7 @@ _HAS_WARNED = pytest.StashKey[bool]()
 
 
 class SessionClones(Protocol):
-    """The source of clones, which is this host or a host over HTTP."""
+    """The source of clones: this host, or another host over HTTP."""
 
     def clone(
         self, instance: str, name: str, **options: Unpack[CloneOptions]

@@ -29,7 +29,7 @@ A number is an index (from 0) in an array of tables.
 
 
 def key_lines(text: str) -> dict[KeyPath, int]:
-    """Return the line of each value in a TOML document: the first line (from 1) of the value's statement.
+    """Return, for each value in a TOML document, the first line (from 1) of the value's statement.
 
     The text is valid TOML. Each statement is parsed separately, below the header of its table.
     """
@@ -158,7 +158,8 @@ class SettingOrigin(StrEnum):
 class EffectiveSetting:
     """A setting: its key, its value in TOML notation (None if not set), and its origin.
 
-    `line` is the setting's line in the configuration file. If the value of a setting is a secret, it is omitted.
+    The field `line` is the setting's line in the configuration file. If the value of a setting is a secret, it is
+    omitted.
     """
 
     key: str
@@ -169,7 +170,7 @@ class EffectiveSetting:
 
 
 def effective(settings: Settings, lines: Mapping[KeyPath, int]) -> Iterator[EffectiveSetting]:
-    """Yield every setting in the order of the sections. `lines` maps each value to its line in the file."""
+    """Yield every setting in the order of the sections. `lines` contains the line of each value in the file."""
     for path, value, field in _leaves(settings, ()):
         line = _line(path, lines)
         origin = SettingOrigin.FILE if line is not None else SettingOrigin.DEFAULT

@@ -40,7 +40,7 @@ _NOTHING = ("none", "null", "nil")
 
 @dataclass(frozen=True)
 class TomlMistake:
-    """A mistake in a TOML text: its line (from 1), a sentence that describes it, and its repair."""
+    """A mistake in a TOML text: its line (from 1), a sentence that describes it, and how to repair it."""
 
     line: int
     problem: str
@@ -64,9 +64,9 @@ def read_toml(text: str, name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Place:
-    """The location of an error: all lines of the text, its line (from 1) and column (from 0), and tomllib's message.
+    """The location of an error: all lines of the text, the error's line (from 1), its column (from 0), and its message.
 
-    `begin` is the line where the wrong statement begins.
+    The field `begin` is the line where the invalid statement begins.
     """
 
     lines: list[str]
@@ -375,7 +375,7 @@ _KINDS = {
 
 
 def _plain(item: ErrorDetails, settings: type[BaseModel]) -> str:
-    """Return the error of a value in the terms of a configuration file."""
+    """Describe the error of a value in the terms of a configuration file."""
     if item["type"] in ("model_type", "model_attributes_type", "dict_type"):
         section, key = _section_at(settings, item["loc"]), item["loc"][-1]
         if section is None or len(item["loc"]) == 1:
@@ -484,7 +484,7 @@ def settings_in(text: str, name: str, model: type[S], example: str) -> S:
 def unknown_names(raw: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a sentence for each invalid or undefined name of an instance or repository.
 
-    `raw` is the unvalidated TOML document. Values of a wrong type are skipped.
+    The argument `raw` is the unvalidated TOML document. Values of a wrong type are skipped.
     """
     instances, repositories = _table(raw, "instance"), _table(raw, "repository")
     sentences = [sentence for name, table in instances.items() for sentence in _of_instance(name, table, repositories)]

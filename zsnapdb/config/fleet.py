@@ -25,9 +25,9 @@ RepositoryName = Annotated[str, Field(pattern=rf"^{INSTANCE}$")]
 class FleetSettings(ConfigSection):
     """The repositories of a fleet. zsnapdb finds the instances by listing the repositories.
 
-    `objectives` apply to instances whose backups record no objectives. A host is red if no repository received data
-    from it within `heard_within`. `cache` is the local folder for data that was already read. `readers` is the number
-    of concurrent requests.
+    The `objectives` apply to instances whose backups record no objectives. A host is red if no repository received data
+    from it within `heard_within`. The local folder `cache` contains data that was already read. The number of
+    concurrent requests is `readers`.
     """
 
     repository: Annotated[dict[RepositoryName, RepositorySettings], Field(min_length=1)]
@@ -57,7 +57,7 @@ class FleetSettings(ConfigSection):
 def parse(text: str, name: str) -> FleetSettings:
     """Return the settings in the TOML text.
 
-    Raises ConfigError, which lists all errors in the text, and calls the text `name`.
+    Raises ConfigError with all errors in the text. The message refers to the text as `name`.
     """
     return settings_in(text, name, FleetSettings, _EXAMPLE)
 

@@ -45,7 +45,8 @@ class FleetScheduleSettings(ConfigSection):
 class FleetInstanceSettings(ConfigSection):
     """An instance: its host, the bucket whose limit applies to its jobs, and its own schedules.
 
-    If a schedule is omitted, the schedule in `defaults` applies. `skip` lists the jobs that this instance never runs.
+    If a schedule is omitted, the schedule in `defaults` applies. The setting `skip` lists the jobs that this instance
+    never runs.
     """
 
     host: FleetHostName
@@ -101,9 +102,9 @@ class WindowSettings(ConfigSection):
 class FleetJobsSettings(ConfigSection):
     """All jobs of a fleet. Instance names are unique within the fleet.
 
-    `rollout` lists host patterns. Changes are applied to hosts in the order of the patterns, and last to hosts that
-    match no pattern. With `verify_anywhere`, any host that runs drills also verifies instances; this needs only access
-    to their repositories.
+    The list `rollout` contains host patterns. Changes are applied to hosts in the order of the patterns, and last to
+    hosts that match no pattern. With `verify_anywhere`, any host that runs drills also verifies instances; this needs
+    only access to their repositories.
     """
 
     engine: EngineSettings
@@ -126,7 +127,7 @@ class FleetJobsSettings(ConfigSection):
 def parse_jobs(text: str, name: str) -> FleetJobsSettings:
     """Return the settings in the TOML text.
 
-    Raises ConfigError, which lists all errors in the text, and calls the text `name`.
+    Raises ConfigError with all errors in the text. The message refers to the text as `name`.
     """
     return settings_in(text, name, FleetJobsSettings, _JOBS_EXAMPLE)
 

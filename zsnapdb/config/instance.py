@@ -17,9 +17,9 @@ _Words = Annotated[CommandWords, Field(min_length=1)]
 class ControlSettings(ConfigSection):
     """How the server is stopped and started: with its systemd unit, or with two configured commands.
 
-    By default, zsnapdb uses the unit of the running server. `timeout` limits each stop and each start. `server_id_file`
-    is an option file that the server reads and only zsnapdb writes. In this file, zsnapdb sets a new server_id for
-    MariaDB.
+    By default, zsnapdb uses the unit of the running server. The setting `timeout` limits each stop and each start. The
+    setting `server_id_file` is an option file that the server reads and only zsnapdb writes. In this file, zsnapdb sets
+    a new server_id for MariaDB.
     """
 
     unit: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9:_.@-]{0,200}$")] | None = None
@@ -52,11 +52,11 @@ class ObjectiveSettings(ConfigSection):
 
     Four objectives limit an age. `rpo`: age of the newest restorable point. `backup_age`: age of the newest restorable
     backup. `archive_lag`: age of the binlog archive's end. `drill_age`: age of the newest passed drill. `verify_age`
-    and `deep_verify_age` limit the time since the last check of the backup that has not been checked for the longest
-    time. `window`: the period before now in which every point must be restorable. `copies`: maximum age of the newest
-    restorable point in each repository. `immutable_for`: minimum time for which the store must protect a backup from
-    removal, counted from its creation. `restore_time`: maximum duration of a restore, estimated from drills. `warn_at`:
-    the fraction of a limit at which a warning starts.
+    and `deep_verify_age` limit the time since the last check, for the backup whose last check is the oldest. `window`:
+    the period before now in which every point must be restorable. `copies`: maximum age of the newest restorable point
+    in each repository. `immutable_for`: minimum time for which the store must protect a backup from removal, counted
+    from its creation. `restore_time`: maximum duration of a restore, estimated from drills. `warn_at`: the fraction of
+    a limit at which a warning starts.
     """
 
     rpo: _Time = None
@@ -77,7 +77,7 @@ _LocalFile = Annotated[str, Field(pattern=r"^/[^\x00-\x1f\x7f-\x9f]+$", max_leng
 
 
 class HostBootSettings(ConfigSection):
-    """The kernel of a machine that boots from files on this host instead of its disks (direct kernel boot).
+    """The kernel of a machine that boots from files on this host, not from its own disks (direct kernel boot).
 
     Kernel paths in a repository are not trusted. A restored machine uses only the files that are set here.
     """
@@ -90,10 +90,10 @@ class HostBootSettings(ConfigSection):
 class VmSourceSettings(ConfigSection):
     """A libvirt domain as the source of backups, and the minimum grade (consistency level) of its backups.
 
-    `freeze_deadline` is the maximum time in seconds for which the guest's file systems stay frozen; with 0, they are
-    never frozen. `client` is the command line of the database client that the guest agent runs in a drill; None means
-    the client of the server's family, as root through the socket. `drill_memory` is the machine's memory in a drill, in
-    bytes; None means as much as the original.
+    The setting `freeze_deadline` is the maximum time in seconds for which the guest's file systems stay frozen; with 0,
+    they are never frozen. In a drill, the guest agent runs the database client with the command line `client`. None
+    means the client of the server's family, as root through the socket. The setting `drill_memory` is the machine's
+    memory in a drill, in bytes; None means as much as the original.
     """
 
     domain: Annotated[str, Field(pattern=r"^[^/\x00-\x1f\x7f-\x9f]+$", max_length=200)]

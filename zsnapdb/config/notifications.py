@@ -23,7 +23,7 @@ TARGET_NAME = r"^[a-z0-9][a-z0-9_-]{0,31}$"
 
 
 class NotifiedJob(StrEnum):
-    """The commands whose start and end cause notifications. For pings, the check of all objectives is included."""
+    """The commands whose start and end cause notifications. For pings, they include the check of all objectives."""
 
     BACKUP = "backup"
     SNAPSHOT = "snapshot"
@@ -73,9 +73,9 @@ class NotificationChannel(StrEnum):
 class NotificationTarget(ConfigSection):
     """A target of notifications: exactly one of `ping`, `ping_file`, `webhook`, `webhook_file`, `email` and `script`.
 
-    A ping target is for a single job (`of`), so that the success of one job cannot hide the failure of another.
-    `repeat` is the interval at which a continuing problem is sent again. Without `instances`, the target gets events of
-    all instances.
+    A ping target is for a single job (`of`), so that the success of one job cannot hide the failure of another. A
+    continuing problem is reported again after the interval `repeat`. Without `instances`, the target gets events of all
+    instances.
     """
 
     ping: Url | None = None

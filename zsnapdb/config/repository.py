@@ -54,9 +54,9 @@ _BUCKETS = {
 
 @dataclass(frozen=True)
 class StoreAddress:
-    """The parts of a repository's address. `path` has no slash at its ends.
+    """The parts of a repository's address. The path has no slash at its ends.
 
-    `bucket` is "" for a folder, and "account/container" for Azure.
+    The field `bucket` is "" for a folder, and "account/container" for Azure.
     """
 
     scheme: str
@@ -65,7 +65,7 @@ class StoreAddress:
 
     @property
     def prefix(self) -> str:
-        """The prefix of the keys in a bucket, which is "" or ends in a slash."""
+        """The prefix of the keys in a bucket. The prefix is "" or ends in a slash."""
         return f"{self.path}/" if self.path else ""
 
 
@@ -110,7 +110,7 @@ _ENDPOINT = r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za
 
 
 def _count(value: object, info: ValidationInfo) -> object:
-    """Return a value of a retention rule. Raise ValueError if the value is a duration."""
+    """Return the value of a retention rule unchanged. Raise ValueError if the value is a duration."""
     duration = re.fullmatch(r"\s*([0-9]{1,6})\s*([A-Za-z]+)\s*", value) if isinstance(value, str) else None
     if duration is None:
         return value
@@ -138,7 +138,7 @@ class KeepRules(ConfigSection):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether no rule keeps any snapshot set. `minimum` is only a lower limit and not a rule."""
+        """Return whether no rule keeps any snapshot set. The setting `minimum` is only a lower limit and not a rule."""
         return not (self.last or self.hourly or self.daily or self.weekly or self.monthly or self.yearly or self.within)
 
     @model_validator(mode="after")
@@ -268,13 +268,13 @@ class S3Settings(ProviderSettings):
 class AzureSettings(ProviderSettings):
     """Access to the container of an azure:// url.
 
-    `credentials_file` contains the line AZURE_STORAGE_ACCOUNT_KEY=... or AZURE_STORAGE_SAS_TOKEN=..., or the lines of a
-    service principal: AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET.
+    The setting `credentials_file` contains the line AZURE_STORAGE_ACCOUNT_KEY=... or AZURE_STORAGE_SAS_TOKEN=..., or
+    the lines of a service principal: AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET.
     """
 
 
 class GoogleSettings(ProviderSettings):
-    """Access to the bucket of a gs:// url. `credentials_file` is the JSON key of a service account."""
+    """Access to the bucket of a gs:// url. The setting `credentials_file` is the JSON key of a service account."""
 
 
 class RepositorySettings(ConfigSection):
@@ -318,7 +318,7 @@ class RepositorySettings(ConfigSection):
 
     @property
     def idle_keys(self) -> tuple[str, ...]:
-        """Keys without effect, because their table is for another kind of store than the url."""
+        """Keys without effect, because their table does not belong to the kind of store in the url."""
         tables: dict[str, ProviderSettings] = {"s3": self.s3, "azure": self.azure, "gs": self.gs}
         others = [(name, table) for name, table in tables.items() if table is not self.provider]
         return tuple(f"{name}.{key}" for name, table in others for key in sorted(table.model_fields_set))

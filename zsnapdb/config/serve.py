@@ -19,9 +19,9 @@ _SCOPE = r"^[!#-\[\]-~]{1,100}$"
 class LoginSettings(ConfigSection):
     """The login of people to the pages through an issuer, with OpenID Connect (authorization code flow with PKCE).
 
-    `client_id` is the id under which the issuer knows zsnapdb, and the audience of people's id tokens.
-    `client_secret_file` is a file that belongs to root and contains the client's secret; None if zsnapdb is a public
-    client. `scopes` are requested in addition to `openid`.
+    The setting `client_id` is the id under which the issuer knows zsnapdb. It is also the audience of people's id
+    tokens. The setting `client_secret_file` is a file that belongs to root and contains the client's secret; None if
+    zsnapdb is a public client. The `scopes` are requested in addition to `openid`.
     """
 
     client_id: Annotated[str, Field(pattern=r"^[!-~]{1,500}$")]
@@ -57,8 +57,8 @@ class IssuerRule(ConfigSection):
 
     If a token's claim is a list, the list must contain the value.
 
-    `subject` is a fixed name, or "user:{email}", which stands for the token's mail address if the issuer has verified
-    it.
+    The setting `subject` is a fixed name, or "user:{email}", which stands for the token's mail address if the issuer
+    has verified it.
     """
 
     claims: Annotated[
@@ -77,10 +77,11 @@ class IssuerRule(ConfigSection):
 class IssuerSettings(ConfigSection):
     """An issuer whose id tokens are accepted in addition to zsnapdb's own tokens.
 
-    `issuer` and `audience` are compared exactly. `jwks_url` is the address of the issuer's keys; by default it is read
-    from the issuer's `/.well-known/openid-configuration`. `longest_age` is the maximum age of an accepted token, which
-    may also expire earlier. `tls_ca` is the authority of the issuer's certificate; None means the authorities of this
-    host. The first matching rule decides. With `login`, people can log in to the pages through this issuer.
+    The values `issuer` and `audience` must match a token exactly. The setting `jwks_url` is the address of the issuer's
+    keys; by default it is read from the issuer's `/.well-known/openid-configuration`. The setting `longest_age` is the
+    maximum age of an accepted token; the token may also expire earlier. The setting `tls_ca` is the authority of the
+    issuer's certificate; None means the authorities of this host. The first matching rule decides. With `login`, people
+    can log in to the pages through this issuer.
     """
 
     issuer: HttpsUrl
@@ -120,8 +121,9 @@ def _project(text: str) -> str:
 class ProjectLimits(ConfigSection):
     """Limits of all subjects of a CI project together (None if there is no limit).
 
-    `clones` is the number of clones, `running` the number of clones whose server may run. `bytes` limits the data that
-    all these clones may write, `longest_lease` the lease that may be requested.
+    The setting `clones` limits the number of clones, and `running` the number of clones with a running server. The
+    setting `bytes` limits the data that all these clones may write. The setting `longest_lease` limits each clone's
+    lease.
     """
 
     clones: Annotated[int, Field(ge=0, le=10_000)] | None = None
@@ -134,16 +136,16 @@ class ServeSettings(ConfigSection):
     """Socket and account of the helper, and the limits of each subject.
 
     The helper creates `socket`, unless systemd passes a socket. `account` is the account of the web process: requests
-    from all other accounts except root are refused. `ttl` is the default lease of a clone, `longest_lease` the longest
-    lease that may be requested. `per_subject` limits the clones of a subject, `commits_per_subject` the commits of
-    these clones. `bytes_per_subject` limits the data that a subject's clones may write together; each clone also has
-    its own quota. `running_per_subject` limits the running servers of these clones. A limit of None means that there is
-    no limit. `comparisons` limits concurrent comparisons of two states, each of which runs two servers;
-    `comparisons_per_subject` limits the comparisons of one subject's clones. `project` sets limits for all subjects of
-    a project together: `ci:shop` includes `ci:shop/web`. `unmasked` lists instances without masking that anybody may
-    clone; only operators may clone other unmasked instances. `fetch_account` is the account that fetches the issuers'
-    keys; it must not be the account of the web process. `url` is the address of the pages in browsers, to which issuers
-    redirect people after a login. `session` is the duration of a login.
+    from all other accounts except root are refused. `ttl` is the default lease of a clone, and `longest_lease` is the
+    longest lease that may be requested. `per_subject` limits the clones of a subject, and `commits_per_subject` limits
+    the commits of these clones. `bytes_per_subject` limits the data that a subject's clones may write together; each
+    clone also has its own quota. `running_per_subject` limits the running servers of these clones. A limit of None
+    means that there is no limit. `comparisons` limits concurrent comparisons of two states, each of which runs two
+    servers; `comparisons_per_subject` limits the comparisons of one subject's clones. `project` sets limits for all
+    subjects of a project together: `ci:shop` includes `ci:shop/web`. `unmasked` lists instances without masking that
+    anybody may clone; only operators may clone all other unmasked instances. `fetch_account` is the account that
+    fetches the issuers' keys; it must not be the account of the web process. `url` is the address of the pages in
+    browsers, to which issuers redirect people after a login. `session` is the duration of a login.
     """
 
     socket: AbsolutePath = Path("/run/zsnapdb-serve/helper.sock")

@@ -87,7 +87,7 @@ CRON_NICKNAMES = {
 
 
 def five_fields(cron: str) -> str:
-    """Return a cron expression. Raise ValueError if it does not have five fields."""
+    """Return the cron expression unchanged. Raise ValueError if it does not have five fields."""
     if cron.strip() in CRON_NICKNAMES:
         raise ValueError(f'a cron expression has five fields; write "{CRON_NICKNAMES[cron.strip()]}"')
     if re.search(_CRON, cron) is None:
@@ -103,7 +103,7 @@ class ScheduleSettings(ConfigSection):
 
     Cron expressions are those of crontab(5). Weekdays are 0 to 7 (0 and 7 are Sunday) or sun to sat. If both a day of
     the month and a weekday are given, the job runs on days that match one of them. A run starts up to `jitter` seconds
-    later; the delay is fixed for each scheduled time. `arguments` are added to the command. A run is stopped after
+    later; the delay is fixed for each scheduled time. The `arguments` are added to the command. A run is stopped after
     `timeout`. The default of `timezone` is the agent's time zone.
     """
 
@@ -130,7 +130,7 @@ class CopyScheduleSettings(ScheduleSettings):
 
 
 class InstanceAgentSettings(ConfigSection):
-    """Jobs of an instance that the agent runs. `archive` says whether the agent keeps the binlog archive running."""
+    """Jobs of an instance that the agent runs. With `archive`, the agent archives binlogs continuously."""
 
     archive: StrictBool = False
     snapshot: ScheduleSettings | None = None
@@ -153,8 +153,8 @@ _LOOPBACK = ("127.0.0.1", "::1")
 class HttpSettings(ConfigSection):
     """Address of the agent's endpoints /metrics, /healthz and /readyz.
 
-    An address other than loopback needs TLS and a token. `stale` is the maximum age in seconds of the last check of the
-    objectives. If the check is older, /readyz reports an error.
+    An address other than loopback needs TLS and a token. The setting `stale` is the maximum age in seconds of the last
+    check of the objectives. If the check is older, /readyz reports an error.
     """
 
     address: Annotated[str, Field(pattern=r"^[0-9a-fA-F.:]+$")] = "127.0.0.1"
@@ -176,8 +176,8 @@ class HttpSettings(ConfigSection):
 class AgentSettings(ConfigSection):
     """The agent of this host, and the jobs that belong to no single instance.
 
-    `metrics` is the file that the status job writes for node_exporter. A job is stopped after `stall` seconds in which
-    its processes use no processor time and print nothing.
+    The setting `metrics` is the file that the status job writes for node_exporter. A job is stopped after `stall`
+    seconds in which its processes use no processor time and print nothing.
     """
 
     timezone: Zone = "UTC"
@@ -206,8 +206,8 @@ _MOST_PORTS = 1000
 class AddressSettings(ConfigSection):
     """Ports where HAProxy listens for clones, from `first_port` to `last_port`, and HAProxy's admin socket.
 
-    Each clone that listens at `clones.bind_address` gets a port and keeps it. The clone's server, behind HAProxy, has
-    another port.
+    Each clone that listens at `clones.bind_address` has a reserved port. The clone's server, behind HAProxy, has a
+    different port.
     """
 
     socket: AbsolutePath = Path("/run/zsnapdb-haproxy/admin.sock")
@@ -222,7 +222,6 @@ class AddressSettings(ConfigSection):
 
     @property
     def ports(self) -> range:
-        """All ports from `first_port` to `last_port`."""
         return range(self.first_port, self.last_port + 1)
 
 
@@ -233,9 +232,9 @@ LEAST_MEMORY = 100 << 20
 class PoolSettings(ConfigSection):
     """A pool of `size` clones that are started and checked in advance, for the next requests.
 
-    A pool clone has the state that was `latest` when the clone was created, so `max_age` limits the age of the clones'
-    data in seconds. `memory` limits the memory of all servers of the pool together, in bytes (None: only half of the
-    host's free memory).
+    A pool clone contains the newest data at the time of its creation, so `max_age` limits the age of the clones' data
+    in seconds. The setting `memory` limits the memory of all servers of the pool together, in bytes (None: only half of
+    the host's free memory).
     """
 
     size: Annotated[int, Field(ge=1, le=50)]
@@ -256,7 +255,7 @@ class MigrationSettings(ConfigSection):
     """The user's migration, and its limits.
 
     `zsnapdb migration-check` runs `command` in the current folder, for at most `timeout` seconds. A migration longer
-    than `longest` is a problem. Another problem is a statement of another client that waits longer than
+    than `longest` is a problem. It is also a problem if a statement of another client waits longer than
     `longest_read_wait` or `longest_write_wait` seconds for a table. With `repeatable`, a second run must succeed and
     leave the schema unchanged. If a limit is None, it does not apply.
     """
@@ -292,8 +291,8 @@ class FleetVerb(StrEnum):
 class EngineSettings(ConfigSection):
     """Address of the engine (Temporal). An address other than loopback needs TLS with a client certificate.
 
-    `ca` is the authority of the server's certificate; None means the authorities of this host. `server_name` is the
-    name in that certificate; None means the name in the address.
+    The setting `ca` is the authority of the server's certificate; None means the authorities of this host. The setting
+    `server_name` is the name in that certificate; None means the name in the address.
     """
 
     server: Annotated[str, Field(pattern=_ADDRESS)]
@@ -324,12 +323,12 @@ class EngineSettings(ConfigSection):
 class WorkerSettings(EngineSettings):
     """Jobs that this host runs for a fleet (`zsnapdb fleet worker`).
 
-    `host` is this host's name in the fleet. The host runs only the `verbs` and refuses all other requests. With
-    `drills`, this host also runs drills of configured instances that any host may run, if `memory` (bytes) is
-    available. `at_once` is the maximum number of concurrent jobs. `spacing` is the minimum number of seconds between
-    the starts of two runs for one job. With `fallback` agent, the agent starts a scheduled backup if the fleet has not
-    started it within `fallback_after` seconds. With `fallback` none, the agent follows its own schedules as if there
-    were no fleet.
+    The setting `host` is this host's name in the fleet. The host runs only the `verbs` and refuses all other requests.
+    With `drills`, this host also runs drills of configured instances that any host may run, if `memory` (bytes) is
+    available. The setting `at_once` is the maximum number of concurrent jobs. The setting `spacing` is the minimum
+    number of seconds between the starts of two runs for one job. With `fallback` agent, the agent starts a scheduled
+    backup if the fleet has not started it within `fallback_after` seconds. With `fallback` none, the agent follows its
+    own schedules as if there were no fleet.
     """
 
     host: FleetHostName

@@ -71,9 +71,9 @@ class HookSettings(ConfigSection):
 class ServerSettings(ConfigSection):
     """How servers of this instance's version are started for restores and clones.
 
-    `binaries` maps series such as 10.11 or 8.4 to server programs. `binary` is the program for all other series.
-    Servers start only in a sandbox, unless `sandbox` is off. `sandbox_reads` are additional files and folders of the
-    host that such a server may read.
+    The setting `binaries` maps series such as 10.11 or 8.4 to server programs. The setting `binary` is the program for
+    all other series. Servers start only in a sandbox, unless `sandbox` is off. The setting `sandbox_reads` lists
+    additional files and folders of the host that such a server may read.
     """
 
     binary: AbsolutePath | None = None
@@ -112,9 +112,9 @@ class DrillSettings(ConfigSection):
 
     After the checks, the drill removes the server.
 
-    `sample` is the approximate number of bytes that the check of pages reads. The check of tables reads as many.
-    `pages` says whether a drill on a host without innochecksum omits page checksums (`if-possible`) or is refused
-    (`required`).
+    The setting `sample` is the approximate number of bytes that the check of pages reads. The check of tables reads the
+    same number of bytes. The setting `pages` says whether a drill on a host without innochecksum omits page checksums
+    (`if-possible`) or is refused (`required`).
     """
 
     dataset: str | None = None
@@ -159,7 +159,7 @@ class MaskingSettings(ConfigSection):
 
 
 class BinlogSettings(ConfigSection):
-    """Archiving of binlogs, and when archived binlogs are removed from the server."""
+    """How binlogs are archived, and when archived binlogs are removed from the server."""
 
     interval: Annotated[Seconds, Field(ge=1, le=86400)] = 10.0
     keep: Annotated[Seconds, Field(ge=0)] = 86400.0
@@ -408,7 +408,7 @@ class Settings(ConfigSection):
     def with_binary(self, name: str | None, binary: Path | None) -> Settings:
         """Return the settings with `binary` as the instance's only server program.
 
-        If `binary` is None, return them unchanged.
+        If `binary` is None, return the settings unchanged.
         """
         if binary is None:
             return self
@@ -435,7 +435,7 @@ class Settings(ConfigSection):
 def parse(text: str, name: str) -> Settings:
     """Return the settings in the TOML text.
 
-    Raises ConfigError, which lists all errors in the text, and calls the text `name`.
+    Raises ConfigError with all errors in the text. The message refers to the text as `name`.
     """
     raw = read_toml(text, name)
     unknown = unknown_names(raw)

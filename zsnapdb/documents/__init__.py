@@ -1,1 +1,1 @@
-"""The JSON documents that commands print. Each has one model, which also reads documents of other versions."""
+"""The JSON documents that commands print. Each document's model also reads documents of other versions."""

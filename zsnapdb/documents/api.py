@@ -60,14 +60,14 @@ class PointsGap(Document):
 
 
 class UsableSet(Document):
-    """A snapshot set on this host. A clone of it needs no repository."""
+    """A snapshot set on this host. A clone of the set needs no repository."""
 
     id: Annotated[str, Field(validation_alias=AliasChoices("id", "backup_id"))]
     state: str
 
 
 class PointsDocument(Document):
-    """The states of an instance that can be cloned, as far as they were known at the time `at`."""
+    """The states of an instance that can be cloned, as known at the time `at`."""
 
     instance: str
     at: str
@@ -79,7 +79,7 @@ class PointsDocument(Document):
 class PublicObjective(Document):
     """An objective and its state.
 
-    `since` (UTC) is the time whose age the objective limits, for example the time of the newest backup.
+    The objective limits the age of the time `since` (UTC), for example the time of the newest backup.
     """
 
     objective: str
@@ -92,7 +92,7 @@ class PublicObjective(Document):
 
 
 class InstanceObjectives(Document):
-    """The objectives of an instance. `error` is the code of the error that prevented their judgement."""
+    """The objectives of an instance. If they could not be checked, `error` is the code of the error."""
 
     instance: str
     verdict: str | None = None
@@ -135,7 +135,7 @@ class PublicDrills(Document):
 class EvidenceDocument(Document):
     """Records of an evidence log by number.
 
-    `next` is the value of `after` for the next request, or null if there are no more records.
+    The field `next` is the value of `after` for the next request, or null if there are no more records.
     """
 
     instance: str
@@ -157,7 +157,7 @@ class LogsDocument(Document):
 class ShownLogin(Document):
     """The login of a clone.
 
-    `host` and `port` are for clients on the same host, `address` for other clients unless `local_only`.
+    Clients on the same host use `host` and `port`. All other clients use `address`, unless `local_only` is set.
     """
 
     host: str
@@ -189,9 +189,10 @@ class CancelledOperation(Document):
 
 
 class TokenFields(Document):
-    """A token, without its text. `revoked` is null if the token is not revoked.
+    """A token, without its text. The field `revoked` is null if the token is not revoked.
 
-    `kind` is `token`, or `session` for a login to the pages through `issuer` ("": a token of this host).
+    The kind is `token`, or `session` for a login to the pages. The issuer is that of the login ("" for a token of this
+    host).
     """
 
     id: str
@@ -205,7 +206,7 @@ class TokenFields(Document):
 
 
 class NewTokenDocument(Document):
-    """A new token. `text` is shown only once."""
+    """A new token. The field `text` is shown only once."""
 
     token: Annotated[TokenFields, At("stored")]
     text: Annotated[str, At("text", secret)]
@@ -247,7 +248,7 @@ class LoginPlacesFields(Document):
 class IssuerKeysDocument(Document):
     """The usable keys with which an issuer signs id tokens, and their URL.
 
-    `login` is null if the issuer cannot be used for logins to the pages.
+    The field `login` is null if the issuer cannot be used for logins to the pages.
     """
 
     issuer: str

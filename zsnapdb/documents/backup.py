@@ -53,7 +53,7 @@ class DomainFields(Document):
 
 
 class VolumeFields(Document):
-    """A volume of a backup. `sent_from` is the scratch dataset from which a consolidated backup was sent."""
+    """A volume of a backup. A consolidated backup was sent from the scratch dataset `sent_from`."""
 
     role: str
     dataset: str
@@ -98,8 +98,8 @@ class ManifestFields(Document):
 class BackupDocument(Document):
     """A finished backup.
 
-    `repeat` says whether an earlier command had already started the run with this id. If `repeat` is true, this command
-    created no backup.
+    The field `repeat` says whether an earlier command had already started the run with this id. If `repeat` is true,
+    this command created no backup.
     """
 
     backup: Annotated[ManifestFields, At("manifest")]

@@ -35,7 +35,7 @@ def may_lack() -> Any:
 class At:
     """The source of a document's field: a path of attributes in the result, and a converter.
 
-    `default` is the value of the field if the path or the converter results in None. A field without `At` comes from
+    If the path or the converter results in None, the value of the field is `default`. A field without `At` comes from
     the attribute of the same name. File paths become text, and members of an enumeration become their values. The path
     "" is the result itself.
     """
@@ -46,11 +46,10 @@ class At:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The attributes of the path."""
         return tuple(filter(None, self.path.split(".")))
 
     def read(self, result: object) -> object:
-        """Return the field.
+        """Return the value of the field.
 
         Raises: AttributeError if the result has no such attribute.
         """
@@ -66,11 +65,11 @@ class At:
 
 @dataclass(frozen=True)
 class Dumped:
-    """An annotation of a field with a printed model or dataclass, whose schema becomes the schema of the field.
+    """Annotation of a field that contains a printed model or dataclass. The field gets the schema of that class.
 
     Documents are also read where that class is not installed. For a class that may not be installed, `printed` is the
-    full name of the class, which is imported only for the schema. `without` lists fields that are not printed. `adding`
-    is a type with additional printed fields.
+    full name of the class. The class is imported only for the schema. The field `without` lists fields that are not
+    printed. The field `adding` is a type with additional printed fields.
     """
 
     printed: type | str
@@ -115,7 +114,6 @@ class Document(BaseModel):
 
     @classmethod
     def of_result(cls, result: object) -> Self:
-        """Return the document of the result."""
         return cls.model_validate(result)
 
     def json_fields(self) -> dict[str, Any]:
@@ -133,12 +131,12 @@ def _places(document: type[Document]) -> tuple[tuple[str, At], ...]:
 
 
 def read(document: type[Document], result: object) -> dict[str, object]:
-    """Return the fields of the document from the result, before their validation."""
+    """Read the fields of the document from the result. They are not validated yet."""
     return {name: one for name, at in _places(document) if (one := at.read(result)) is not LEFT_OUT}
 
 
 def stamp(moment: datetime) -> str:
-    """Return a time to the second: `2026-11-28T12:00:00Z`."""
+    """Return a time as text, to the second: `2026-11-28T12:00:00Z`."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -154,7 +152,7 @@ def moment(microseconds: int) -> str:
 
 
 def is_given(value: object) -> bool:
-    """Whether the value is not None, empty or 0."""
+    """Return whether the value is not None, empty or 0."""
     return bool(value)
 
 
@@ -215,7 +213,7 @@ def rows(*names: str) -> Callable[[Any], list[dict[str, object]]]:
 class ErrorFields(TypedDict):
     """An error: its code, message and hint.
 
-    `audience` is the clone owner who may read the text, if the command ran for an owner.
+    The field `audience` is the clone owner who may read the text, if the command ran for an owner.
     """
 
     code: str
@@ -240,7 +238,7 @@ def errors_fields(errors: Iterable[ZsnapdbError]) -> list[ErrorFields]:
 class ErrorDocument(Document):
     """The failure of a command. The document is printed instead of the result.
 
-    `retry` says whether the same command may be repeated: again, never, or twice (two attempts in total).
+    The field `retry` says whether the same command may be repeated: again, never, or twice (two attempts in total).
     """
 
     error: Annotated[ErrorFields, At("", error_fields)]

@@ -17,7 +17,7 @@ class UnprotectedFields(Document):
 
 
 class RepeatedGtidsFields(Document):
-    """GTIDs that are also in an earlier history."""
+    """GTIDs that also occur in an earlier history."""
 
     history: str
     gtids: str
@@ -42,7 +42,7 @@ class ArchivingDocument(Document):
 
 
 class ArchivedBinlogFields(Document):
-    """An archived binlog. `gap` describes the missing part directly before the binlog."""
+    """An archived binlog. The text `gap` describes the missing part directly before it."""
 
     name: Annotated[str, At("file.name")]
     rotated: Annotated[bool, At("file.is_rotated")]
@@ -81,7 +81,7 @@ class BinlogArchiveDocument(Document):
 
 
 class PurgeDocument(Document):
-    """The binlogs that a purge removes or has removed. `read` lists the archived copies that the purge reads first."""
+    """The binlogs that a purge removes or has removed. It first reads the archived copies in the list `read`."""
 
     names: tuple[str, ...]
     stays: str
@@ -90,7 +90,7 @@ class PurgeDocument(Document):
 
 
 class ChangedTableFields(Document):
-    """Numbers of rows of a table that a transaction changed."""
+    """A table, and how many of its rows a transaction changed."""
 
     of_schema: Annotated[str, At("schema")] = Field(alias="schema")
     table: str
@@ -101,7 +101,7 @@ class ChangedTableFields(Document):
 
 
 class StatementFields(Document):
-    """A statement in the binlog. `cut` says whether the text is truncated."""
+    """A statement in the binlog. The field `cut` says whether the text is truncated."""
 
     kind: str
     of_schema: Annotated[str | None, At("schema")] = Field(alias="schema")
@@ -166,7 +166,7 @@ class RowChangeFields(Document):
 
 
 class ConflictFields(RowChangeFields):
-    """A row that prevents the undo: `exists-again` or `differs`."""
+    """A row that prevents the undo, and why: `exists-again` or `differs`."""
 
     reason: str
 

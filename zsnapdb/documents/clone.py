@@ -10,7 +10,7 @@ from zsnapdb.documents.base import At, Document, each, full_names, is_given, mil
 
 
 def _for_administrators(value: Any) -> Any:
-    """Return the value if the reader may see all clones; None if the reader may see only own clones."""
+    """Return the value if the reader may see all clones; None if the reader may see only their own clones."""
     return value if run_context.current_audience().sees_all else None
 
 
@@ -20,16 +20,17 @@ def _names(attribute: str) -> Callable[[Any], Any]:
 
 
 class CloneFields(Document):
-    """A clone. Users choose `name`; `id` never changes. `port` is the port for clients.
+    """A clone. Users choose `name`; `id` never changes. Clients connect to `port`.
 
     - `kept_port`: the port that the clone keeps after a reset (null: none).
-    - `server_port`: the port of its server. `port` is the kept port if HAProxy forwards that port to the server, and
+    - `server_port`: the port of its server. `port` is the fixed port if HAProxy forwards that port to the server, and
       otherwise the server's port.
     - `address`: HOST:PORT for clients. `local_only`: whether only clients on the clone's host can reach the clone.
     - `own_bytes`: bytes that the clone does not share with its source.
     - `quota`: maximum of `own_bytes` (0: unlimited).
     - `heartbeat`: seconds without a heartbeat after which the clone is destroyed (null: no heartbeats needed).
-    - `guid`: the identity of the clone, which resets keep. A later clone of the same name or id has another GUID.
+    - `guid`: the identity of the clone, which a reset does not change. A later clone of the same name or id has a
+      different GUID.
     - `waits`: whether the clone is in the pool of its instance.
     """
 
@@ -121,7 +122,7 @@ class MaskingStepFields(Document):
 
 
 class MaskingFields(Document):
-    """The result of masking. `remains` lists files and tables that may still contain old values."""
+    """The result of masking. The field `remains` lists files and tables that may still contain old values."""
 
     seconds: float
     steps: tuple[MaskingStepFields, ...]
@@ -148,7 +149,8 @@ class MaskingWayFields(Document):
 class CreatedDocument(Document):
     """A new clone. User and password are null if its server was not started.
 
-    `masked_how` is null if the clone already existed: it came from the pool, or an earlier run had created it.
+    The field `masked_how` is null if the clone already existed: it came from the pool, or an earlier run had created
+    it.
     """
 
     clone: Annotated[CloneFields, At("result.info")]
@@ -168,7 +170,7 @@ class HandOutPlanDocument(Document):
 
 
 class ClonePlanDocument(Document):
-    """The plan of a new clone. `backup_id` is null if the snapshot set is created together with the clone."""
+    """The plan of a new clone. The field `backup_id` is null if the snapshot set is created together with the clone."""
 
     name: str
     instance: str
@@ -202,7 +204,7 @@ class PreparedDocument(Document):
 
 
 class RemovedFormsDocument(Document):
-    """Prepared snapshot sets that are removed, or would be removed (`done` false)."""
+    """Prepared snapshot sets that are removed, or would be removed (if `done` is false)."""
 
     removed: Annotated[tuple[str, ...], At("forms", each("anchor"))]
     done: Annotated[bool, At("is_done")]
@@ -216,10 +218,10 @@ class ChangedDocument(Document):
 
 
 class ResetDocument(ChangedDocument):
-    """A clone after a reset. `way` is `undo` (changed rows), `swap` (for a pool clone) or `replace` (all data).
+    """A clone after a reset. The way is `undo` (changed rows), `swap` (for a pool clone) or `replace` (all data).
 
-    `undone` is the number of undone row changes (null unless `way` is `undo`). `reason` says why a faster way was not
-    possible.
+    The field `undone` is the number of undone row changes (null unless `way` is `undo`). The field `reason` says why a
+    faster way was not possible.
     """
 
     way: Annotated[str, At("result.way")]
@@ -230,7 +232,7 @@ class ResetDocument(ChangedDocument):
 
 
 class IntentionDocument(Document):
-    """The plan of a change. `clone` is null if the clone does not exist yet."""
+    """The plan of a change. The field `clone` is null if the clone does not exist yet."""
 
     what: str
     clone: Annotated[CloneFields | None, At("intention.clone")]
@@ -238,10 +240,10 @@ class IntentionDocument(Document):
 
 
 class ResetPlanDocument(Document):
-    """The plan of a reset. `backup_id` is null if the reset creates the snapshot set.
+    """The plan of a reset. The field `backup_id` is null if the reset creates the snapshot set.
 
-    `way` and `reason` have the same meaning as for a reset. `slot` is the id of the pool clone that would replace the
-    clone.
+    The fields `way` and `reason` have the same meaning as for a reset. The field `slot` is the id of the pool clone
+    that would replace the clone.
     """
 
     clone: Annotated[CloneFields, At("intention.info")]
@@ -273,7 +275,7 @@ class CommittedDocument(Document):
 
 
 class RemovalFields(Document):
-    """A clone to be removed. `handed_over` maps each commit that another clone needs to the clone that needs it.
+    """A clone to be removed. If another clone needs a commit, `handed_over` maps the commit to that clone.
 
     `handed_over`, `promotes` and `foreign_snapshots` may concern any owner. Only administrators see these fields; for
     other readers they are empty.
@@ -311,7 +313,7 @@ class ReapDocument(Document):
 
 
 class LoginDocument(Document):
-    """Address and login of a clone. `address` is for clients on other hosts, unless `local_only`."""
+    """Address and login of a clone. The field `address` is for clients on other hosts, unless `local_only`."""
 
     host: str
     port: int
@@ -324,7 +326,7 @@ class LoginDocument(Document):
 
 
 class KeptPortFields(Document):
-    """A kept port: its clone (null: no clone), its required target, and its target in HAProxy (null: no target)."""
+    """A reserved port: its clone (null: no clone), its required target, and its target in HAProxy (null: no target)."""
 
     port: int
     clone: Annotated[str | None, At("clone.label")]
@@ -334,7 +336,7 @@ class KeptPortFields(Document):
 
 
 class AddressesDocument(Document):
-    """The ports that clones keep. `error` is the error that prevented zsnapdb from asking HAProxy."""
+    """The ports that are reserved for clones. The field `error` says why zsnapdb could not query HAProxy."""
 
     ports: tuple[KeptPortFields, ...]
     error: Annotated[str | None, At("error.message")]
@@ -361,7 +363,7 @@ def _dropped(drops: Any) -> list[Mapping[str, str]]:
 class PoolDocument(Document):
     """The plan or result of filling a pool: kept, removed and created clones.
 
-    `made` is null in a plan.
+    The field `made` is null in a plan.
     """
 
     waiting: Annotated[tuple[str, ...], At("plan.keeps", each("name"))]
@@ -395,7 +397,7 @@ class MemberFields(Document):
 
 
 class CloneSetDocument(Document):
-    """A new set of clones. `arrival_seconds` is the time until a row of the source reached every replica."""
+    """A new set of clones. The field `arrival_seconds` is the time until a row of the source reached every replica."""
 
     name: str
     topology: str

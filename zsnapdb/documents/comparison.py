@@ -69,7 +69,7 @@ class AnswerDocument(Document):
 
 
 class ChangeFields(Document):
-    """A differing row. `before` or `after` is null if the row does not exist in that state."""
+    """A differing row. If the row does not exist in one state, its `before` or `after` is null."""
 
     change: Annotated[str, At("kind")]
     key: Annotated[tuple[PlainValue, ...], At("key", _plain_values)]
@@ -95,7 +95,8 @@ class DifferenceDocument(Document):
 class BranchFields(Document):
     """A branch.
 
-    `head` is the newest commit of the branch (null: no commit yet). `created` and `message` are from the newest commit.
+    The field `head` is the newest commit of the branch (null: no commit yet). The fields `created` and `message` come
+    from the newest commit.
     """
 
     name: str
@@ -108,7 +109,7 @@ class BranchFields(Document):
 class BranchesDocument(Document):
     """The branches of a clone, and the current branch.
 
-    `made` is the commit that was created for a new branch, or null if no commit was created.
+    The field `made` is the commit that was created for a new branch, or null if no commit was created.
     """
 
     clone: Annotated[str, At("seen.info.label")]
@@ -118,7 +119,7 @@ class BranchesDocument(Document):
 
 
 class SwitchedDocument(Document):
-    """A clone after a switch. `committed` says whether the previous branch got the new commit `left_head`."""
+    """A clone after a switch. The field `committed` says whether the previous branch got the new commit `left_head`."""
 
     clone: Annotated[CloneFields, At("info")]
     branch: Annotated[str, At("branches.current")]
@@ -129,7 +130,7 @@ class SwitchedDocument(Document):
 
 
 class LoggedCommitFields(Document):
-    """A commit in the log of a branch. `branches` are the branches whose newest commit is this commit."""
+    """A commit in the log of a branch. The field `branches` lists the branches whose newest commit is this commit."""
 
     id: str
     parent: str | None
@@ -139,7 +140,7 @@ class LoggedCommitFields(Document):
 
 
 class BranchLogDocument(Document):
-    """The commits that lead to a branch or a commit, newest first. `begins` is the state before the oldest commit."""
+    """The commits that lead to a branch or a commit, newest first. The state before the oldest commit is `begins`."""
 
     clone: Annotated[str, At("seen.info.label")]
     of: str
@@ -150,8 +151,9 @@ class BranchLogDocument(Document):
 class TableDifferenceFields(Document):
     """A table at two commits. A number of rows is null if the table does not exist at that commit.
 
-    `by` is `key` (rows are compared by primary key), `checksum` (with the `reason`), or `presence`. `added`, `removed`
-    and `changed` are null unless `by` is `key`. `columns` are the columns of the values in `changes`.
+    The field `by` is `key` (rows are compared by primary key), `checksum` (with the `reason`), or `presence`. `added`,
+    `removed` and `changed` are null unless `by` is `key`. The field `columns` lists the columns of the values in
+    `changes`.
     """
 
     table: Annotated[str, At("name", str)]
@@ -168,9 +170,9 @@ class TableDifferenceFields(Document):
 
 
 class BranchDifferenceDocument(Document):
-    """Comparison of two commits of a clone. `schema_difference` is a unified diff of all definitions.
+    """Comparison of two commits of a clone. The field `schema_difference` is a unified diff of all definitions.
 
-    `left_out` says whether differing rows or definitions were omitted because there are too many.
+    The field `left_out` says whether differing rows or definitions were omitted because there are too many.
     """
 
     clone: Annotated[str, At("info.label")]
@@ -219,10 +221,10 @@ class RecordedLoadFields(Document):
 
 
 class MigrationDocument(Document):
-    """The effects of a migration. `second_run` is the effect of a repetition.
+    """The effects of a migration. The field `second_run` is the effect of a repetition.
 
-    `without_table_seconds` is the longest wait of a statement that uses no table. This wait measures the host's load.
-    `load` is null if no load was replayed.
+    The field `without_table_seconds` is the longest wait of a statement that uses no table. This wait measures the
+    host's load. The field `load` is null if no load was replayed.
     """
 
     backup_id: str

@@ -10,7 +10,7 @@ from zsnapdb.documents.base import At, Document, ErrorFields, error_fields, iso
 class FleetRepositoryFields(Document):
     """A repository.
 
-    `read` is the time of the last read. `changed` is the number of instances that this command read again.
+    The last read was at the time `read`. This command read `changed` instances again.
 
     - `opaque`: whether the backups are encrypted and this host has no key that decrypts them.
     - `signed`: whether only objects with the signature of a known key are trusted.
@@ -40,7 +40,7 @@ class FleetHostFields(Document):
 
 
 class FleetReasonFields(Document):
-    """The reason why an instance is not good."""
+    """A reason why an instance's state is not good."""
 
     what: str
     verdict: str
@@ -60,9 +60,9 @@ class FleetDrillFields(Document):
 class FleetInstanceFields(Document):
     """An instance in a repository.
 
-    `objectives` is the source of the objectives, which is the instance's backups or the fleet's configuration.
+    The field `objectives` says where the objectives come from: the instance's backups or the fleet's configuration.
 
-    `problem` is the reason why the instance could not be read at this time; "" if it was read.
+    The text `problem` says why the instance could not be read this time; "" if it was read.
     """
 
     instance: str
@@ -99,9 +99,9 @@ class FleetCountsFields(Document):
 
 
 class FleetDocument(Document):
-    """The state of a fleet. `total` is the number of all instances, including unselected instances.
+    """The state of a fleet. The field `total` is the number of all instances, including unselected instances.
 
-    `chosen` is the number of selected instances, even if only some of them are shown.
+    The field `chosen` is the number of selected instances, even if only some of them are shown.
     """
 
     at: Annotated[str, At("at", iso)]
@@ -115,7 +115,7 @@ class FleetDocument(Document):
 
 
 class FleetChangeFields(Document):
-    """A change of a schedule or of a bucket's limit. `wave` is the change's wave in the rollout."""
+    """A change of a schedule or of a bucket's limit. The field `wave` is the change's wave in the rollout."""
 
     change: Annotated[str, At("kind")]
     name: str
@@ -124,9 +124,9 @@ class FleetChangeFields(Document):
 
 
 class FleetPlanDocument(Document):
-    """The planned changes. `unchanged` is the number of schedules and limits that are already right.
+    """The planned changes. The field `unchanged` is the number of schedules and limits that are already correct.
 
-    `left` is the number of changes in later waves.
+    The field `left` is the number of changes in later waves.
     """
 
     changes: tuple[FleetChangeFields, ...]
@@ -135,7 +135,7 @@ class FleetPlanDocument(Document):
 
 
 class JobRunFields(Document):
-    """A run of a job. `host` is the host that runs the job, or the only host that may run it."""
+    """A run of a job. The field `host` is the host that runs the job, or the only host that may run it."""
 
     id: Annotated[str, At("workflow_id")]
     verb: Annotated[str, At("job.verb", default="")]
@@ -154,7 +154,7 @@ class JobRunsDocument(Document):
 
 
 class PausedJobFields(Document):
-    """A schedule."""
+    """A paused or resumed schedule."""
 
     name: str
     verb: str

@@ -17,7 +17,7 @@ def _pauses(pauses: Any) -> list[dict[str, object]]:
 
 
 class AgentJobFields(Document):
-    """A job of the agent. `instance` is null for a job of the host. `next` is null for a job that runs continuously."""
+    """A job of the agent. For a job of the host, `instance` is null. For a continuous job, `next` is null."""
 
     instance: Annotated[str | None, At("job.name.own_instance")]
     job: Annotated[str, At("job.name.kind")]
@@ -41,7 +41,7 @@ class HeldFields(Document):
 
 
 class AgentDocument(Document):
-    """The jobs of the agent. `difference` says how the running agent's configuration differs from the file."""
+    """The jobs of the agent, and how the running agent's configuration differs from the file (`difference`)."""
 
     is_running: bool
     difference: Annotated[str | None, At("difference", or_null)]
@@ -99,7 +99,7 @@ class DoctorDocument(Document):
 class LoadAdviceFields(Document):
     """The effect of a change: `gain`, `no gain` or `unknown`.
 
-    The change avoids at most `saved` of `of` observed events.
+    The change avoids at most `saved` of the `of` observed events.
     """
 
     topic: str
@@ -196,7 +196,7 @@ class ConfigurationDocument(Document):
 class EffectiveSettingFields(Document):
     """A setting: its value as TOML (null if not set or `hidden`), its origin, and its line in the file.
 
-    `origin` is file, environment, repository (an instance uses the table of its repository) or default.
+    The field `origin` is file, environment, repository (an instance uses the table of its repository) or default.
     """
 
     key: str
@@ -207,7 +207,7 @@ class EffectiveSettingFields(Document):
 
 
 class EffectiveConfigurationDocument(Document):
-    """The settings in effect. `chosen_by` is the source of the file name: option, environment or default."""
+    """The settings in effect. The field `chosen_by` is the source of the file name: option, environment or default."""
 
     file: Annotated[str, At("file")]
     chosen_by: str
@@ -235,7 +235,7 @@ class GrantsDocument(Document):
 
 
 class MonthlyCostFields(Document):
-    """The cost according to a price list. `restore` is the price of the traffic of one restore outside the provider."""
+    """Costs from a price list. The price `restore` covers the traffic of one restore outside the provider."""
 
     name: Annotated[str, At("price.name")]
     date: Annotated[str, At("price.date")]

@@ -51,7 +51,7 @@ class GapFields(Document):
 
 
 class UnprotectedSinceFields(Document):
-    """The start of the current period, whose points cannot be restored before the next backup."""
+    """The start of the current period without restorable points, which lasts until the next backup."""
 
     since: Annotated[str | None, At("ranges", lambda ranges: moment(ranges[-1].end) if ranges else None)]
     kind: Annotated[str, At("unprotected.kind")]
@@ -118,7 +118,7 @@ def _failed(deliveries: Any) -> list[dict[str, object]]:
 
 
 def _own_failed(of: Any) -> list[dict[str, object]]:
-    """Return the failed notifications of a single status. A status of several instances lists these only once."""
+    """Return the failed notifications of a single status. A status of several instances lists them only once."""
     return _failed(getattr(of, "failed_notifications", ()))
 
 
@@ -211,7 +211,7 @@ class ExceptionFields(Document):
 class PolicyChangeFields(Document):
     """A change of keys or policy.
 
-    `before` is null if no value existed before, and `after` is null if none exists now.
+    The field `before` is null if no value existed before, and `after` is null if none exists now.
     """
 
     at: str
@@ -282,7 +282,7 @@ class UnbelievedRecordFields(Document):
 class EvidencePageDocument(Document):
     """Consecutive records of the evidence log.
 
-    `next` is the number for the next request, or null if there are no more records.
+    The field `next` is the number for the next request, or null if there are no more records.
     """
 
     instance: str

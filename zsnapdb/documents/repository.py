@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -20,6 +22,7 @@ from zsnapdb.documents.base import (
     or_null,
     read,
     rows,
+    stamp,
 )
 
 
@@ -27,8 +30,12 @@ def _binlogs(files: Any) -> list[str]:
     return [f"{file.incarnation}/{file.name}" for file in files]
 
 
+def _stamps(times: Mapping[str, datetime]) -> dict[str, str]:
+    return {name: stamp(when) for name, when in times.items()}
+
+
 class CandidateFields(Document):
-    """A foreign backup. `objection` is the reason why the backup can be adopted only by its id, or not at all."""
+    """A foreign backup. The text `objection` says why it can be adopted only by its id, or not at all."""
 
     backup_id: str
     adopted: bool
@@ -54,9 +61,10 @@ def _candidates(plan: Any) -> list[dict[str, object]]:
 class AdoptDocument(Document):
     """The foreign backups and binlogs.
 
-    `planned` says whether the command would adopt them; otherwise, it has adopted them.
+    The field `planned` says whether the command would adopt them; otherwise, it has adopted them.
 
-    `documents` contains the number of small documents by kind: drills, checks, pins, marks, and parts of the archive.
+    The field `documents` contains the number of small documents by kind: drills, checks, pins, marks, and parts of the
+    archive.
     """
 
     instance: Annotated[str, At("plan.instance")]
@@ -70,7 +78,7 @@ class AdoptDocument(Document):
 
 
 class CopyPlanDocument(Document):
-    """The plan of a copy. `left_out` lists the backups that are not copied, with the reasons."""
+    """The plan of a copy. The field `left_out` lists the backups that are not copied, with the reasons."""
 
     instance: str
     missing: Annotated[tuple[str, ...], At("missing", each("backup_id"))] = Field(alias="copy")
@@ -105,7 +113,7 @@ class CopyDocument(Document):
 class ForgetDocument(Document):
     """The acknowledged backups.
 
-    `planned` says whether the command would acknowledge them; otherwise, it has acknowledged them.
+    The field `planned` says whether the command would acknowledge them; otherwise, it has acknowledged them.
     """
 
     instance: Annotated[str, At("result.instance")]
@@ -164,9 +172,9 @@ class KeysPlanDocument(Document):
 
 
 class ListedBackupFields(ManifestFields):
-    """A backup in a list. `local` says whether its snapshots are on this host.
+    """A backup in a list. The flag `local` says whether its snapshots are on this host.
 
-    `foreign` is the reason why the backup is foreign to this host.
+    The field `foreign` is the reason why the backup is foreign to this host.
     """
 
     local: bool
@@ -236,13 +244,13 @@ class StoredInstancesDocument(Document):
 
 
 class ShownBackupFields(ManifestFields):
-    """A backup. `local` says whether its snapshots are on this host."""
+    """A backup. The flag `local` says whether its snapshots are on this host."""
 
     local: bool
 
 
 class BackupDetailDocument(Document):
-    """One backup. `chain` lists the backups that a restore needs, with the full backup first."""
+    """One backup. The field `chain` lists the backups that a restore needs, with the full backup first."""
 
     backup: Annotated[
         ShownBackupFields, At("entry", lambda entry: {**read(ManifestFields, entry.manifest), "local": entry.is_local})
@@ -317,7 +325,7 @@ class BinlogLeftoverFields(Document):
 
 
 class BetterCycleFields(Document):
-    """An interval between full backups with which the backups would need less space."""
+    """A better interval between full backups, which would need less space."""
 
     seconds: Annotated[float, At("every")]
     backups: Annotated[int, At("fewer")]
@@ -348,7 +356,7 @@ def _decided(plan: Any) -> list[dict[str, object]]:
 
 
 class PrunePlanDocument(Document):
-    """The plan of a prune. `base` is the backup that the next increment needs."""
+    """The plan of a prune. The field `base` is the backup that the next increment needs."""
 
     instance: str
     backups: Annotated[tuple[RetentionFields, ...], At("", _decided)]
@@ -435,9 +443,13 @@ def _damaged(result: Any) -> list[dict[str, object]]:
 
 
 class VerifyDocument(Document):
-    """The result of a verification. `unrecorded` is the reason why the findings were not stored.
+    """The result of a verification. The field `unrecorded` is the reason why the findings were not stored.
 
-    `raw` lists the verified backups that ZFS itself encrypted. Only a drill proves that such backups can be decrypted.
+    The field `last_reads` maps backups to the time (UTC) when `verify --deep` or a drill last read every byte without
+    damage.
+
+    The field `raw` lists the verified backups that ZFS itself encrypted. Only a drill proves that such backups can be
+    decrypted.
     """
 
     instance: Annotated[str, At("plan.instance")]
@@ -451,6 +463,9 @@ class VerifyDocument(Document):
     missing: tuple[MissingFields, ...]
     binlogs: Annotated[VerifiedBinlogsFields, At("")]
     documents: VerifiedDocumentsFields
+    last_reads: Annotated[
+        dict[str, str], At("last_reads", lambda times: {one: stamp(when) for one, when in times.items()})
+    ]
     bytes: Annotated[int, At("size")]
     seconds: Number
     unrecorded: Annotated[str | None, At("unrecorded", or_null)]

@@ -26,7 +26,8 @@ from zsnapdb.documents.base import (
 class RestoredTransactionFields(Document):
     """A transaction at the point of a restore.
 
-    `committed` is its commit time if `time_of` is `transaction`, otherwise the latest commit time in its binlog.
+    If `time_of` is `transaction`, `committed` is its commit time. Otherwise, it is the latest commit time in its
+    binlog.
     """
 
     gtid: str | None
@@ -76,8 +77,8 @@ def _step_seconds(done: Any) -> dict[str, Any]:
 class RestoreFields(Document):
     """Sources, targets and steps of a restore.
 
-    `buffer_pool` is the size in bytes for the server during recovery and replay; null means the server's configured
-    size.
+    The field `buffer_pool` is the size in bytes for the server during recovery and replay; null means the server's
+    configured size.
     """
 
     restore_id: Annotated[str, At("plan.restore_id")]
@@ -181,7 +182,7 @@ class MachineAbandonedDocument(Document):
 
 
 class ReplicasRebuiltDocument(Document):
-    """The replicas that were confirmed as rebuilt, as text. zsnapdb stops reminding of these replicas."""
+    """The replicas that were confirmed as rebuilt, as text. zsnapdb no longer warns about them."""
 
     instance: str
     readers: Annotated[tuple[str, ...], At("readers", each("who"))]
@@ -205,7 +206,7 @@ def _log_counts(replays: Any) -> dict[str, int]:
 
 
 class RewindPlanDocument(Document):
-    """The plan of a rewind. `stop` and `start` are the arguments of commands."""
+    """The plan of a rewind. The fields `stop` and `start` contain command lines."""
 
     restore_id: Annotated[str, At("planned.restore.restore_id")]
     backup_id: Annotated[str, At("planned.restore.backup_id")]
@@ -222,7 +223,7 @@ class RewindPlanDocument(Document):
 class RewindDocument(Document):
     """A rewound server, or a prepared server that waits for the exchange of the datasets.
 
-    `replaced` contains the old dataset of each volume.
+    The field `replaced` contains the old dataset of each volume.
     """
 
     restore_id: Annotated[str, At("plan.restore_id")]
@@ -294,9 +295,9 @@ class RunbookDocument(Document):
 
 
 class ConsolidatePlanDocument(Document):
-    """The plan of a consolidation. `chain` lists the backups to receive, with the full backup first.
+    """The plan of a consolidation. The field `chain` lists the backups to receive, with the full backup first.
 
-    Bytes are the sizes of the streams in the chain.
+    All byte counts are sizes of the streams in the chain.
     """
 
     instance: str
@@ -310,7 +311,7 @@ class ConsolidatePlanDocument(Document):
 
 
 class ConsolidateDocument(Document):
-    """A finished consolidation. `original` is the backup with the same snapshots, which is the last in `chain`."""
+    """A finished consolidation. The backup `original`, which is the last in `chain`, has the same snapshots."""
 
     backup: Annotated[ManifestFields, At("manifest")]
     original: Annotated[str, At("plan.original.backup_id")]
@@ -360,7 +361,7 @@ class DrillsDocument(Document):
 
 
 class MachineDrillPlanDocument(Document):
-    """The plan of a virtual machine's drill. `patience` is in seconds.
+    """The plan of a virtual machine's drill. The patience is in seconds.
 
     - `client`: the command that queries the server in the machine (null: the drill sends no query).
     - `has_bounds`: whether the server's published position is known.
@@ -395,7 +396,7 @@ class RescueFields(Document):
 
 
 class RescueDocument(RescueFields):
-    """A finished rescue. `rows` contains the number of rows of each table."""
+    """A finished rescue. The field `rows` contains the number of rows of each table."""
 
     delivered: Annotated[str, At("delivered.where")]
     transport: Annotated[str, At("delivered.choice.transport")]

@@ -53,7 +53,7 @@ def _runtime() -> Runtime:
 
 
 async def connect(settings: EngineSettings, identity: str) -> Client:
-    """Return a connection to the engine, in which this client is called `identity`.
+    """Connect to the engine. The engine shows this client under the name `identity`.
 
     Raises:
         UnreachableError: the engine does not answer
@@ -144,8 +144,8 @@ def machine(
 ) -> str:
     """Return an anonymous id of this machine: 16 hexadecimal digits.
 
-    A copy of a virtual machine has the same id file but another firmware id. Programs should not publish the id itself
-    (machine-id(5)).
+    A copy of a virtual machine has the same id file but a different firmware id. Programs should not publish the
+    machine id itself (machine-id(5)).
     """
     known = [text for file in (own, firmware) if (text := _content(file))] or [_content(boot)]
     return hashlib.blake2b("\n".join(known).encode(), key=b"zsnapdb fleet", digest_size=8).hexdigest()

@@ -98,7 +98,7 @@ def _around_changes(cron: str, timezone: str, year: int) -> tuple[datetime, ...]
 
 
 def _changes(zone: ZoneInfo, year: int) -> Iterator[datetime]:
-    """Yield the times (UTC) at which the clock of the zone is set forward or back in the given years."""
+    """Yield the times (UTC) when the zone's clock is set forward or back in the `YEARS` years from `year` on."""
     day, end = datetime(year, 1, 1, tzinfo=UTC), datetime(year + YEARS, 1, 1, tzinfo=UTC)
     while day < end:
         if day.astimezone(zone).utcoffset() != (day + _DAY).astimezone(zone).utcoffset():
@@ -195,7 +195,7 @@ class FleetEngine:
         return await _is_there(self.client.get_schedule_handle(name).unpause(note=reason))
 
     async def keep_limit(self, bucket: str, limit: int) -> None:
-        """Set how many jobs that use the bucket may run at the same time."""
+        """Set the number of jobs that may use the bucket at the same time."""
         state = SlotsState(bucket=bucket, limit=limit)
         await self.client.start_workflow(
             SLOTS,
@@ -232,7 +232,7 @@ class FleetEngine:
         return workflow_id
 
     async def watch(self, workflow_id: str) -> AsyncIterator[JobRun]:
-        """Yield the run every few seconds, and once more after it has ended."""
+        """Yield the run's state every few seconds, and once more after its end."""
         handle = self.client.get_workflow_handle(workflow_id, result_type=JobAnswer)
         end = asyncio.ensure_future(handle.result())
         try:
@@ -246,9 +246,9 @@ class FleetEngine:
         yield await self._told(await handle.describe())
 
     async def cancel(self, workflow_id: str) -> bool:
-        """Request that the run ends.
+        """Ask the run to end.
 
-        Return whether the run was still running, because a list of runs can be outdated.
+        Return whether it was still running; a list of runs can be outdated.
         """
         return await _is_there(self.client.get_workflow_handle(workflow_id).cancel())
 

@@ -135,7 +135,7 @@ _BEAT = 2.0
 class JobRefused(Exception):
     """An error: this host refuses the job, and has changed nothing.
 
-    `kind` says whether to try the job again, and on which hosts.
+    The attribute `kind` says whether to try the job again, and on which hosts.
     """
 
     def __init__(self, reason: str, kind: JobVerdict) -> None:
@@ -145,9 +145,9 @@ class JobRefused(Exception):
 
 @dataclass
 class JobRunner:
-    """Runs the jobs of a host. `host` is its name in the fleet; `load` reads its configuration.
+    """Runs the jobs of the host with the name `host` in the fleet. The function `load` reads its configuration.
 
-    Commands get `environment`. `available` returns the bytes of memory that new programs can use.
+    Commands run with `environment`. The function `available` returns the bytes of memory that new programs can use.
     """
 
     host: str
@@ -161,7 +161,7 @@ class JobRunner:
     _running: set[JobName] = field(init=False, default_factory=set)
 
     async def run(self, request: JobRequest, beat: Callable[[JobProgress], None]) -> JobAnswer:
-        """Run the job and return its result. `beat` is called with the progress every two seconds.
+        """Run the job and return its result. The function `beat` is called with the progress every two seconds.
 
         Raises JobRefused if this host refuses the job. If the caller is cancelled, the command is ended before the
         cancellation proceeds.
@@ -259,7 +259,7 @@ class JobRunner:
 
 
 def _did_nothing(request: JobRequest, code: int | None) -> bool:
-    """Return whether the command found another run active, or failed for a reason for which another host is tried.
+    """Return whether another run was active, or the command failed with an error that another host may avoid.
 
     If the result is true, the agent and the fleet start the job again.
     """

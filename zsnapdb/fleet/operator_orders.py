@@ -126,7 +126,7 @@ def run(
 
     If `tell` is given, return only after all runs have ended.
 
-    `tell` is called with a run whenever the run's state or message has changed.
+    The function `tell` is called with a run whenever the run's state or message has changed.
 
     Raises UsageError if no instance is selected.
     """
@@ -147,7 +147,7 @@ def run(
 
 
 async def _wait_for_run(engine: FleetEngine, workflow_id: str, tell: Callable[[JobRun], None]) -> JobRun:
-    """Return the run once it has ended. `tell` is called with the run whenever its state or message has changed."""
+    """Wait for the end of the run, and return it. Call `tell` whenever the run's state or message has changed."""
     last: JobRun | None = None
     async for one in engine.watch(workflow_id):
         if last is None or (one.state, one.message) != (last.state, last.message):
@@ -193,10 +193,7 @@ def cancel(settings: FleetJobsSettings, filters: Sequence[JobFilter]) -> tuple[J
 
 
 def history(settings: FleetJobsSettings, filters: Sequence[JobFilter], most: int) -> tuple[JobRun, ...]:
-    """Return the newest selected runs, newest first, with their hosts and results.
-
-    `most` is the maximum number of runs.
-    """
+    """Return the newest selected runs (at most `most`), newest first, with their hosts and results."""
 
     async def told(engine: FleetEngine) -> tuple[JobRun, ...]:
         return tuple(await each(await _runs(engine, settings, filters, most, only_running=False), engine.told))

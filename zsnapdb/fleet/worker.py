@@ -44,7 +44,7 @@ _ELSEWHERE = timedelta(seconds=2)
 
 
 class HostActivities:
-    """The activities of a host."""
+    """The activities that a host executes."""
 
     def __init__(self, runner: JobRunner) -> None:
         self._runner = runner
@@ -53,7 +53,7 @@ class HostActivities:
     async def job(self, request: JobRequest) -> JobAnswer:
         """Run the job.
 
-        A raised ApplicationError has the kind of the job's end as its type, and the answer as its detail.
+        If it raises ApplicationError, the error's type says how the job ended, and the error's detail is the answer.
         """
         attempt = activity.info().attempt
         try:
@@ -126,7 +126,7 @@ def workers(client: Client, runner: JobRunner, own: WorkerSettings, identity: st
 
 
 def serve(own: WorkerSettings, runner: JobRunner, tell: Callable[[str], None], ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT, which stop running commands.
+    """Serve until SIGTERM or SIGINT. These signals also stop the commands in progress.
 
     When this function returns, all commands have ended.
     """
@@ -149,7 +149,7 @@ async def serve_until_stopped(
 ) -> None:
     """Run workers until SIGTERM or SIGINT.
 
-    `words` are the message that is printed at the start, and the name of the workers in a refusal.
+    The pair `words` contains the start message and the workers' name, which an error message uses.
     """
     stop = stop_by_signals()
     ready()
@@ -239,7 +239,7 @@ class ControlActivities:
 
 
 def machines(identities: Sequence[str]) -> list[str]:
-    """Return the machines in the given names of workers, without duplicates."""
+    """Return the machines that occur in the given worker names, without duplicates."""
     return sorted({one.rpartition("/")[2] for one in identities})
 
 

@@ -1,7 +1,7 @@
 """The workflows of a fleet: a job, and the slots of a bucket. They run in `zsnapdb fleet control`, not on the hosts.
 
-Pure functions in `planning/fleet` make the decisions of workflows, so that a history can be replayed. The histories do
-not grow without limit: a job has a bounded number of attempts and waits, and slots continue as a new run.
+Pure functions in `planning/fleet` make the decisions of workflows, so that a history can be replayed. The size of a
+history is limited: a job has a bounded number of attempts and waits, and the slots continue as a new run.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ async def _outside_windows(job: jobs.FleetJob) -> None:
 async def _one_machine(host: str) -> None:
     """Wait until at most one machine serves this host. Raises ApplicationError if two machines continue to serve it.
 
-    If a machine replaced another machine, this raises no error, because the engine forgets the old machine after
+    If a machine replaced another machine, no error is raised, because the engine forgets the old machine after some
     minutes.
     """
     seconds = _FIRST_PAUSE
@@ -204,7 +204,7 @@ async def _on_host(job: jobs.FleetJob, request: jobs.JobRequest, longest: timede
 class SlotsWorkflow:
     """The slots of a bucket.
 
-    At most `limit` runs hold a slot at a time, on all hosts together, in the order of their requests.
+    At most `limit` runs hold a slot at a time, on all hosts together. Runs get slots in the order of their requests.
 
     The workflow survives restarts of the engine and control, and the end of every holder. Regular checks find holders
     that ended without a release.
@@ -218,7 +218,7 @@ class SlotsWorkflow:
 
     @workflow.signal
     def acquire(self, workflow_id: str) -> None:
-        """Add the run to the waiting runs. A run that already has a slot is informed again."""
+        """Add the run to the waiting runs. A run that already has a slot is notified again."""
         state = self._state
         if workflow_id in state.holders:
             # The first message to the run may have been lost.

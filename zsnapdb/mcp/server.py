@@ -1,4 +1,4 @@
-"""The tools as a server of the Model Context Protocol on stdin and stdout."""
+"""Offers the tools as a server of the Model Context Protocol on stdin and stdout."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def _add_readers(server: MCPServer[Any], tools: Toolbox) -> None:
 
     @server.tool(annotations=reads, structured_output=False)
     def list_instances() -> dict[str, Any]:
-        """List the database servers that clones can be made of, and whether clones of them are masked."""
+        """List the database servers that can be cloned, and whether their clones are masked."""
         return _run_tool(tools.instances)
 
     @server.tool(annotations=reads, structured_output=False)
     def list_clones() -> dict[str, Any]:
-        """List your clones. can_query says whether query works on it in this session."""
+        """List your clones. can_query says whether the tool query works on a clone in this session."""
         return _run_tool(tools.clones)
 
     changes = tools.rights.writes
@@ -73,7 +73,7 @@ def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
         name: Annotated[str | None, Field(description="What to call it: small letters, digits, - and _.")] = None,
         **options: Unpack[CloneOptions],
     ) -> dict[str, Any]:
-        """Make a clone: a server of its own with a copy of an instance's data. It can take minutes."""
+        """Create a clone, which is a separate server with a copy of an instance's data. This can take minutes."""
         return _run_tool(lambda: tools.create(instance, name, **options))
 
     # The protocol does not support `**options`, so each option is a parameter of the tool. An AI agent sends no
@@ -95,12 +95,12 @@ def _add_changes(server: MCPServer[Any], tools: Toolbox) -> None:
 
     @server.tool(annotations=destroys, structured_output=False)
     def reset_clone(clone: CloneName) -> dict[str, Any]:
-        """Give a clone its first data again: every change that was made in it is lost."""
+        """Return a clone to its original data. All changes that were made in the clone are lost."""
         return _run_tool(lambda: tools.reset(clone))
 
     @server.tool(annotations=destroys, structured_output=False)
     def destroy_clone(clone: CloneName) -> dict[str, Any]:
-        """Destroy a clone with all that is in it."""
+        """Destroy a clone and all its data."""
         return _run_tool(lambda: tools.destroy(clone))
 
 

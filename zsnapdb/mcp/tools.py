@@ -1,6 +1,6 @@
 """The tools, independent of the protocol.
 
-They use one token's clones, query them, and keep their logins while this process runs.
+They create, query and destroy the clones of one token, and keep the clones' logins while this process runs.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class CloneLogin:
 
 @dataclass(frozen=True)
 class ToolRights:
-    """The rights that the person gave the AI agent: to change data, and to see logins.
+    """The rights that a person gave the AI agent, such as changing data and seeing logins.
 
-    `ttl` is the lease of the agent's clones. `host` is the host of the clones' servers (None means the host that the
-    service reports). `tls` contains the TLS settings of connections to these servers.
+    `ttl` is the lease of the agent's clones. The servers of the clones are on `host`, or on the host that the service
+    reports if `host` is None. `tls` contains the TLS settings of connections to these servers.
     """
 
     writes: bool = False
@@ -55,7 +55,7 @@ class ToolRights:
 
 @dataclass
 class Toolbox:
-    """The tools. Each method is a tool, and runs in a thread. Methods raise ZsnapdbError and CloneCommandError."""
+    """The tools. Each method is a tool and runs in a thread. Methods raise ZsnapdbError and CloneCommandError."""
 
     api: Client
     rights: ToolRights = field(default_factory=ToolRights)
@@ -135,9 +135,9 @@ class Toolbox:
         return left
 
     def _meant(self, name: str) -> ReachableClone | str:
-        """Return the id of the clone that this session created under the name. Without such a clone, return the name.
+        """Return the id of the clone that this session created under the name; the name if there is no such clone.
 
-        Another session may have destroyed that clone, and a later clone may have its name.
+        The id is used because another session may have destroyed that clone, and a later clone may have its name.
         """
         with self._lock:
             return self._made.get(_name(name)) or name
@@ -183,7 +183,7 @@ def client_of(authority: Path | None) -> Client:
 
 
 def tls_of(mode: str | None, authority: Any) -> Tls:
-    """Return the encryption of connections to clones' servers.
+    """Return the TLS settings of connections to the servers of clones.
 
     If `mode` is None, TLS with a verified certificate is used, except on this host.
     """

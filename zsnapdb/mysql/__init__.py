@@ -1,1 +1,1 @@
-"""The database server: session, facts, paths, locks, binlog and process."""
+"""The database server, with its session, facts, paths, locks, binlog and process."""

@@ -1,4 +1,4 @@
-"""Accounts that zsnapdb creates on its own copies of a server, account privileges, and a server's clients."""
+"""Accounts on zsnapdb's own copies of a server, account privileges, and the clients of a server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from zsnapdb.planning.server_family import family
 
 
 def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequence[str] = ()) -> str:
-    """Return the text of an init file that creates an account with all privileges.
+    """Return the text of a server's init file that creates an account with all privileges.
 
     The server does not write the statements of an init file to the binlog, so the GTIDs do not change. The statements
     in `before` run first.
@@ -37,7 +37,7 @@ def owner_sql(user: str, hosts: Sequence[str], password: SecretStr, before: Sequ
 def make_users(
     session: Session, user: str, hosts: Sequence[str], password: SecretStr, rights: AccountRights, flavour: Flavour
 ) -> None:
-    """Recreate the account of a clone's users with these privileges. The statements are not written to the binlog."""
+    """Recreate the account for the users of a clone, with these privileges. The binlog does not get the statements."""
     stop_logging(session)
     shown = global_variables(session, ("partial_revokes",))
     known = {str(row[0]).upper() for row in session.query("SHOW PRIVILEGES")}
@@ -62,14 +62,14 @@ def unlocked_accounts(session: Session, flavour: Flavour) -> tuple[str, ...]:
 
 
 def make_reader(session: Session, user: str, password: SecretStr) -> None:
-    """Create an account that can read all data but change none. It lacks FILE, EXECUTE and CREATE TEMPORARY TABLES."""
+    """Create an account that can only read data. It lacks FILE, EXECUTE and CREATE TEMPORARY TABLES."""
     session.query(f"CREATE USER {user}@localhost IDENTIFIED BY %s", (password.get_secret_value(),))
     session.query(f"GRANT SELECT, SHOW VIEW ON *.* TO {user}@localhost")
     refuse_writes_of_users(session)
 
 
 def make_replicator(session: Session, user: str, password: SecretStr) -> None:
-    """Create a replica's account, which can log in from this host only.
+    """Create the account of a replica. It can log in only from this host.
 
     The statements are not written to the binlog.
     """
@@ -102,8 +102,8 @@ _NO_ROLE = ("", "NONE")
 def account_privileges(session: Session) -> frozenset[str] | None:
     """Return the account's static and dynamic privileges on `*.*`, in upper case.
 
-    The result is None if a role is active. No table that every account can read lists a role's privileges (refman 8.4,
-    "The INFORMATION_SCHEMA USER_PRIVILEGES Table"; MariaDB manual, "Information Schema USER_PRIVILEGES Table").
+    The result is None if a role is active. An ordinary account can read no table that lists a role's privileges (refman
+    8.4, "The INFORMATION_SCHEMA USER_PRIVILEGES Table"; MariaDB manual, "Information Schema USER_PRIVILEGES Table").
     """
     if _has_role(session):
         return None
@@ -120,7 +120,7 @@ def current_account(session: Session) -> str:
 
 
 def lacking_on(session: Session, schema: str, needed: Collection[str]) -> list[str]:
-    """Return the `needed` privileges that the session's account has neither on the schema nor on `*.*`.
+    """Return the `needed` privileges that the session's account lacks on the schema and on `*.*`.
 
     If a role is active, the result is empty, because an ordinary account cannot read the privileges of a role. The
     schema name in a grant is a pattern (refman 8.4, "GRANT Statement").
@@ -138,7 +138,7 @@ def lacking_on(session: Session, schema: str, needed: Collection[str]) -> list[s
 
 
 def _has_role(session: Session) -> bool:
-    """Return whether a role is active. MySQL 5.7 has neither roles nor the SQL function CURRENT_ROLE."""
+    """Return whether a role is active. MySQL 5.7 has no roles and no SQL function CURRENT_ROLE."""
     try:
         role = session.value("SELECT CURRENT_ROLE()")
     except ServerError:
@@ -147,9 +147,10 @@ def _has_role(session: Session) -> bool:
 
 
 def routine_of_another(session: Session) -> str | None:
-    """Return a routine that runs with the privileges of another account, its definer; None if no such routine exists.
+    """Return a routine that runs with the privileges of another account; None if no such routine exists.
 
-    Callers of the routine can do everything that the definer can (refman 8.4, "Stored Object Access Control").
+    The other account is the definer of the routine. Callers of the routine can do everything that the definer can
+    (refman 8.4, "Stored Object Access Control").
     """
     rows = session.query(
         "SELECT CONCAT(routine_schema, '.', routine_name) FROM information_schema.routines"
@@ -175,14 +176,14 @@ class ServerUse:
 
 
 def server_use(session: Session) -> ServerUse:
-    """Return the numbers of clients and connections. The server's own threads are not counted."""
+    """Return the number of clients and the number of connections. The server's own threads are not counted."""
     clients = int(session.value(f"SELECT COUNT(*) {_OTHERS}"))
     ((_, connections),) = session.query("SHOW GLOBAL STATUS LIKE 'Connections'")
     return ServerUse(clients, int(connections))
 
 
 def end_others(session: Session, user: str | None = None) -> None:
-    """End the sessions of all other clients, or of one user. The server rolls back their uncommitted changes.
+    """End the sessions of all other clients, or only of `user`. The server rolls back their uncommitted changes.
 
     Raises ServerError if a session has not ended after 3 s.
     """
@@ -201,11 +202,11 @@ def end_others(session: Session, user: str | None = None) -> None:
 
 
 def wait_briefly_for_locks(session: Session, seconds: int) -> None:
-    """Limit the session's waits for row and table locks. After `seconds` of waiting, a statement raises ServerError."""
+    """Limit the session's waits for row and table locks. After `seconds`, a waiting statement raises ServerError."""
     for name in ("innodb_lock_wait_timeout", "lock_wait_timeout"):
         session.query(f"SET SESSION {name} = {seconds}")
 
 
 def has_prepared_transactions(session: Session) -> bool:
-    """Return whether an XA transaction is prepared. Such a transaction keeps its locks without a session."""
+    """Return whether an XA transaction is prepared. A prepared transaction holds its locks even without a session."""
     return bool(session.query("XA RECOVER"))

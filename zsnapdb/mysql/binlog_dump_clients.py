@@ -1,7 +1,7 @@
 """The current readers of a server's binlogs, and the reasons why the account may not see all readers.
 
-zsnapdb itself is not one of these readers, because its archiver reads the binlog files directly. Accounts, hosts and
-UUIDs are untrusted. So their control characters are replaced, and no decision depends on them.
+The archiver of zsnapdb is not one of these readers, because it reads the binlog files directly. Accounts, hosts and
+UUIDs are untrusted, so their control characters are replaced, and no decision depends on them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COUNTERS = ("Rpl_semi_sync_source_clients", "Rpl_semi_sync_master_clients", "Sl
 
 
 def observe_readers(session: Session) -> ObservedReaders:
-    """Return the current readers of the server's binlogs that the account can see. Change nothing on the server.
+    """Return the current readers of the server's binlogs, if the account can see them. Change nothing on the server.
 
     Raises ServerError if the server does not answer.
     """
@@ -71,7 +71,7 @@ class ReplicaIdentity:
 
 
 def identity(session: Session) -> ReplicaIdentity:
-    """Return the identity of the server to which the session is connected."""
+    """Return the identity with which the session's server would register as a replica."""
     found = global_variables(session, ("server_id", "server_uuid", "port", "report_port"))
     port = _number(found.get("report_port")) or _number(found.get("port"))
     return ReplicaIdentity(int(found["server_id"]), found.get("server_uuid"), port)
@@ -95,9 +95,9 @@ def _number(value: object) -> int:
 def _hides_connections(session: Session) -> str:
     """Return why the process list may lack other accounts' connections; empty if the list is complete.
 
-    Without PROCESS, the server lists only the account's own connections and reports no error. No table shows privileges
-    that come from a role. So this function runs a statement that requires PROCESS (refman 8.4 and MariaDB manual, "SHOW
-    ENGINE").
+    Without PROCESS, the server lists only the account's own connections and reports no error. No table shows whether a
+    role gives the account this privilege. Therefore this function runs a statement that requires PROCESS (refman 8.4
+    and MariaDB manual, "SHOW ENGINE").
     """
     try:
         session.query("SHOW ENGINE INNODB STATUS")
@@ -109,8 +109,8 @@ def _hides_connections(session: Session) -> str:
 def _registered(session: Session, *, is_needed: bool) -> tuple[tuple[RegisteredReplica, ...], tuple[str, ...]]:
     """Return the registered replicas, and the reasons why some replicas are not visible.
 
-    To list replicas, an account needs REPLICATION SLAVE, in MariaDB REPLICATION MASTER ADMIN (refman 8.4, "SHOW
-    REPLICAS"; MariaDB manual, "SHOW REPLICA HOSTS").
+    To list replicas, an account needs REPLICATION SLAVE on MySQL, or REPLICATION MASTER ADMIN on MariaDB (refman 8.4,
+    "SHOW REPLICAS"; MariaDB manual, "SHOW REPLICA HOSTS").
     """
     statement = next((text for text in _LISTS if session.understands(text)), None)
     if statement is None:
@@ -125,9 +125,9 @@ def _registered(session: Session, *, is_needed: bool) -> tuple[tuple[RegisteredR
 
 
 def _by_uuid(session: Session) -> tuple[RegisteredReplica, ...]:
-    """Return the replicas whose UUID is in the performance schema. A MySQL replica sets its UUID as a user variable.
+    """Return the replicas with a UUID in the performance schema. A MySQL replica sets its UUID as a user variable.
 
-    The result is empty on MariaDB, and if the performance schema is off.
+    The result is empty on MariaDB, and on servers without an active performance schema.
     """
     try:
         rows = session.query(
@@ -163,7 +163,7 @@ def _cluster(status: dict[str, str]) -> tuple[str, ...]:
 
 
 def _group(session: Session) -> tuple[str, ...]:
-    """Return the other members of the replication group. A server without the table of members belongs to no group."""
+    """Return the other members of the replication group; empty if the server has no table of group members."""
     try:
         rows = session.query(
             "SELECT member_host, member_port, member_state FROM performance_schema.replication_group_members"
@@ -175,7 +175,7 @@ def _group(session: Session) -> tuple[str, ...]:
 
 
 def _accounts(session: Session) -> tuple[str, ...]:
-    """Return the accounts that can read the binlogs, except administrators, who could also stop the server."""
+    """Return the accounts that can read the binlogs. Administrators, who can also stop the server, are omitted."""
     rows = session.query(
         "SELECT grantee FROM information_schema.user_privileges WHERE REPLACE(grantee, CHAR(39), '') <> CURRENT_USER()"
         " GROUP BY grantee HAVING SUM(privilege_type = 'REPLICATION SLAVE') > 0"

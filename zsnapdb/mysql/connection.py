@@ -1,6 +1,6 @@
 """Connections with PyMySQL. Only this module uses the library PyMySQL.
 
-Import this module only to connect, because loading the library takes longer than many commands run.
+Import this module only to connect, because many commands run for less time than the library needs to load.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ UnbufferedCursor = pymysql.cursors.SSCursor
 
 
 class _TimedConnection(_PlainConnection):
-    """A connection with a time limit for each exchange. PyMySQL itself limits only each single read of a packet."""
+    """A connection with a time limit for each exchange. PyMySQL itself only limits the time of each packet read."""
 
     _answer_seconds: float
     _result: Any
@@ -50,7 +50,7 @@ class _TimedConnection(_PlainConnection):
         super().__init__(read_timeout=read_timeout, write_timeout=read_timeout, **options)
 
     def connect(self, sock: socket.socket | None = None) -> None:
-        """Connect and log in within the time limit of one answer, even if the login takes many packets."""
+        """Connect and log in. One answer's time limit applies to the whole login, even if it takes many packets."""
         try:
             with self.exchange():
                 self._resolve()
@@ -75,9 +75,9 @@ class _TimedConnection(_PlainConnection):
 
     @contextlib.contextmanager
     def exchange(self) -> Iterator[None]:
-        """Apply one answer's time limit and size limit to everything that the block sends and reads.
+        """Apply one answer's time limit and size limit to everything that a `with` block sends and reads.
 
-        Raises OperationalError, even for malformed packets, on which the library's parser fails with other errors.
+        Raises OperationalError, also for malformed packets, for which the parser of the library raises other errors.
         """
         try:
             with within(self._answer_seconds, most_bytes=_MOST_BYTES):
@@ -91,21 +91,21 @@ class _TimedConnection(_PlainConnection):
             ) from error
 
     def _force_close(self) -> None:
-        """Close the connection immediately. End an answer in progress, so that no code reads the rest of the answer."""
+        """Close the connection immediately. Also end an answer in progress, so that no code reads the rest of it."""
         broken = self._result
         if broken is not None:
             broken.unbuffered_active, broken.connection = False, None
         super()._force_close()  # type: ignore[misc]
 
     def _get_server_information(self) -> None:
-        """Read the greeting (the first packet) from a socket within the time limit of the whole exchange."""
+        """Read the greeting, which is the first packet, within the time limit of the whole exchange."""
         self._sock = timed(self._sock)  # type: ignore[has-type]
         self._rfile = self._sock.makefile("rb")
         super()._get_server_information()  # type: ignore[misc]
 
 
 class Connection(_TimedConnection):
-    """A connection that sends no account data until the connection is protected as the server's address requires."""
+    """A connection that sends account data only after it is protected as the server's address requires."""
 
     Failure: ClassVar[type[pymysql.MySQLError]] = pymysql.MySQLError
     """Base class of the library's errors."""
@@ -130,7 +130,7 @@ class Connection(_TimedConnection):
         )
 
     def peer(self) -> int | None:
-        """Return the process at the other end of a Unix socket; None with TCP, or if the process is not visible.
+        """Return the process at the other end of a Unix socket; None for a TCP connection or an invisible process.
 
         The kernel returns the process id in this PID namespace, or 0 if the process is in another namespace (unix(7),
         SO_PEERCRED).
@@ -150,7 +150,7 @@ class Connection(_TimedConnection):
         return self.cursor(pymysql.cursors.SSCursor)
 
     def read_times_as_text(self) -> None:
-        """Make this connection return times as the server's text, with all fractional digits."""
+        """Make this connection return times as the text that the server sends, with all fractional digits."""
         for kind in (FIELD_TYPE.TIME, FIELD_TYPE.DATETIME, FIELD_TYPE.TIMESTAMP):
             self.decoders.pop(kind, None)
 
@@ -158,8 +158,7 @@ class Connection(_TimedConnection):
     def server_public_key(self) -> bytes | None:
         """The key that encrypts the password on a connection without TLS.
 
-        The setter raises OperationalError if a password must not be encrypted with a key that the answering server
-        sent.
+        The setter raises OperationalError if the connection must not use a key that the answering server sent.
         """
         return self._public_key
 
@@ -180,7 +179,7 @@ class Connection(_TimedConnection):
     def _request_authentication(self) -> None:
         """Log in.
 
-        If the address requires TLS and the server has none, raises OperationalError before anything is sent.
+        Raises OperationalError, before anything is sent, if the address requires TLS and the server does not offer it.
         """
         if self.ssl and not self.server_capabilities & CLIENT.SSL:
             if self._address.tls.mode_to(self._address.host) is TlsMode.REQUIRED:
@@ -198,8 +197,7 @@ class Connection(_TimedConnection):
 def greeting(address: Address, *, timeout: float = 10.0) -> str:
     """Return the version that a server sends before the login. Raise ServerError if the server is unreachable.
 
-    The login is expected to fail. It uses a name that no account has, so no account is locked because of wrong
-    passwords.
+    The login is expected to fail. It uses a name that no account has, so it cannot lock an account by wrong passwords.
     """
     connection = _TimedConnection(
         user="zsnapdb-greeting",

@@ -1,4 +1,4 @@
-"""One statement whose result is limited in rows, characters and time."""
+"""Runs one statement with a result that is limited in rows, characters and time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class QueryLimits:
 
 @dataclass(frozen=True)
 class LimitedRows:
-    """The rows of a result. `left_out` describes the omitted rows and characters; it is "" if there are none."""
+    """The rows of a result. `left_out` describes the omitted rows and characters ("" if nothing is omitted)."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -42,8 +42,8 @@ def limited_rows(
 ) -> LimitedRows:
     """Run one statement in its own session and return its rows.
 
-    Without `writes`, session and transaction are read-only. The server ends a statement that takes too long; if the
-    server cannot do this, the session is closed. Only a few rows are in memory at a time. Raises ServerError if the
+    Without `writes`, the session and its transaction are read-only. The server ends a statement that takes too long; if
+    the server cannot do this, the session is closed. Only a few rows are in memory at a time. Raises ServerError if the
     statement fails.
     """
     with Session.open(address, password, read_timeout=limits.seconds + 5.0, of_users=True) as session:

@@ -1,4 +1,4 @@
-"""The strategies for locking a server, and their registry.
+"""The strategies for locking a server, and the registry of these strategies.
 
 A new strategy needs a class, a line in `_REGISTRY`, and a test.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Watchdog:
-    """The guard of a lock. It guards one lock at a time, and during that time no other code may use `session`."""
+    """Guards one lock at a time. During that time, no other code may use `session`."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
@@ -31,7 +31,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def guarding(self, connection_id: int, seconds: float) -> Iterator[None]:
-        """Kill the locking connection if the block has not ended after `seconds`.
+        """Kill the locking connection if the `with` block has not ended after `seconds`.
 
         After the block, the watchdog kills no connection.
         """
@@ -58,10 +58,11 @@ _INTERRUPTED = "(1317)"
 
 
 class Strategy:
-    """A way to lock a server. The server has granted the lock after the last statement of `acquire`.
+    """A way to lock a server. The server grants the lock with the last statement of `acquire`.
 
-    Only strategies that wait for statements use `longest` and `kill`. If a statement has been running for more than
-    `longest` seconds, the lock is not tried. `kill` says which statements the strategy may end (never, select, all).
+    Strategies that wait for running statements use `longest` and `kill`. If a statement has been running for more than
+    `longest` seconds, the lock is not requested. `kill` says which statements the strategy may end (never, select,
+    all).
     """
 
     properties: LockProperties
@@ -73,10 +74,10 @@ class Strategy:
         self.kill = kill
 
     def prepare(self, session: Session) -> None:
-        """Do slow work before the lock is acquired. Raises LockNotGranted if the lock should not be tried now."""
+        """Do slow work before the lock is acquired. Raises LockNotGranted if the lock should not be requested now."""
 
     def given_up(self, session: Session, waited: float) -> str:  # noqa: ARG002 - for those that leave something
-        """Use another connection to clean up after an attempt that waited `waited` seconds without getting the lock.
+        """Clean up, over another connection, after an attempt that did not get the lock within `waited` seconds.
 
         Return a text about leftovers on the server; empty if nothing is left.
         """
@@ -87,8 +88,8 @@ class Strategy:
 class LockTimeouts:
     """Time limits of a lock in seconds.
 
-    `deadline` limits the time from the first statement to the release, and `patience` the time from the first statement
-    until the lock is granted.
+    `deadline` limits the time from the first lock statement to the release, and `patience` the time from the first lock
+    statement until the lock is granted.
     """
 
     deadline: float
@@ -108,7 +109,7 @@ class HeldLock:
 
 @contextmanager
 def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: LockTimeouts) -> Iterator[HeldLock]:
-    """Hold the lock during the block. After the block, the lock is released or its connection is closed.
+    """Hold the lock during a `with` block. After the block, the lock is released or its connection is closed.
 
     Three limits restrict how long the lock is held. Each statement waits only for the remaining time (lock_wait_timeout
     has whole seconds, at least one). At the deadline, the watchdog kills the connection through another connection. If
@@ -151,9 +152,9 @@ def holding(strategy: Strategy, session: Session, watchdog: Watchdog, terms: Loc
 
 
 def _left_behind(strategy: Strategy, watchdog: Watchdog, waited: float) -> str:
-    """Return a text for the error message, about the leftovers of a failed attempt on the server.
+    """Return a text for the error message that describes the leftovers of a failed attempt on the server.
 
-    If this check itself fails, its error is added to the text.
+    If this cannot be determined, the text contains the reason.
     """
     try:
         return strategy.given_up(watchdog.session, waited)
@@ -162,7 +163,7 @@ def _left_behind(strategy: Strategy, watchdog: Watchdog, waited: float) -> str:
 
 
 def _whole_seconds(left: float) -> int:
-    """Return the lock_wait_timeout in seconds for a statement, if slightly less than `left` seconds remain."""
+    """Return the lock_wait_timeout in whole seconds for a statement that may use slightly less than `left` seconds."""
     return max(1, math.ceil(left) - 1)
 
 
@@ -213,12 +214,12 @@ _NO_SUCH_THREAD = "(1094)"
 class GlobalReadLock(Strategy):
     """FLUSH TABLES WITH READ LOCK (refman 8.4).
 
-    The account needs RELOAD. The lock waits for every running statement, including SELECT. While the lock waits, new
-    writers already wait for the lock. On MySQL, tables stay marked for flush after an abandoned attempt. Statements on
-    these tables then wait until the blocking statement ends (observed on 9.7: 57 s behind a SELECT after an attempt of
-    1 s). So the lock is not tried if a statement has already been running for `longest` seconds. If a younger statement
-    blocks the lock, the strategy ends that statement if `kill` (never, select, all) allows this. Otherwise, it reports
-    the statement.
+    The account needs RELOAD. The lock waits for every running statement, including SELECT. During that time, new write
+    statements already wait for the lock. On MySQL, tables stay marked for flush after an abandoned attempt. Statements
+    on these tables then wait until the blocking statement ends (observed on 9.7: 57 s behind a SELECT after an attempt
+    of 1 s). Therefore the lock is not requested if a statement has already been running for `longest` seconds. If a
+    younger statement blocks the lock, the strategy ends that statement if `kill` (never, select, all) allows this.
+    Otherwise, it reports the statement.
     """
 
     properties = LockProperties(
@@ -294,10 +295,9 @@ class InstanceLock(Strategy):
 class NoLock(Strategy):
     """No lock.
 
-    This suffices for servers on which all user tables and DDL are crash-safe (planning/backup/lock_strategy.py).
+    This is enough for servers on which all user tables and DDL are crash-safe (planning/backup/lock_strategy.py).
 
-    A connection is still opened before the snapshot and checked afterwards, so that a restart of the server is
-    detected.
+    A connection is still opened before the snapshot and checked afterwards, to detect a restart of the server.
     """
 
     properties = LockProperties(
@@ -312,7 +312,7 @@ class NoLock(Strategy):
 
 
 def _refusal(facts: ServerFacts) -> str | None:
-    """Return why the server would refuse the lock (delay_key_write = ALL; Percona Server manual, "Backup locks")."""
+    """Return why the server would refuse the lock: delay_key_write is ALL (Percona Server manual, "Backup locks")."""
     if facts.variables.get("delay_key_write", "").upper() != "ALL":
         return None
     return "LOCK TABLES FOR BACKUP is refused under delay_key_write = ALL: set it to ON or OFF"

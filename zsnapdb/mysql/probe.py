@@ -61,7 +61,7 @@ def loaded_plugins(session: Session, variables: Mapping[str, str]) -> ServerPlug
 
 
 def _shortened(plugins: Sequence[Plugin]) -> Iterator[Plugin]:
-    """Yield the plugins. Skip an information_schema plugin if another plugin in the same library includes it."""
+    """Yield the plugins, except each information_schema plugin that another plugin in the same library includes."""
     named = {plugin.library for plugin in plugins if plugin.kind != INFORMATION}
     for plugin in plugins:
         if plugin.kind != INFORMATION or plugin.library not in named:
@@ -177,7 +177,7 @@ def probe(session: Session) -> ServerFacts:
 def _binlog_filters(session: Session, forms: Dialect) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the schemas to which the binlog is restricted, and the schemas that it omits.
 
-    MySQL has no variable for these.
+    MySQL has no variable for these two lists.
     """
     row = next(iter(session.records(forms.position)), {})
     logged, ignored = (str(row.get(name) or "") for name in ("Binlog_Do_DB", "Binlog_Ignore_DB"))
@@ -194,9 +194,9 @@ def flavour_and_dialect(session: Session) -> tuple[Flavour, Dialect]:
 
 
 def refresh_facts(session: Session, facts: ServerFacts, *, engines: bool) -> ServerFacts:
-    """Return the facts with current values of settings that a snapshot depends on and that can change at any time.
+    """Return the facts with refreshed values of the settings that affect a snapshot and can change at any time.
 
-    `engines` says whether to count the tables per engine again, which is slow if the server has very many tables.
+    With `engines`, the tables per engine are also counted again, which is slow if the server has very many tables.
     """
     changed = global_variables(session, ("innodb_flush_log_at_trx_commit", "delay_key_write"))
     variables = {**facts.variables, **changed}
@@ -213,7 +213,7 @@ def _redo_disabled(session: Session) -> bool:
 
 
 def _tablespace_files(session: Session, flavour: Flavour) -> tuple[str, ...]:
-    """Return the files of InnoDB's tablespaces, without temporary tablespaces, which a server recreates at each start.
+    """Return the files of InnoDB's tablespaces. A server recreates temporary tablespaces, so they are omitted.
 
     Both families call the temporary tablespace innodb_temporary (fsp0types.h). The column FILE_TYPE is not queried,
     because MySQL would open each tablespace and wait for a lock. INNODB_SYS_DATAFILES lists no temporary tablespaces.
@@ -271,7 +271,7 @@ def channels(session: Session, forms: Dialect) -> tuple[Channel, ...]:
 def channel_of(row: Mapping[str, Any]) -> Channel:
     """Return the channel in a row of SHOW REPLICA STATUS.
 
-    Older names of this statement have the same columns with other names.
+    SHOW SLAVE STATUS, the older form of this statement, uses different names for the same columns.
     """
 
     def first(*names: str) -> str:

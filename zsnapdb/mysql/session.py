@@ -1,4 +1,4 @@
-"""A connection with one owner.
+"""A server connection that has one owner.
 
 PyMySQL is loaded only when a connection is opened, because many commands open no connection.
 """
@@ -57,10 +57,10 @@ A client may be slow, because it writes the rows to a disk or another server.
 
 @dataclass(frozen=True)
 class SessionSetting:
-    """A variable and its value.
+    """A session variable and its value.
 
-    `mysql` and `mariadb` are the first releases with the variable; None means that the family lacks it. `answers` says
-    whether the variable changes the meaning of a result or statement. Sessions for users' statements keep the server's
+    `mysql` and `mariadb` are the first releases with the variable; None means that the family lacks it. If `answers` is
+    set, the variable changes the meaning of a result or statement. Sessions for users' statements keep the server's
     value of such a variable.
     """
 
@@ -140,9 +140,9 @@ def set_statement(*, of_users: bool) -> str:
 
 
 def global_statement() -> str:
-    """Return the statement that sets global variables on zsnapdb's own server.
+    """Return the statement that sets global variables on a server of zsnapdb.
 
-    Sessions of a dump program then have these settings.
+    As a result, sessions of a dump program also have these settings.
     """
     # A dump program sets its own modes and time zone, but it would otherwise read the tables as of another time.
     as_of = [setting for setting in SETTINGS if setting.name == "system_versioning_asof"]
@@ -152,7 +152,7 @@ def global_statement() -> str:
 
 
 def proof_query(*, of_users: bool) -> str:
-    """Return the query whose row contains the name of each setting, followed by its value."""
+    """Return a query for one row that contains the name of each setting, followed by its value."""
     parts = [
         _for_releases(f", '{setting.name}', @@SESSION.{setting.name}", setting)
         for setting in _choose_settings((*CHARACTERS, *SETTINGS), of_users=of_users)
@@ -191,7 +191,7 @@ def _quoted(value: str | int) -> str:
 
 
 def _for_releases(text: str, setting: SessionSetting) -> str:
-    """Return the text in a comment that is executed only by releases with the variable."""
+    """Return the text inside a comment that only releases with the variable execute."""
     if setting.mysql == 50700 and setting.mariadb == 100500:
         return text
     of_mysql = "" if setting.mysql is None else f"/*!{max(setting.mysql, 50701):05d} {text}*/"
@@ -212,7 +212,7 @@ _END = "zsnapdb: end of the script"
 
 @dataclass(frozen=True)
 class Address:
-    """The address of a server: a socket, or a host and a port."""
+    """The address of a server, which is a socket, or a host and a port."""
 
     user: str
     socket: Path | None = None
@@ -283,11 +283,11 @@ class Session:
         """Connect with the settings in SETTINGS, independent of the server's global variables.
 
         With `of_users`, the session runs statements of users, so settings that change the meaning of statements keep
-        the server's values. `timeout` (seconds) limits only the time to establish the connection. `read_timeout` limits
-        the login, each statement up to its last row, and each batch of a stream. So a server that answers byte by byte
-        causes an error instead of an endless wait. `scripts` allows several statements in one text, each with the time
-        limit `read_timeout`. Raises ServerError if the server is unreachable, refuses the account, or does not apply a
-        setting.
+        the server's values. `timeout` (seconds) limits only the time to establish the connection. `read_timeout`
+        (seconds) limits the login, each statement up to its last row, and each batch of a stream. Therefore a server
+        that answers byte by byte causes an error instead of an endless wait. `scripts` allows several statements in one
+        text, each with the time limit `read_timeout`. Raises ServerError if the server is unreachable, refuses the
+        account, or does not apply a setting.
         """
         from zsnapdb.mysql.connection import Connection
 
@@ -326,7 +326,7 @@ class Session:
 
     @property
     def peer(self) -> int | None:
-        """The server's process; None unless the session uses a socket and this host can see the process."""
+        """The server's process; None if the session uses no socket, or if this host cannot see the process."""
         return self._connection.peer()
 
     def query(self, sql: str, parameters: Sequence[object] = ()) -> list[Row]:
@@ -336,7 +336,7 @@ class Session:
             return list(cursor.fetchall()) if cursor.description else []
 
     def records(self, sql: str) -> list[dict[str, Any]]:
-        """Run one statement and return its rows by column name. Columns of SHOW statements differ between versions."""
+        """Run one statement and return its rows by column name. (Servers have different columns in SHOW statements.)"""
         with self._errors(f"`{sql}`"), self._connection.cursor_by_name() as cursor:
             cursor.execute(sql)
             return list(cursor.fetchall())
@@ -345,8 +345,8 @@ class Session:
         """Run the statements of a script, each ended by a semicolon, as one transaction.
 
         Return the number of statements and the number of changed rows. The server itself splits the text. A script that
-        ends in an open comment or quote is refused, because its last part would not run. Raises ServerError with the
-        failed statement. The server rolls back the earlier statements as far as it can.
+        ends in an open comment or quote is refused, because its last part would not run. If a statement fails, raise
+        ServerError with the statement; the server rolls back the earlier statements as far as it can.
         """
         done = rows = 0
         try:
@@ -379,8 +379,8 @@ class Session:
     ) -> tuple[tuple[str, ...], Iterator[Row]]:
         """Run one statement. Return its column names, and an iterator that reads at most `batch` rows at a time.
 
-        `times_as_text` says whether times are returned as the server's text, with all digits. A session can have only
-        one open stream.
+        If `times_as_text` is set, times are returned as the text that the server sends, with all digits. A session can
+        have only one open stream.
         """
         if times_as_text:
             self._connection.read_times_as_text()
@@ -413,7 +413,7 @@ class Session:
 
     @contextlib.contextmanager
     def _errors(self, doing: str) -> Iterator[None]:
-        """Convert errors in the block to a ServerError with the action and the server."""
+        """Convert errors in a `with` block to a ServerError that contains the action and the server."""
         try:
             with self._connection.exchange():
                 yield
@@ -427,8 +427,8 @@ class Session:
     def understands(self, statement: str) -> bool:
         """Return whether the server's parser understands the statement, without running it.
 
-        PREPARE first parses the statement. An unknown statement fails with ER_PARSE_ERROR. A known statement that
-        cannot be prepared fails with ER_UNSUPPORTED_PS (refman 8.4, "PREPARE Statement").
+        PREPARE first parses the statement. It fails with ER_PARSE_ERROR for an unknown statement, and with
+        ER_UNSUPPORTED_PS for a known statement that cannot be prepared (refman 8.4, "PREPARE Statement").
         """
         try:
             with self._connection.exchange(), self._connection.cursor() as cursor:

@@ -1,7 +1,8 @@
-"""Measurement of how long readers and writers of tables wait, by repeated queries.
+"""Measures by repeated queries how long readers and writers of tables wait.
 
-A reader selects one row. A writer locks one row, alternately the first and the last by primary key. Such a query
-acquires the locks of a writing statement (metadata lock SHARED_WRITE; refman 8.4, "Locking Reads") and changes nothing.
+A reader selects one row. A writer locks one row, alternately the first and the last by primary key. The query of a
+writer acquires the locks of a writing statement (metadata lock SHARED_WRITE; refman 8.4, "Locking Reads") and changes
+nothing.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ _WITHOUT_TABLE = ("DO 1",)
 
 @dataclass(frozen=True)
 class MeasuredWaits:
-    """Waits of table readers and writers, and the longest wait of a statement that uses no table, in seconds."""
+    """The waits of table readers and writers, and the longest wait of a statement that uses no table, in seconds."""
 
     tables: tuple[TableWait, ...]
     without_table: float
 
 
 class _Watcher:
-    """Repeated queries in a separate thread."""
+    """Repeats a query in a separate thread."""
 
     def __init__(self, session: Session, questions: Sequence[str]) -> None:
         self._session = session
@@ -51,7 +52,7 @@ class _Watcher:
         self._error = ""
 
     def ask_until(self, stop: threading.Event, pause: float) -> None:
-        """Query until the stop is requested, and once more if the last query failed."""
+        """Repeat the query until the stop is requested. If the last query failed, query once more."""
         while not stop.wait(pause):
             self._ask()
         if self._since is not None:
@@ -77,7 +78,7 @@ class _Watcher:
             self._since = self._since if error else None
 
     def begin(self) -> None:
-        """Reset the counters, including the start of a current wait, because the migration begins only now."""
+        """Reset the counters and the start time of a current wait, because the migration starts now."""
         with self._lock:
             self._before, self._longest = self._longest, 0.0
             self._asked, self._failed, self._error = 0, 0, ""
@@ -98,13 +99,13 @@ class _Watcher:
         return self._longest
 
     def seen(self, table: TableName, access: TableAccess) -> TableWait:
-        """Return the measurements since `begin` as waits for this kind of access to the table."""
+        """Return the wait times since `begin` for this kind of access to the table."""
         return TableWait(table, access, self._longest, self._before, self._asked, self._failed, self._error)
 
 
 @dataclass(frozen=True)
 class TableWatch:
-    """The running watchers. Each kind of access to each table has a watcher, and a last watcher uses no table."""
+    """The running watchers. Each kind of access to each table has a watcher, and one more watcher uses no table."""
 
     uses: Sequence[tuple[TableName, TableAccess]]
     watchers: Sequence[_Watcher]
@@ -113,7 +114,7 @@ class TableWatch:
 
     @classmethod
     def start(cls, open_session: Callable[[], Session], names: Sequence[TableName]) -> TableWatch:
-        """Start a reader and a writer per table, and a watcher without a table, each with its own session."""
+        """Start a reader and a writer for each table, and one watcher without a table. Each has its own session."""
         uses = [(name, access) for name in names for access in TableAccess]
         with open_session() as session:
             questions = [*(_questions(session, *use) for use in uses), _WITHOUT_TABLE]

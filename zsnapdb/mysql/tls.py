@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class TlsMode(StrEnum):
     """How connections use TLS.
 
-    REQUIRED: with TLS and a verified certificate. PREFERRED: with TLS if the server offers it. OFF: without TLS.
+    REQUIRED means TLS with a verified certificate. PREFERRED means TLS if the server offers it. OFF means no TLS.
 
     PREFERRED verifies the certificate only if a CA is configured. Without a CA, PREFERRED protects against
     eavesdroppers, but not against an impostor.
@@ -33,10 +33,10 @@ class TlsMode(StrEnum):
 class Tls:
     """The TLS protection of a TCP connection. A connection over a Unix socket needs no TLS.
 
-    `mode` is None by default, which means PREFERRED for the loopback interface and REQUIRED otherwise. `ca` is the file
-    with the authorities that may sign the server's certificate; None means this host's authorities. `checks_name` says
-    whether the certificate must contain the name of the host. `asks_for_public_key` says whether, without TLS, a
-    password may be encrypted with a key that the answering server sends.
+    The default mode None means PREFERRED for the loopback interface and REQUIRED otherwise. `ca` is the file with the
+    authorities that may sign the server's certificate; None means this host's authorities. If `checks_name` is set, the
+    certificate must contain the name of the host. If `asks_for_public_key` is set, a password may be encrypted without
+    TLS, with a key that the answering server sends.
     """
 
     mode: TlsMode | None = None
@@ -57,7 +57,7 @@ class Tls:
         return mode is TlsMode.REQUIRED or (mode is TlsMode.PREFERRED and self.ca is not None)
 
     def may_send_to(self, host: str) -> bool:
-        """Return whether, without TLS, a password may be sent to the host in a readable form."""
+        """Return whether a password may be sent to the host in readable form if the connection has no TLS."""
         return is_loopback(host) or self.asks_for_public_key
 
 
@@ -91,7 +91,7 @@ def context(tls: Tls, host: str) -> ssl.SSLContext | None:
 
 
 def client_options(tls: Tls, host: str) -> tuple[str, ...]:
-    """Return the option file lines that make a client protect its connection to the host in the same way.
+    """Return the option file lines that make a client program protect its connection to the host as in `tls`.
 
     MySQL clients have ssl-mode (refman 8.4, "Command Options for Encrypted Connections"). MariaDB clients have ssl and
     ssl-verify-server-cert, which always checks the name (MariaDB manual, "mariadb Command-Line Client"). `loose` makes
@@ -112,7 +112,7 @@ def client_options(tls: Tls, host: str) -> tuple[str, ...]:
 
 
 def own_authorities() -> Path | None:
-    """Return the file with the authorities that this host trusts."""
+    """Return the file with the certificate authorities that this host trusts."""
     import ssl
 
     file = ssl.get_default_verify_paths().cafile

@@ -1,4 +1,4 @@
-"""Variables of a server, and variables that a job changes for its own session or for a copy of the server."""
+"""Reads the variables of a server, and changes variables for a job's own session or for a copy of the server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ServerVariables(dict[str, str]):
 
 
 def global_variables(session: Session, names: Sequence[str] = ()) -> dict[str, str]:
-    """Return the global variables by lower-case name: all variables, or the variables in `names` that the server has.
+    """Return all global variables, or only the variables in `names` that the server has, by lower-case name.
 
     Raises ServerError if the list of all variables is incomplete. Access to a missing variable in the result also
     raises ServerError.
@@ -53,7 +53,7 @@ def global_variables(session: Session, names: Sequence[str] = ()) -> dict[str, s
 
 
 def set_variables(session: Session) -> dict[str, str] | None:
-    """Return the variables that differ from their compiled defaults, by lower-case name, with the reported origin.
+    """Return the variables that differ from their compiled defaults, with the reported origin, by lower-case name.
 
     The result is None before MySQL 8.0, or if the account cannot read performance_schema.
     """
@@ -65,7 +65,7 @@ def set_variables(session: Session) -> dict[str, str] | None:
 
 
 def version(session: Session) -> str:
-    """Return the server's version as it reports it."""
+    """Return the version that the server reports."""
     return str(session.value("SELECT VERSION()"))
 
 
@@ -90,7 +90,7 @@ def refuse_writes_of_users(session: Session) -> None:
 
 
 def shut_down_slowly(session: Session) -> None:
-    """Make the next shutdown complete all purges and merges, so that the next start has none to do.
+    """Make the server complete all purges and merges in the next shutdown, so that the next start has no such work.
 
     See innodb_fast_shutdown in refman 8.4 and the MariaDB manual.
     """

@@ -1,6 +1,6 @@
-r"""Queries to a server in a guest through its own command-line client, and parsers for the client's output.
+r"""Queries to a server in a guest through the server's command-line client, and parsers for the client's output.
 
-The client runs with --batch and --skip-column-names. The client prints a line per row, with tabs between columns. A
+The client runs with --batch and --skip-column-names. It prints one line for each row, with tabs between columns. A
 backslash in a value starts an escape: \\ is a backslash, \n a line break, \t a tab and \0 a NUL (refman 8.4, "mysql
 Client Options", --batch). The guest is untrusted, so the format of each answer is checked.
 """
@@ -48,7 +48,7 @@ Rows = Sequence[Sequence[str | None]]
 def rows(text: str) -> Rows:
     """Return the rows that the client printed. NULL becomes None.
 
-    The text "NULL" also becomes None, because the client prints both in the same way.
+    The text "NULL" also becomes None, because the client prints the value and the text in the same way.
     """
     return [[_value(field) for field in line.split("\t")] for line in text.split("\n") if line]
 
@@ -68,7 +68,7 @@ def question(sql: str) -> str:
 
 
 def variables(answer: Rows) -> Mapping[str, str]:
-    """Return the variables in the answer to VARIABLES. Raises DamagedError if the answer contains no version."""
+    """Return the variables in the answer to the query VARIABLES. Raises DamagedError if the answer has no version."""
     values = {row[0].lower(): row[1] for row in answer if len(row) == 2 and row[0] and row[1] is not None}
     known = {name: values[name] for name in _NAMES if name in values}
     if not known.get("version") or not all(is_line(v) and len(v) <= _LONGEST_WORD for v in known.values()):
@@ -82,7 +82,7 @@ def has_binlog(known: Mapping[str, str]) -> bool:
 
 
 def binlogs(answer: Rows) -> tuple[tuple[str, int], ...]:
-    """Return names and sizes (bytes) of the binlogs, oldest first. Raises DamagedError if the answer is malformed."""
+    """Return the names and sizes (bytes) of the binlogs, oldest first. Raises DamagedError for a malformed answer."""
     listed = [(row[0] or "", row[1] or "") for row in answer if len(row) >= 2]
     if len(listed) != len(answer) or not 0 < len(listed) <= _MOST_LOGS:
         raise _strange("its binlogs")
@@ -99,7 +99,7 @@ def beginning(binlog: str) -> str:
 
 
 def recovered(flavour: Flavour, answer: Rows) -> Gtids | None:
-    """Return the GTIDs of all earlier binlogs, from the answer to `beginning`; None if the answer contains no GTIDs."""
+    """Return the GTIDs of all earlier binlogs from the answer to the query `beginning`; None if it has no GTIDs."""
     for row in answer:
         if len(row) == 6 and row[2] in _LISTING:
             text = (row[5] or "").strip().removeprefix("[").removesuffix("]")
@@ -113,7 +113,7 @@ def executed(flavour: Flavour) -> str:
 
 
 def gtids_now(flavour: Flavour, answer: Rows) -> Gtids | None:
-    """Return the GTIDs in the answer to `executed`."""
+    """Return the GTIDs in the answer to the query of `executed`."""
     if [len(row) for row in answer] not in ([1], []):
         raise _strange("its GTIDs")
     return _gtids(flavour, (answer[0][0] or "") if answer else "")
@@ -125,7 +125,7 @@ def tables_from(number: int) -> str:
 
 
 def tables(answer: Rows) -> list[CatalogueTable]:
-    """Return the tables in the answer to STORED_TABLES. Raises DamagedError if a row is malformed."""
+    """Return the tables in the answer to the query STORED_TABLES. Raises DamagedError if a row is malformed."""
     listed = []
     for row in answer:
         is_table = len(row) == 6 and row[0] and row[1] and row[2] and _NUMBER.fullmatch(row[5] or "")
@@ -143,7 +143,7 @@ def check_of(chosen: Sequence[CatalogueTable]) -> str:
 def check_results(chosen: Sequence[CatalogueTable], answer: Rows) -> dict[str, list[tuple[str, ...]]]:
     """Return the rows of the answer to `check_of`, by quoted table name.
 
-    For a table without a row, the list is empty.
+    If the answer has no row for a table, its list is empty.
     """
     by_name: dict[str, list[tuple[str, ...]]] = {f"{table.schema}.{table.name}": [] for table in chosen}
     for row in answer:

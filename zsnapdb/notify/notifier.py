@@ -35,7 +35,7 @@ from zsnapdb.planning.health.notification_events import Occasion, TargetMemory, 
 
 
 class DeliveryFailure(Exception):
-    """An error: a notification did not arrive. `may_work_later` says whether another attempt may succeed."""
+    """Raised if a notification did not arrive. If `may_work_later` is set, a later attempt may succeed."""
 
     def __init__(self, reason: str, *, may_work_later: bool) -> None:
         super().__init__(reason)
@@ -111,13 +111,13 @@ class _Https(urllib.request.HTTPSHandler):
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, *_: Any) -> None:
-        """Follow no redirect, so that a signed message is not sent to another host."""
+        """Refuse every redirect, so that a signed message is not sent to a different host."""
 
 
 def post(url: str, body: bytes, headers: Mapping[str, str], seconds: float) -> None:
     """Post the body, and return after a successful answer (2xx). Raise DeliveryFailure otherwise.
 
-    From the connection to the answer's headers, this takes at most `seconds`. The body of the answer is not read.
+    The time from the connection to the answer's headers is limited to `seconds`. The body of the answer is not read.
     """
     host = urlsplit(url).hostname
     if not url.startswith(("http://", "https://")):
@@ -145,7 +145,7 @@ _OUTPUT = 500
 def run(argv: Sequence[str], text: bytes, seconds: float) -> None:
     """Run the program with the text on stdin, and return after exit status 0. Raise DeliveryFailure otherwise.
 
-    The program gets the environment of this process without secrets. After `seconds`, its process group is killed.
+    The program gets the environment of this process without secrets. Its process group is killed after `seconds`.
     """
     with tempfile.TemporaryFile() as content, tempfile.TemporaryFile() as output:
         content.write(text)
@@ -195,7 +195,7 @@ def deliver(target: NotificationTarget, message: Message, seconds: float) -> Non
 
 
 def signature(secret: bytes, timestamp: str, body: bytes) -> str:
-    """Return the value of X-Zsnapdb-Signature: HMAC-SHA256 of timestamp, a dot and the body."""
+    """Return the value of X-Zsnapdb-Signature, which is the HMAC-SHA256 of the timestamp, a dot and the body."""
     return "sha256=" + hmac.new(secret, timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
@@ -266,7 +266,7 @@ Tell = Callable[[str], None]
 
 @dataclass
 class Notifier:
-    """Background delivery of notifications to all targets. `tell` gets a line for each failure.
+    """Delivers notifications to all targets in the background. The function `tell` gets a line for each failure.
 
     If a target is unreachable, no method raises an error. Only `close` waits for targets.
     """
@@ -276,13 +276,13 @@ class Notifier:
     _rounds: dict[str, _Round] = field(init=False, default_factory=dict)
 
     def post(self, occasion: Occasion) -> None:
-        """Start the delivery of the occasion to every target that it concerns. Return immediately."""
+        """Start the delivery of a notification to every target that it concerns. Return immediately."""
         for name, target in self.settings.notifications.to.items():
             if concerns(target, occasion):
                 self.post_to(name, occasion)
 
     def post_to(self, name: str, occasion: Occasion) -> None:
-        """Start the delivery of the occasion to this target. Return immediately."""
+        """Start the delivery of a notification to the target with this name. Return immediately."""
         try:
             if name not in self._rounds:
                 self._rounds[name] = _Round(self.settings, name, self.tell)
@@ -305,7 +305,7 @@ class Notifier:
 
 
 class _Round:
-    """The deliveries to one target. A separate thread makes them one after the other."""
+    """The deliveries to one target. A separate thread delivers them one after the other."""
 
     def __init__(self, settings: Settings, name: str, tell: Tell) -> None:
         self._bounds, self._name, self._tell = settings.notifications, name, tell
@@ -329,7 +329,7 @@ class _Round:
         self._queue.put(None)
 
     def was_good(self, deadline: float) -> bool:
-        """Wait for the end of the deliveries until the deadline. Return whether all arrived."""
+        """Wait until the deliveries end, or until the deadline. Return whether all notifications arrived."""
         self._thread.join(max(0.0, deadline - time.monotonic()))
         with self._lock:
             self._is_over = True

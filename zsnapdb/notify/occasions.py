@@ -1,4 +1,4 @@
-"""Notifications about commands, missed objectives, objectives that are met again, and pools with too little space."""
+"""Notifications about commands, about missed and restored objectives, and about pools with too little space."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _TOLD = ("SERVICE_RESULT", "EXIT_STATUS")
 
 @contextmanager
 def notified(settings: Settings, job: NotifiedJob, instance: str, tell: Tell) -> Iterator[None]:
-    """Run the block, a job of the instance, and send notifications of its start and end. An exception propagates.
+    """Send notifications when a `with` block starts and ends, which runs a job of the instance. Exceptions propagate.
 
     The notification of the start is sent while the block runs. After the block, this function waits for deliveries, but
-    not longer than the budget. If a run is refused because another run is active (exit code 75), neither success nor
-    failure is sent.
+    not longer than the configured budget. If a run is refused because another run is active (exit code 75), no success
+    and no failure is sent.
     """
 
     def occasion(event: NotificationEvent, text: str, code: int | None = None, hint: str = "") -> Occasion:
@@ -75,11 +75,11 @@ def send_test(settings: Settings, names: list[str], tell: Tell) -> tuple[str, ..
 
 
 def send_failed_unit(settings: Settings, unit: str, told: Mapping[str, str], tell: Tell) -> tuple[str, ...]:
-    """Send notifications about the failed unit, and return the unreachable targets.
+    """Send notifications about the failed systemd unit, and return the unreachable targets.
 
     If the unit succeeded, send nothing.
 
-    `told` are the variables that systemd set. Raise UsageError if `unit` is not a unit name.
+    `told` contains the variables that systemd set. Raise UsageError if `unit` is not a unit name.
     """
     if re.fullmatch(UNIT_NAME, unit) is None:
         raise UsageError(f"{unit!r} is not the name of a unit", hint="write it without .service: zsnapdb-backup@main")
@@ -93,7 +93,7 @@ def send_failed_unit(settings: Settings, unit: str, told: Mapping[str, str], tel
 
 
 def _code(error: BaseException) -> int:
-    """Return the exit code of the command. An exit raised by the CLI itself (`typer.Exit`) carries its own code."""
+    """Return the exit code of a command that raised `error`. An exit of the CLI (`typer.Exit`) has its own code."""
     code = getattr(error, "exit_code", None)
     return code if isinstance(code, int) else exit_code(error)
 
@@ -109,10 +109,10 @@ def _why(error: BaseException) -> str:
 
 
 def notify_of(settings: Settings, states: Sequence[InstanceStatus], at: datetime, tell: Tell) -> tuple[str, ...]:
-    """Send each target the states that it has not received yet. Return the unreachable targets.
+    """Send each target the states that were not sent to it yet. Return the unreachable targets.
 
-    A ping target for objectives gets every result, combined for all instances of the target. The wait is limited to the
-    budget.
+    A ping target for objectives gets every result, combined for all instances of the target. The wait for deliveries is
+    limited to the configured budget.
     """
     judged = [_judged_instance(state) for state in states]
     courier = Notifier(settings, tell)
@@ -140,7 +140,7 @@ def _pools(settings: Settings) -> Sequence[PoolRoom]:
 
 
 def _of_pool(room: PoolRoom, at: datetime) -> Occasion:
-    """Return the occasion (of no instance) that reports whether the pool has enough free space for production."""
+    """Return a notification that says whether the pool has enough free space. It belongs to no instance."""
     wrong = room.objection
     event = NotificationEvent.MET if wrong is None else NotificationEvent.BROKEN
     text = f"the pool {room.pool} has clones.free_floor free" if wrong is None else wrong.text

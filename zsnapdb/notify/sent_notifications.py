@@ -40,7 +40,7 @@ class MemoryFile:
 
     @contextlib.contextmanager
     def alone(self, seconds: float) -> Iterator[None]:
-        """Lock the state exclusively for the block. Without a folder, or after `seconds`, continue without the lock."""
+        """Lock the state exclusively for a `with` block. After `seconds`, or without a folder, continue unlocked."""
         with contextlib.ExitStack() as stack:
             with contextlib.suppress(OSError):
                 self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

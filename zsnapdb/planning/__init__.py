@@ -1,1 +1,1 @@
-"""Decisions as pure functions: they compute a result with reasons from facts, and use no clock and no I/O."""
+"""Decisions as pure functions, which compute a result and its reasons from facts, and use no clock and no I/O."""

@@ -1,4 +1,4 @@
-"""The agent's jobs according to a configuration, the records of their runs, and the choice of the next jobs. Pure."""
+"""The agent's jobs from a configuration, the records of their runs, and the decision which jobs start next. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SOME = re.compile(r"([0-7]|[a-z]{3})(?:-([0-7]|[a-z]{3})(?:/([0-9]{1,3}))?)?")
 class CronDays:
     """Days of the month and weekdays of a schedule. The job runs only on days that match both.
 
-    Weekdays are names or `*`.
+    Each weekday is a name or `*`.
     """
 
     day: str
@@ -38,7 +38,7 @@ class CronDays:
 
 @dataclass(frozen=True)
 class CronTimes:
-    """The times of a job: minutes, hours and months, on the days that match an element of `days`."""
+    """The minutes, hours and months of a job. It runs on days that match an element of `days`."""
 
     minute: str
     hour: str
@@ -143,7 +143,7 @@ class JobName:
 
 @dataclass(frozen=True)
 class PlannedJob:
-    """A job: the arguments of `zsnapdb`, and its schedule, which is None if the job runs all the time."""
+    """A job with the arguments of `zsnapdb` and the schedule. If the job runs all the time, the schedule is None."""
 
     name: JobName
     words: tuple[str, ...]
@@ -230,9 +230,9 @@ class _FrozenRecord(BaseModel):
 class RunRecord(_FrozenRecord):
     """The last run of a job. The run covers all scheduled times up to `scheduled` (UTC).
 
-    `exit_code` is None while the job runs, and negative if a signal ended the job. If `exit_code` is still None after
-    the run, the agent ended the job, or the agent itself was killed. The interrupted job starts again immediately, and
-    its run does not count as failed. `failures` is the number of failed runs since the last successful run.
+    `exit_code` is None while the job runs, and negative if a signal ended the job. If it is still None after the run,
+    the agent ended the job, or the agent itself was killed. Such an interrupted job starts again immediately, and its
+    run does not count as failed. `failures` is the number of failed runs since the last successful run.
     """
 
     format: Literal[1] = 1
@@ -258,7 +258,7 @@ class RunRecord(_FrozenRecord):
         return self.finished is None
 
     def is_steady(self, now: datetime) -> bool:
-        """Return whether the run has lasted so long that its continuous job no longer counts as failing."""
+        """Return whether a continuous job has run for so long that it no longer counts as failing."""
         return self.is_running and (now - self.started).total_seconds() >= _STEADY
 
     @property
@@ -280,7 +280,7 @@ class RunRecord(_FrozenRecord):
 
 
 class PauseRecord(_FrozenRecord):
-    """A pause of an instance. No job of the instance starts between `since` (None if unknown) and `until` (UTC)."""
+    """A pause of an instance. Its jobs do not start between `since` (None if unknown) and `until` (UTC)."""
 
     format: Literal[1] = 1
     since: AwareDatetime | None = None
@@ -290,7 +290,7 @@ class PauseRecord(_FrozenRecord):
     def before_clock(self, now: datetime) -> PauseRecord:
         """Return the pause, corrected if its start is in the future because the clock was ahead.
 
-        The corrected pause begins now and has the same duration.
+        The corrected pause starts now and has the same duration.
         """
         if self.since is None or self.since <= now:
             return self
@@ -329,25 +329,25 @@ def jitter(name: JobName, scheduled: datetime, longest: float) -> float:
 
 
 def left_to_fleet(record: RunRecord | None, given: datetime | None, longest: float, now: datetime) -> float:
-    """Return for how many seconds the agent waits for the fleet to start a job before the agent starts the job itself.
+    """Return how many seconds the agent waits for the fleet to start a job before the agent itself starts it.
 
     `record` is the last run by the agent or the fleet. `given` is the time when the fleet last gave this host the job.
-    If `given` is before the last run, or in the future because the clock was ahead, the fleet counts as unreachable. If
-    the fleet counts as unreachable, the agent itself starts the job on time.
+    The fleet counts as unreachable if `given` is before the last run, or in the future because the clock was ahead. If
+    the fleet is unreachable, the agent itself starts the job on time.
     """
     is_away = record is not None and not (given is not None and record.started <= given <= now)
     return 0.0 if is_away else longest
 
 
 def is_later(record: RunRecord, other: RunRecord) -> bool:
-    """Return whether the last known event (start or end) of the run `record` is later than that of the run `other`."""
+    """Return whether the run `record` has a later event (start or end) than the run `other`."""
     return (record.finished or record.started) > (other.finished or other.started)
 
 
 def before_clock(record: RunRecord, now: datetime) -> RunRecord:
-    """Return the record with each time that is in the future replaced by `now`.
+    """Return the record with each time in the future replaced by `now`.
 
-    So jobs still start if the clock was set back.
+    Therefore jobs still start after the clock was set back.
     """
     times = {"scheduled": record.scheduled, "started": record.started, "finished": record.finished}
     changes = {name: now for name, time in times.items() if time is not None and time > now}
@@ -357,8 +357,8 @@ def before_clock(record: RunRecord, now: datetime) -> RunRecord:
 def find_retry_time(record: RunRecord | None, *, is_continuous: bool) -> datetime | None:
     """Return when the job starts again because of its last run; None if the next start depends only on the schedule.
 
-    An interrupted job starts again immediately. A job that found another run active starts again soon. A continuous job
-    that keeps failing waits longer each time.
+    An interrupted job starts again immediately. A job that was refused because another run was active starts again
+    soon. A continuous job that keeps failing waits longer each time.
     """
     if record is None or record.finished is None:
         return None
@@ -382,9 +382,9 @@ def starts_at(
 ) -> tuple[DueJob, ...]:
     """Return the jobs that start now.
 
-    For each instance without a running job, this is the job that has been due longest. `running` contains the instances
-    with a running job, and `held` the instances whose jobs may not start. Jobs of the kinds in ASIDE do not wait for
-    other jobs.
+    An instance without a running job gets the job that has been due longest. `running` contains the instances with a
+    running job, and `held` the instances whose jobs may not start. Jobs of the kinds in ASIDE do not wait for other
+    jobs of the instance.
     """
     due = [job for job in due if job.name.instance not in held]
     beside = tuple(job for job in due if job.name.kind in ASIDE and _may_begin(job, pauses, now))
@@ -413,8 +413,8 @@ def not_ready(jobs: Sequence[KnownRun], stale: float, now: datetime) -> tuple[st
     """Return the problems of the agent's jobs; empty if there are none.
 
     There is no problem if the objectives were evaluated within the last `stale` seconds, no objective was broken, and
-    no job's last run failed. An unknown state is a problem too. An archiver that was restarted and has run long enough
-    does not count as failing.
+    no job's last run failed. An unknown state is also a problem. A restarted archiver does not count as failing if it
+    has run long enough.
     """
     reasons = [
         f"{job.name} failed {job.last.failures} times in a row"

@@ -1,6 +1,6 @@
-"""Chooses the base of the next increment, decides when a full backup is due, and finds the chain that a restore needs.
+"""Chooses the base of the next increment, decides when a full backup is due, and finds the chain for a restore.
 
-Only the GUIDs of snapshots link backups. `planning/creation_order.py` orders them.
+Only the GUIDs of snapshots link backups. `planning/creation_order.py` orders the backups.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ReasonKind(StrEnum):
 
 @dataclass(frozen=True)
 class Reason:
-    """A reason: its kind, and its text for the user."""
+    """A reason, with its kind and a text for the user."""
 
     why: ReasonKind
     text: str
@@ -84,7 +84,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class ChainPolicy:
-    """The limits of a chain: the age of its full backup in seconds, and the number of its backups. None means no limit.
+    """The limits of a chain: its full backup's age in seconds, and its number of backups. None means no limit.
 
     The next backup is a full backup as soon as one limit is reached.
     """
@@ -135,17 +135,17 @@ def _unusable(
 
 
 class Lineage(Generic[L]):
-    """The base of each stored backup, found by snapshot GUID.
+    """Finds the base of each stored backup by snapshot GUID.
 
     The index of the GUIDs is built in one pass, because there may be many thousands of backups.
     """
 
     def __init__(self, stored: Sequence[L], damaged: Collection[str] = ()) -> None:
-        """`stored` contains the stored backups, oldest first.
+        """The list `stored` contains the stored backups, oldest first.
 
         Several backups can contain the same snapshots, for example after `zsnapdb consolidate`. Increments use the
-        latest of these backups as base. A backup in `damaged` is used only if all backups with the same snapshots are
-        damaged.
+        latest of these backups as their base. A backup in `damaged` is used only if all backups with the same snapshots
+        are damaged.
         """
         self._damaged = frozenset(damaged)
         self._by_guids: dict[frozenset[tuple[str, int | None]], list[L]] = {}
@@ -228,14 +228,14 @@ def choose_base(
     """Return the plan with the newest stored backup that can be the base of the next backup.
 
     If a full backup is needed, the plan contains no base. A backup with a broken chain cannot be the base. If a full
-    backup is due, older backups of the present chain cannot be the base either.
+    backup is due, older backups of the current chain cannot be the base either.
 
     - `stored`: the backups, oldest first
     - `local`: for each role, the GUIDs of the snapshots and bookmarks on this host
     - `send_flags`: the flags that the next backup may use; an increment uses the flags of its base
     - `full`: whether the user requested a full backup
-    - `damaged`: the findings about damaged backups in the repository, by id; a chain with a damaged backup gets no
-      increment
+    - `damaged`: the findings about damaged backups in the repository, by id; a chain with a damaged backup is not
+      continued
     - `unchosen`: the reasons against foreign backups and backups from the future, by id
     """
     if full:

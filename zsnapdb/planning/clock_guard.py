@@ -1,20 +1,20 @@
-"""Determines the time at which expiry is judged: this host's wall clock, if its steady clock confirms it. Pure.
+"""Determines the time that decides about expiry, from the wall clock and the steady clock of this host. Pure.
 
-A host records the last reading of its clocks. From then on the steady clock (CLOCK_BOOTTIME, which also runs while the
-host is suspended) proves a minimum of elapsed time. Removals use the earlier of the proven time and the wall clock. So
-a wall clock that jumps ahead or is behind never makes zsnapdb remove anything early.
+A host records the last reading of its clocks. After this reading, the steady clock (CLOCK_BOOTTIME, which also runs
+while the host is suspended) proves a minimum of elapsed time. Removals use the earlier of the proven time and the wall
+clock. So zsnapdb never removes anything early when the wall clock jumps ahead or is behind.
 
 After a reboot the length of the downtime is unknown, and the wall clock may have been corrected. So a jump is accepted
-only if a person confirms it, or if the wall clock then runs at the right rate. The wall clock must run at the right
-rate for an hour after a reboot, and for a day after any other jump.
+only if a person confirms it, or if the wall clock runs at the right rate after the jump. The wall clock must run at the
+right rate for an hour after a reboot, and for a day after any other jump.
 
 When an object is created or used, the later of the proven time and the wall clock is recorded. So no object expires
-early because the wall clock was behind. If the wall clock was ahead, the recorded time of the object is in the future.
-If `RemovalTime.is_sure` is set, such a recorded time is detected as soon as the clock is right.
+early because the wall clock was behind. If the wall clock was ahead, the recorded time is in the future after the clock
+is corrected. If `RemovalTime.is_sure` is set, zsnapdb detects this.
 
 After a reboot, the proven time and the wall clock may be behind until the clock is set. When a clock is accepted, a
 span of time is recorded. The span begins with the last reading before the jump or the first reading after a reboot,
-whichever is later. The span ends with the time to which the clock was set. A recorded time within this span is too
+whichever is later. It ends with the time to which the clock was set. If a recorded time is in this span, it is too
 early.
 """
 
@@ -70,7 +70,7 @@ CONFIRM = "check `date -u`; if the clock is right, run `zsnapdb reap --trust-clo
 class ClockJump(StrEnum):
     """The reason why the wall clock disagrees with the steady clock.
 
-    Until it is accepted, the wall clock is not trusted.
+    The wall clock is not trusted until a person or enough time confirms it.
     """
 
     REBOOT = "reboot"
@@ -96,9 +96,9 @@ class ClockRecord(BaseModel):
     - `kept_rate`: the seconds of the steady clock for which the wall clock has run at the right rate since the jump
     - `since`: the start of this record, if less than a day ago; None if the record is older, or if a person confirmed
       the clock
-    - `jumped`: the earliest time that this host may have recorded since the first jump that was not accepted; None if
-      there is no such jump
-    - `before`: the later of both clocks' times before the latest jump that was not accepted
+    - `jumped`: the earliest time that this host may have recorded after the first unaccepted jump; None without such a
+      jump
+    - `before`: the later of both clocks' times before the latest unaccepted jump
     - `rebooted`: whether the host was rebooted since the first such jump, so that the proven time is only a lower bound
     - `early`: the spans in which recorded times were too early, oldest first
     - `behind_since`: the time to which the accepted clock was set back; None if it was not set back
@@ -124,8 +124,8 @@ class ClockRecord(BaseModel):
 class RemovalTime:
     """The wall clock's time (UTC), the proven time, and the reason to doubt the wall clock ("" if there is none).
 
-    `is_new` is set if this host started to record its clocks less than a day ago. `jumped`, `before`, `rebooted` and
-    `early` have the same meaning as in the record.
+    The field `is_new` is set if this host started to record its clocks less than a day ago. The fields `jumped`,
+    `before`, `rebooted` and `early` have the same meaning as in `ClockRecord`.
     """
 
     wall: datetime
@@ -139,7 +139,7 @@ class RemovalTime:
 
     @property
     def at(self) -> datetime:
-        """The time at which expiry is judged: the earlier of both clocks' times."""
+        """The time that decides about expiry: the earlier of both clocks' times."""
         return min(self.wall, self.proven)
 
     @property
@@ -149,7 +149,7 @@ class RemovalTime:
 
     @property
     def is_sure(self) -> bool:
-        """Whether a recorded time after `latest` must be wrong, because the clock was ahead when it was recorded."""
+        """Whether a recorded time after `latest` proves that the clock was ahead when the time was recorded."""
         return not self.doubt and not self.is_new
 
     def is_from_future(self, recorded: datetime) -> bool:
@@ -184,12 +184,11 @@ class RemovalTime:
     def prune_doubt(self, store: datetime | None, backups: Sequence[datetime]) -> str:
         """Return why a prune must not use this clock; "" if the clock may be used.
 
-        `store` is the time of the store's clock, or None if unknown. `backups` are the times of the backups, oldest
-        first.
+        The argument `store` is the time of the store's clock, or None if unknown. `backups` are the times of the
+        backups, oldest first.
 
-        If the store's clock is unknown, the age of the newest backup is limited. The newest backup's age may be at most
-        a day more than twice the longest pause between two backups. If there are fewer than two backups, this check is
-        skipped.
+        If the time of the store is unknown, the age of the newest backup is limited to one day plus twice the longest
+        pause between two backups. This check is skipped if there are fewer than two backups.
         """
         now, reasons = self.wall, list[str]()
         past = [time for time in backups if time <= now]
@@ -214,13 +213,13 @@ def _days(span: timedelta) -> str:
 def first_record(reading: ClockReading) -> ClockRecord:
     """Return the first record after a clock was accepted.
 
-    A clock is accepted if a person confirmed it, or if it kept its rate long enough.
+    A clock is accepted if a person confirmed it, or if it ran at the right rate for long enough.
     """
     return ClockRecord(wall=reading.wall, boot=reading.boot, steady=reading.steady, proven=reading.wall)
 
 
 def accepted(record: ClockRecord, reading: ClockReading) -> ClockRecord:
-    """Return the record after the clock was accepted. `record` already contains the reading of the accepted clock.
+    """Return the record after the clock was accepted. The argument `record` already contains the clock's reading.
 
     The times that were recorded between the jump and the last setting of the clock are too early.
     """
@@ -331,7 +330,7 @@ def _recorded(
 
 
 def removal_time(record: ClockRecord) -> RemovalTime:
-    """Return the time at which expiry is judged. `record` contains the current reading of the clocks."""
+    """Return the time that decides about expiry. The argument `record` contains the current reading of the clocks."""
     off = (record.wall - record.proven).total_seconds()
     if abs(off) <= TOLERANCE or record.jump is None:
         return RemovalTime(record.wall, record.proven, is_new=record.since is not None, early=record.early)

@@ -1,13 +1,13 @@
-"""The order of creation of snapshot sets, backups, drills, findings and binlog histories. Pure.
+"""Determines the order in which snapshot sets, backups, drills, findings and binlog histories were created. Pure.
 
-The order depends on no clock. On a host, snapshot sets are ordered by `createtxg`, the transaction group of their pool.
-In a repository, each new document has a sequence number: the greatest number that its writer knew, plus one. In a
-repository, `createtxg` also orders sets of one pool, because a set may be stored late, and a consolidated backup
-contains old snapshots.
+The order does not depend on clocks. On a host, snapshot sets are ordered by `createtxg`, a transaction group of their
+pool. In a repository, each new document has a sequence number: the greatest number that its writer knew, plus one. In a
+repository, `createtxg` also orders the sets of one pool. This is needed because a set may be stored late, and because a
+consolidated backup contains old snapshots.
 
-Documents that earlier versions wrote have no number. Documents without a number come before numbered documents, unless
-the order in their pool shows otherwise. Documents without numbers from different pools are ordered by their ids, which
-are times, because no better order is known.
+Documents of earlier versions have no number. They come before numbered documents, unless the order in their pool shows
+otherwise. If they are from different pools, they are ordered by their ids. These ids are times, but no better order is
+known.
 
 No other module uses ids or times to determine an order. `tests/unit/test_order_law.py` checks this.
 """
@@ -31,7 +31,7 @@ attacker who wants to use up all numbers in steps of this size needs 2**29 docum
 
 
 class PlacedLink(Link, Protocol):
-    """A stored backup with its place in the order: pool, transaction group of its snapshots, sequence number."""
+    """A stored backup with the facts that order it: its pool, its snapshots' transaction group, and its number."""
 
     @property
     def pool_guid(self) -> int: ...
@@ -50,8 +50,8 @@ P = TypeVar("P", bound=PlacedLink)
 def greatest_reached(numbers: Iterable[int | None], known: int = 0, step: int = STEP) -> int:
     """Return the greatest of the numbers that can be reached from `known` in steps of at most `step`.
 
-    Greater numbers are ignored. An attacker can write any number. A number that no honest writer can have reached must
-    not use up the remaining numbers, and must not make its document the latest.
+    Greater numbers are ignored, because an attacker can write any number. A number that no honest writer can have
+    reached must neither use up the remaining numbers nor make its document the latest.
     """
     reached = known
     for number in sorted(one for one in numbers if one is not None):
@@ -64,8 +64,8 @@ def greatest_reached(numbers: Iterable[int | None], known: int = 0, step: int = 
 def next_number(given: int, stored: Iterable[int | None]) -> int:
     """Return the sequence number of a new document.
 
-    `given` is the greatest number that this host recorded as used, or 0 if there is none. `stored` contains the numbers
-    of the documents that this host accepts.
+    The argument `given` is the greatest number that this host recorded as used, or 0 if there is none. The argument
+    `stored` contains the numbers of the documents that this host accepts.
     """
     return min(greatest_reached(stored, given) + 1, GREATEST_SEQUENCE)
 
@@ -97,9 +97,9 @@ def by_creation(items: Iterable[T], createtxg: Callable[[T], int]) -> list[T]:
 
 
 def contradicted(times: Sequence[datetime], slack: timedelta = timedelta()) -> list[bool]:
-    """Return for each time, in order of creation, whether a previous time is later or a following time is earlier.
+    """Return, for each time in order of creation, whether a previous time is later or a following time is earlier.
 
-    If a time is contradicted by another one, a clock was wrong, and it is unknown which of the times is right.
+    If two times contradict each other, a clock was wrong, and it is unknown which of the two times is right.
     Differences up to `slack` are ignored.
     """
     earlier = [datetime.min.replace(tzinfo=UTC), *accumulate(times, max)]
@@ -109,15 +109,15 @@ def contradicted(times: Sequence[datetime], slack: timedelta = timedelta()) -> l
 
 
 def earliest(*times: datetime) -> datetime:
-    """Return the earliest of several times. Each given time is an upper bound for the creation time."""
+    """Return the earliest of several times. Each of them is an upper bound for the same creation time."""
     return min(times)
 
 
 def by_pool(items: Iterable[T], place: Callable[[T], tuple[int, int]], production: Collection[int]) -> list[T]:
     """Return the snapshot sets of several pools, oldest first.
 
-    `place` returns the pool GUID and the transaction group. Sets in `production` pools come last, because new sets are
-    created there. The order among the other pools has no meaning.
+    `place` returns the pool GUID and the transaction group. Sets of the pools in `production` come last, because new
+    sets are created in these pools. The order among the other pools is arbitrary.
     """
 
     def key(item: T) -> tuple[bool, int, int]:
@@ -148,11 +148,11 @@ def made_after(groups: Mapping[str, int], createtxg: int) -> list[str]:
 def is_kept_state(
     bookmark: int, snapshots: Iterable[int], replacements: Iterable[int], first: int | None
 ) -> bool | None:
-    """Return whether a bookmark without its snapshot is an earlier state of its dataset; None if that is unknown.
+    """Return whether a bookmark without its snapshot is an earlier state of its dataset; None if unknown.
 
-    All numbers are transaction groups of the dataset's pool. `snapshots` and `replacements` contain the transaction
-    groups of the dataset's snapshots and replacements. `first` is the first group with a record of replacements, or
-    None if there is no record.
+    All numbers are transaction groups of the dataset's pool. The arguments `snapshots` and `replacements` contain the
+    groups in which the dataset's snapshots were created and its contents were replaced. Replacements are recorded from
+    the group `first` on; it is None if there is no record.
 
     A replacement destroys all snapshots after the state that it keeps. So the bookmark is an earlier state if a
     snapshot between the bookmark and the next replacement still exists.
@@ -168,14 +168,14 @@ def in_order(
 ) -> list[P]:
     """Return the backups, oldest first, independent of the clocks from which their ids come.
 
-    Backups of one pool are ordered by transaction group, and an increment follows its base. Between pools the sequence
-    numbers decide. The number or id of a backup is ignored if a younger backup of the same pool has a smaller one.
-    `believed` contains the ids of trusted backups, whose order other backups cannot change. If `believed` is None, all
-    backups are trusted.
+    Backups of one pool are ordered by transaction group, and an increment follows its base. Backups of different pools
+    are ordered by sequence number. The number or id of a backup is ignored if a younger backup of the same pool has a
+    smaller number or id. The argument `believed` contains the ids of trusted backups, whose order other backups cannot
+    change. If `believed` is None, all backups are trusted.
 
-    If a pool is replaced by an older copy of itself, the copy uses the same transaction groups a second time.
-    `abandoned` contains the backups that were created after the copy and before the replacement. `abandoned` maps each
-    of these backups to the group of the first backup after the replacement. The abandoned backups come before that
+    If a pool is replaced by an older copy of itself, the copy uses the same transaction groups a second time. The
+    backups that were created after the copy and before the replacement are abandoned. The argument `abandoned` maps
+    each of them to the group of the first backup after the replacement. The abandoned backups come before that first
     backup.
     """
     by_pool: dict[int, list[P]] = {}
@@ -198,16 +198,16 @@ def in_order(
 
 
 def with_turn(abandoned: Mapping[str, int], of_pool: Mapping[str, int], createtxg: int) -> dict[str, int]:
-    """Return `abandoned`, updated for a snapshot set that the pool created in the given transaction group.
+    """Return `abandoned`, updated for a new snapshot set with the given transaction group in the pool.
 
-    `of_pool` maps the ids of the pool's backups to their groups.
+    The argument `of_pool` maps the ids of the pool's backups to their groups.
     """
     later = [name for name, made in of_pool.items() if made >= createtxg]
     return {**abandoned, **{name: min(createtxg, abandoned.get(name, createtxg)) for name in later}}
 
 
 def _keys(of_pool: Sequence[PlacedLink], reached: int, believed: Collection[str] | None) -> list[tuple[int, str]]:
-    """Return, oldest first, the number and id by which each backup of a pool is ordered among backups of other pools.
+    """Return the numbers and ids, oldest first, that order a pool's backups among the backups of other pools.
 
     A backup's number and id are never greater than those of a younger backup. A backup without a number gets the number
     of the previous backup.
@@ -257,7 +257,7 @@ def _bases_first(ordered: Sequence[P]) -> list[P]:
 
 
 def _is_bases_first(ordered: Sequence[Link]) -> bool:
-    """Return whether every base precedes its increments. If a base is not stored, return False too."""
+    """Return whether every base is stored and precedes its increments."""
     seen: set[tuple[str, int]] = set()
     for link in ordered:
         first = link.volumes[0]
@@ -269,11 +269,11 @@ def _is_bases_first(ordered: Sequence[Link]) -> bool:
 
 
 def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
-    """Return the ids of `ordered`, and between them the ids that only the orders in `known` contain.
+    """Return the ids of `ordered`, with the missing ids inserted. Only the orders in `known` contain the missing ids.
 
-    A missing id is placed directly after the latest of its predecessors in its own order. A missing id without a
-    predecessor is placed before its successor. A missing id with neither is placed last, because its backup may be the
-    newest state.
+    A missing id is inserted directly after the latest of its predecessors in its order in `known`. Without a
+    predecessor, it is inserted before its successor. If it has neither, it is placed last, because its backup may be
+    the newest state.
     """
     place = {name: at for at, name in enumerate(ordered)}
     added = set[str]()
@@ -308,7 +308,7 @@ def with_missing(ordered: Sequence[str], *known: Sequence[str]) -> list[str]:
 def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
     """Return the ids of `ordered` and the unplaced ids. Each unplaced id is inserted before the first greater id.
 
-    Use this only for lists that people read.
+    Use this function only for lists that are displayed to people.
     """
     result = list(ordered)
     for name in sorted(unplaced):
@@ -319,8 +319,7 @@ def with_unplaced(ordered: Sequence[str], unplaced: Iterable[str]) -> list[str]:
 def is_after(one: str, other: str, order: Sequence[str]) -> bool:
     """Return whether backup `one` is later than backup `other` in `order`, which lists backups oldest first.
 
-    If a backup is not in the order, it is unreadable, and only its id is known. The ids of such a backup and of the
-    other backup are compared.
+    A backup that is not in the order is unreadable, and only its id is known. In this case the two ids are compared.
     """
     if one in order and other in order:
         return order.index(one) > order.index(other)
@@ -328,7 +327,7 @@ def is_after(one: str, other: str, order: Sequence[str]) -> bool:
 
 
 class Finding(Protocol):
-    """The finding of a check: its time, sequence number (among the findings about the same object) and damage."""
+    """The finding of a check: its time, its damage, and its sequence number among the findings about one object."""
 
     @property
     def when(self) -> datetime: ...
@@ -344,8 +343,8 @@ F = TypeVar("F", bound=Finding)
 def latest_finding(findings: Iterable[F]) -> F | None:
     """Return the latest finding about an object; None if there is none.
 
-    If two concurrent runs used the same number, the finding with damage is the latest. Findings are ordered by time
-    only if they have no numbers.
+    If two concurrent runs used the same number, the finding with damage counts as the latest. Findings without numbers
+    are ordered by time.
     """
     listed = list(findings)
     reached = greatest_reached(one.sequence for one in listed)

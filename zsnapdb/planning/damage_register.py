@@ -1,4 +1,4 @@
-"""The known damage of backups and archived binlogs, the time of its discovery, and the check that found it. Pure."""
+"""Known damage of backups and archived binlogs, with the time when it was found and the check that found it. Pure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class DamageKind(StrEnum):
 class KnownDamage:
     """The damage of one backup or archived binlog. `name` is the backup's id, or `<incarnation>/<file>` of the binlog.
 
-    `since` is the time of the first finding (UTC), and `by` is the check that found the damage. `files` maps file
-    paths, relative to the root of the restored server, to the findings about damaged pages.
+    The damage was first found at `since` (UTC) by the check `by`. The field `files` maps file paths, relative to the
+    root of the restored server, to the findings about damaged pages.
     """
 
     name: str
@@ -50,8 +50,8 @@ class KnownDamage:
 class DamageRegister:
     """All known damage in the repository of an instance.
 
-    `sound` lists, for each backup, the files of which a drill has read every page without finding damage. `read_whole`
-    contains the backups for which a drill has read every page of every file without finding damage.
+    The field `sound` maps each backup to its sound files. A file is sound if a drill has read every page of it and
+    found no damage. The field `read_whole` contains the backups whose files are all sound.
     """
 
     known: tuple[KnownDamage, ...] = ()
@@ -74,9 +74,9 @@ class DamageRegister:
         """Return the damage that affects a restore of the last backup of `chain`, which begins with the full backup.
 
         Each backup needs the stored objects of all earlier backups in the chain. A damaged page also affects all later
-        backups, because they may still contain the page. A drill of a later backup may have completely read the page's
-        file, or all files, without finding damage. Then the page affects neither that later backup nor any backup after
-        it.
+        backups, because they may still contain the page. A drill of a later backup may have read the same file, or all
+        files, completely without finding damage. Then the page affects neither that later backup nor the following
+        backups.
         """
         met: list[KnownDamage] = []
         sound: set[str] = set()
@@ -94,14 +94,14 @@ class DamageRegister:
     def stored(self) -> Mapping[str, KnownDamage]:
         """Return the damage of stored objects by name.
 
-        Backups with such damage can neither be restored nor be a base.
+        A backup with such damage cannot be restored, and cannot be a base.
         """
         return {damage.name: damage for damage in self.known if damage.kind is DamageKind.STORED}
 
     def of_chains(self, links: Sequence[Link]) -> Mapping[str, tuple[KnownDamage, ...]]:
         """Return the damage of each backup's chain, by backup id (see `of_chain`).
 
-        Backups are left out if their chain has no damage, or if a backup of the chain is missing.
+        A backup is left out if its chain has no damage, or if a backup of its chain is missing.
         """
         if not self._by_name:
             return {}
@@ -120,7 +120,7 @@ _SHOWN = 3
 
 
 def sentences(damages: Sequence[KnownDamage]) -> tuple[str, ...]:
-    """Return a sentence for each of the first three damaged objects, and one sentence about all others."""
+    """Return one sentence about each of the first three damaged objects, and one about all others together."""
     shown = [damage.describe() for damage in damages[:_SHOWN]]
     more = len(damages) - len(shown)
     return (*shown, f"{more} more backups or archived binlogs are damaged") if more else tuple(shown)

@@ -1,4 +1,4 @@
-"""The class of every ZFS property. The class decides whether copies and replacements of production get the property.
+"""The class of each ZFS property, which decides whether copies and replacements of production get the property.
 
 Pure. A property is in exactly one class. An unknown property, for example from a newer OpenZFS release, is treated as
 PLACE. So copies never get an unknown property. A replacement of production gets it only if it was set on production.
@@ -20,8 +20,8 @@ DatasetKind = Literal["filesystem", "volume"]
 class PropertyClass(StrEnum):
     """The treatment of a property.
 
-    - DATA: with few exceptions, a copy gets the value that is set on its source or inherited by it.
-    - EXPLICIT: a copy gets a fixed value, whatever the values of its parent datasets are.
+    - DATA: with few exceptions, a copy gets the value that its source has locally or inherits.
+    - EXPLICIT: a copy gets a fixed value, regardless of the values on its parent datasets.
     - PLACE: the property belongs to the location of a dataset. Only a replacement of production gets the property.
     - FACT: ZFS reports the property or fixes it on creation; it cannot be set.
     """
@@ -36,9 +36,9 @@ class PropertyClass(StrEnum):
 class ClassifiedProperty:
     """A property with its class and the reason.
 
-    `value` is the value on a copy. If `value` is None, the copy gets the value of its source (DATA), or the job that
-    creates the copy chooses the value. `since` is the first OpenZFS release with the property; (2, 1) stands for all
-    older releases. `kinds` contains the dataset types that have the property.
+    A copy gets the value in `value`. If it is None, the copy gets the value of its source (DATA), or the job that
+    creates the copy chooses a value. The property exists since the OpenZFS release `since`; (2, 1) also stands for all
+    older releases. The field `kinds` contains the dataset types that have the property.
     """
 
     name: str
@@ -195,12 +195,12 @@ def is_user_name(name: str) -> bool:
 
 
 def names_of(kind: PropertyClass, dataset: DatasetKind) -> tuple[str, ...]:
-    """Return the properties of a class that this type of dataset has."""
+    """Return the names of the properties of a class that exist for this dataset type."""
     return tuple(one.name for one in CLASSIFIED if one.kind is kind and dataset in one.kinds)
 
 
 def explicit_values(dataset: DatasetKind = "filesystem") -> dict[str, str]:
-    """Return the fixed values of every copy."""
+    """Return the fixed values that every copy gets."""
     return {
         one.name: one.value
         for one in CLASSIFIED
@@ -211,9 +211,9 @@ def explicit_values(dataset: DatasetKind = "filesystem") -> dict[str, str]:
 def data_values(
     recorded: Mapping[str, str], dataset: DatasetKind = "filesystem", unknown: Collection[str] = ()
 ) -> dict[str, str]:
-    """Return the recorded source values that a copy gets.
+    """Return the recorded property values of the source that a copy gets.
 
-    `unknown` contains the properties that this host's OpenZFS does not know.
+    The argument `unknown` contains the properties that this host's OpenZFS does not know.
     """
     names = set(names_of(PropertyClass.DATA, dataset)).difference(unknown)
     return {name: _BY_NAME[name].value or value for name, value in recorded.items() if name in names}
@@ -226,7 +226,7 @@ def newer_names(recorded: Iterable[str]) -> list[str]:
 
 
 def carried_names(own: Iterable[str]) -> list[str]:
-    """Return the local properties of production that its replacement gets: all properties that can be set.
+    """Return the local properties of production that its replacement gets. These are all properties that can be set.
 
     The exchange itself sets `mountpoint` and `canmount`, and ZFS handles the encryption key.
     """

@@ -18,9 +18,9 @@ NOTHING = "0" * 64
 
 @dataclass(frozen=True)
 class StoredLink:
-    """A stored record: its number, its SHA-256, and the SHA-256 of the previous record, as this record contains it.
+    """A stored record: its number, its SHA-256, and the SHA-256 of the previous record, which it contains.
 
-    `problem` is the reason why the record itself is invalid, such as a bad signature; "" if it is valid.
+    If the record itself is invalid, `problem` contains the reason, such as a bad signature; otherwise it is "".
     """
 
     number: int
@@ -31,7 +31,7 @@ class StoredLink:
 
 @dataclass(frozen=True)
 class RememberedLink:
-    """The newest record of the log that a host remembers, from its own files or from an earlier report."""
+    """The newest record that a host remembers from its own files or from an earlier report."""
 
     number: int
     sha256: str
@@ -49,8 +49,8 @@ def findings(links: Sequence[StoredLink], remembered: RememberedLink | None = No
     """Return the problems of the evidence chain, ordered by record number; none if the chain is complete.
 
     If a record in the middle is altered, the hash in the next record no longer matches. The last record is protected
-    only by its signature or by `remembered`. Without a signature and `remembered`, changes of the last record and
-    removals of the newest records are not found.
+    only by its signature or by `remembered`. Without both, the function cannot find a change of the last record or the
+    removal of the newest records.
     """
     return (*_of_chain(links), *_of_end(links, remembered))
 
@@ -106,10 +106,10 @@ class PolicyChange(BaseModel):
 
 @dataclass(frozen=True)
 class PolicyFacts:
-    """The facts from which the lines of a policy are made.
+    """The facts from which the lines of a policy are built.
 
-    `keep` is the retention policy. If `keep` is None, backups are never removed. `identities` and `signing_keys`
-    contain the public parts of this host's keys. `scripts` maps each file that masking runs to its SHA-256, or to the
+    The retention policy is `keep`. If it is None, backups are never removed. `identities` and `signing_keys` contain
+    the public parts of this host's keys. The field `scripts` maps each file that masking runs to its SHA-256, or to the
     reason why the file cannot be read.
     """
 
@@ -124,7 +124,7 @@ class PolicyFacts:
 
 
 def policy_lines(facts: PolicyFacts) -> dict[str, str]:
-    """Return the lines of the policy: retention, keys for reading and signing, masking of clones."""
+    """Return the lines of the policy about retention, about keys for reading and signing, and about masking."""
     return {
         "evidence": "kept" if facts.repository.evidence else "not kept",
         **_rules("retention", facts.keep),

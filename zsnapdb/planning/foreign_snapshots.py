@@ -30,7 +30,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class ForeignSnapshot:
-    """A snapshot of an instance dataset that another program created, with its clones and the tags of its holds."""
+    """A snapshot of an instance dataset that another program created, with its clones and hold tags."""
 
     name: str
     holds: tuple[str, ...] = ()
@@ -57,16 +57,16 @@ class ForeignSnapshot:
 
 
 def listing(snapshots: Sequence[ForeignSnapshot]) -> str:
-    """Return a description of the first three snapshots, and the number of the others."""
+    """Return a text that describes the first three snapshots and counts all further snapshots."""
     more = f", and {len(snapshots) - _SHOWN} more" if len(snapshots) > _SHOWN else ""
     return ", ".join(snapshot.describe() for snapshot in snapshots[:_SHOWN]) + more
 
 
 def objection(what: str, snapshots: Sequence[ForeignSnapshot], *, may_go: bool) -> PreflightError | None:
-    """Return an error which says that the given snapshots prevent the removal of `what`; None if they do not.
+    """Return an error if the given snapshots prevent the removal of `what`; None if they do not.
 
-    `may_go` is set if the caller requested the destruction of the snapshots. Even then, a snapshot with a hold or a
-    clone is protected.
+    With `may_go`, the caller allows the destruction of the snapshots. Even then, a snapshot with a hold or a clone is
+    protected.
     """
     needed = [snapshot for snapshot in snapshots if snapshot.is_needed]
     if may_go and needed:

@@ -1,4 +1,4 @@
-"""Decides the effect of a command with `--once RUN` from the record of the run RUN."""
+"""Decides the effect of a command with `--once RUN`, based on the record of the run RUN."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DAY = re.compile(r"([0-9]{4})([0-9]{2})([0-9]{2})T")
 class RunState(StrEnum):
     """The state of a run.
 
-    It is `begun` if the run is active, was killed or failed, and `given-up` if its results were removed.
+    A run is `begun` if it is active, was killed or failed. A run is `given-up` if its results were removed.
     """
 
     BEGUN = "begun"
@@ -37,10 +37,10 @@ class RunVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Action:
-    """The action of a command: its verb, its object (an instance, a clone), and the identity of that object.
+    """The action of a command: its verb, its object (an instance or a clone), and the identity of that object.
 
-    `aim` contains the GUIDs of the datasets that have the object's name now. The GUIDs are compared because a name can
-    be reused. If `aim` is empty, only the name of the object is compared.
+    The field `aim` contains the GUIDs of the datasets that have the object's name now. They are compared because a name
+    can be reused. If the field is empty, only the name of the object is compared.
     """
 
     verb: str
@@ -58,7 +58,7 @@ class RunDecision:
 
 
 def decide(run: str, action: Action, known: Action | None, state: RunState, now: datetime) -> RunDecision:
-    """Return the verdict on the command of this run. `known` is the action that the run's record contains, if any."""
+    """Return the verdict on a command with this run id. The run's record contains the action `known`, if any."""
     another = "choose another id for another command"
     if known is None:
         if is_too_old(run, now):
@@ -82,12 +82,12 @@ def decide(run: str, action: Action, known: Action | None, state: RunState, now:
 
 
 def is_too_old(run: str, now: datetime) -> bool:
-    """Return whether the time in the run id is so old that the record of the run has been deleted."""
+    """Return whether the run id is so old that zsnapdb has deleted the record of the run."""
     return day_of(run) < (now - timedelta(days=KEPT_DAYS)).astimezone(UTC).strftime("%Y%m%d")
 
 
 def day_of(run: str) -> str:
-    """Return the day (UTC) in a run id: 8 digits, which need not be a valid date."""
+    """Return the day (UTC) in a run id as 8 digits. The digits may be an invalid date."""
     match = _DAY.match(run)
     assert match, run
     return "".join(match.groups())

@@ -21,7 +21,7 @@ Name = TypeVar("Name", str, int)
 
 @dataclass(frozen=True)
 class Histogram:
-    """The number of requests in each bucket, with the bucket names of zpool-iostat(8).
+    """The number of requests in each bucket. The names of the buckets are those of zpool-iostat(8).
 
     A latency bucket is named after its largest value in nanoseconds, and a size bucket after its smallest value in
     bytes.
@@ -31,11 +31,10 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """The number of all requests."""
         return sum(self.counts.values())
 
     def percentile(self, share: float) -> int | None:
-        """Return the smallest bucket that this share of the requests does not exceed; None if there are no requests."""
+        """Return the lowest bucket up to which this share of the requests lies; None if there are no requests."""
         if not self.total:
             return None
         left = share * self.total
@@ -53,7 +52,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class DiskRequests:
-    """The requests of a pool's disks: the times of reads and writes on disk (ns), and their sizes."""
+    """The requests to a pool's disks: the durations of reads and writes on disk (ns), and their sizes."""
 
     reads: Histogram = Histogram()
     writes: Histogram = Histogram()
@@ -63,7 +62,7 @@ class DiskRequests:
 
 @dataclass(frozen=True)
 class LoadSample:
-    """The counters at a moment. Unreadable parts are empty. `processor` contains the busy ticks and all ticks."""
+    """The counters at one moment. Unreadable parts are empty. The pair `processor` contains the busy and all ticks."""
 
     server: Counters
     arc: Counters = field(default_factory=dict)
@@ -74,10 +73,10 @@ class LoadSample:
 
 @dataclass(frozen=True)
 class Load:
-    """The load during a period of `seconds`. A field is None if its counters were unreadable or were reset meanwhile.
+    """The load during a period of `seconds`. A field is None if its counters were unreadable or were reset.
 
-    `arc_now` and `server_now` contain the values at the end, including values that are not counters. `busy` is the busy
-    share of the processors, from 0 to 1.
+    The fields `arc_now` and `server_now` contain the values at the end, including values that are not counters. The
+    field `busy` is the fraction of processor time in use, from 0 to 1.
     """
 
     seconds: float
@@ -93,7 +92,7 @@ class Load:
     busy: float | None
 
     def rate(self, count: int | None) -> float:
-        """Return how often the counted event happened per second."""
+        """Return the number of counted events per second."""
         return (count or 0) / self.seconds
 
 

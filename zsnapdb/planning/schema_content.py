@@ -1,4 +1,4 @@
-"""Describes the content of a schema: tables of every type, views, routines, events and triggers. Pure."""
+"""Describes the content of a schema: all types of tables, views, routines, events and triggers. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNKNOWN = "unknown"
 
 
 class RowPlace(StrEnum):
-    """The location of a table's rows: in files or memory of the server, nowhere, or outside the server."""
+    """The location of a table's rows: in files of the server, in its memory, outside the server, or nowhere."""
 
     FILES = "files"
     MEMORY = "memory"
@@ -52,9 +52,9 @@ def row_place(engine: str) -> RowPlace:
 
 
 def survives_a_crash(engine: str) -> bool:
-    """Return whether the engine's tables survive a crash at any moment.
+    """Return whether the engine's tables survive a crash of the server at any moment.
 
-    They do if they have no files, or only files that a crash leaves intact.
+    Tables survive if they have no files, or if a crash leaves their files intact.
     """
     return engine.lower() in (*_RECOVERS, *_NO_FILES)
 
@@ -62,7 +62,7 @@ def survives_a_crash(engine: str) -> bool:
 def rows_not_restored(engines: Mapping[str, int]) -> tuple[str, ...]:
     """Return a sentence for each engine whose rows a restore does not recover.
 
-    `engines` maps each engine to its number of tables.
+    The argument `engines` maps each engine to its number of tables.
     """
     words = {
         RowPlace.MEMORY: "only in the memory of the server, so a restore brings them back without rows",
@@ -77,7 +77,7 @@ def rows_not_restored(engines: Mapping[str, int]) -> tuple[str, ...]:
 
 
 class TableType(StrEnum):
-    """The types of tables in `information_schema.tables` (MariaDB manual, "Information Schema TABLES Table").
+    """The table types in `information_schema.tables` (MariaDB manual, "Information Schema TABLES Table").
 
     MySQL has only base tables and views. Temporary tables of a session are not in the catalogue.
     """
@@ -94,8 +94,8 @@ class TableType(StrEnum):
 class CatalogueTable:
     """A table, sequence or view with its create options and its approximate size in bytes.
 
-    `engine` is None for a view, and for a table that cannot be opened (MariaDB lists a damaged table this way).
-    `options` is the column `create_options` of `information_schema.tables`.
+    The engine is None for a view, and for a table that cannot be opened (MariaDB lists a damaged table this way). The
+    options come from the column `create_options` of `information_schema.tables`.
     """
 
     schema: str
@@ -132,7 +132,7 @@ class ColumnName:
 
 @dataclass(frozen=True)
 class SequenceDefault:
-    """A column whose default uses sequences. Each sequence is a pair of schema and name."""
+    """A column whose default value uses sequences. Each sequence is given as a schema and a name."""
 
     table: str
     column: str
@@ -143,7 +143,7 @@ class SequenceDefault:
         return frozenset(schema for schema, _ in self.sequences)
 
     def in_schema(self, old: str, new: str) -> str:
-        """Return the expression with the sequences of schema `old` renamed to schema `new`."""
+        """Return the default expression, with its sequences moved from schema `old` to schema `new`."""
         text = self.expression
         for schema, sequence in self.sequences:
             if schema == old:
@@ -155,8 +155,8 @@ class SequenceDefault:
 class SchemaContent:
     """The objects of a schema, sorted by name.
 
-    `versioned_by_transaction` contains the system-versioned tables whose history is based on transactions, not times.
-    Names in `routines` begin with their type ("procedure pay").
+    The field `versioned_by_transaction` contains the system-versioned tables whose history is based on transactions
+    instead of times. Names in `routines` begin with their type ("procedure pay").
     """
 
     name: str

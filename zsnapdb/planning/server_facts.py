@@ -1,4 +1,4 @@
-"""The facts about a server and its plugins on which decisions depend. `mysql/probe.py` collects these facts."""
+"""Facts about a server and its plugins that decisions depend on. They are collected by `mysql/probe.py`."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class LoadedBy(StrEnum):
 
 
 class Plugin(BaseModel):
-    """A plugin of a server. `kind` is its type as the server reports it, COMPONENT or FUNCTION.
+    """A plugin of a server. Its `kind` is the type that the server reports, or COMPONENT, or FUNCTION.
 
-    A plugin without a library is built in and can be switched off. `is_active` is False if it was switched off.
+    A plugin without a library is built in and can be switched off. If it was switched off, `is_active` is False.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -57,7 +57,7 @@ class Plugin(BaseModel):
 
 
 class ServerPlugins(BaseModel):
-    """The plugins of a server, its plugin folder, and the required maturity of plugins (empty if there is no limit)."""
+    """The plugins of a server, its plugin folder, and the lowest allowed maturity of plugins (empty if unlimited)."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -87,7 +87,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,127}")
 
 
 def unloaded_plugin(text: str) -> str | None:
-    """Return the plugin, function or library that a server reports as not loaded; None for other errors."""
+    """Return the plugin, function or library that is not loaded according to an error; None for any other error."""
     for pattern in _UNLOADED:
         match = pattern.search(text)
         if match is not None and _NAME.fullmatch(match[1]):
@@ -96,7 +96,7 @@ def unloaded_plugin(text: str) -> str | None:
 
 
 def plugin_hint(text: str) -> str:
-    """Return a hint if the error is about a missing plugin, or a plugin that refuses a password; else ""."""
+    """Return a hint if an error is about a missing plugin or about a plugin that refuses a password; else ""."""
     name = unloaded_plugin(text)
     if name is not None:
         return (
@@ -130,21 +130,21 @@ _LIBRARIES = {
 
 
 def library_of(name: str) -> str:
-    """Return the plugin's library in the packages of MariaDB and MySQL.
+    """Return the file name of the plugin's library in the packages of MariaDB and MySQL.
 
-    The default is a storage engine's `ha_NAME.so`.
+    The default is the name for a storage engine, `ha_NAME.so`.
     """
     return name if ".so" in name else _LIBRARIES.get(name.lower(), f"ha_{name.lower()}.so")
 
 
 def release_of(version: str) -> tuple[int, ...]:
-    """Return a version as numbers for comparison (8.0.30-log -> (8, 0, 30))."""
+    """Return a version as numbers that can be compared (8.0.30-log -> (8, 0, 30))."""
     return tuple(int(number) for number in version.split("-", 1)[0].split(".") if number.isdecimal())
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """For each statement, the variant that the server's parser accepts."""
+    """The variants of statements that the server's parser accepts."""
 
     position: str = "SHOW MASTER STATUS"
     channels: str = "SHOW SLAVE STATUS"
@@ -156,8 +156,8 @@ class Dialect:
 class Channel:
     """A replication channel: its source, its state, and its position in the source's binlog.
 
-    `coordinates` and `gtids` (as printed) are positions of the source. `gtids` is empty if the server does not show the
-    GTIDs. `filters` are the replication filters, such as `Replicate_Ignore_DB = shop`.
+    The fields `coordinates` and `gtids` (as printed) are positions in the source's binlog. If the server does not show
+    GTIDs, `gtids` is empty. The field `filters` contains the replication filters, such as `Replicate_Ignore_DB = shop`.
     """
 
     name: str
@@ -172,15 +172,15 @@ class Channel:
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """Facts about a server, from the server's own answers.
+    """The facts about a server that the server itself reports.
 
     - `variables`: the global variables by lower-case name
     - `engines`: the storage engines of user tables, each with its number of tables
-    - `lock_statements`: the statements for lock strategies that the parser accepts
+    - `lock_statements`: the statements of lock strategies that the server's parser accepts
     - `prepared_xa`: the number of prepared external XA transactions; None if the account may not list them
     - `row_versions`: the number of tables that INSTANT ADD or DROP COLUMN changed
-    - `plugins`, `zone`: the plugins, and the time zone of the server process; None if not queried
-    - `origins`: the variables that do not have their compiled default, with their origin; None if unknown
+    - `plugins`, `zone`: the plugins, and the time zone of the server process; None if they were not queried
+    - `origins`: each variable without its compiled default, and the origin of its value; None if unknown
     - `binlog_do`: the only schemas that are logged; `binlog_ignore`: the schemas that are not logged
     - `schemas`: the user schemas, if `binlog_do` is not empty
     """
@@ -213,7 +213,7 @@ class ServerFacts:
 
     @property
     def has_gtids(self) -> bool:
-        """Whether transactions have GTIDs. On MariaDB they always do; on MySQL, `gtid_mode` determines this."""
+        """Whether transactions have GTIDs. On MariaDB they always have GTIDs; on MySQL, `gtid_mode` determines this."""
         return family(self.flavour).numbers_always or self.variables.get("gtid_mode", "OFF").startswith("ON")
 
     @property
@@ -245,9 +245,9 @@ _PLACES = {
 
 
 def place_options(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the lines of an option file that let a server find its files where the recorded server had them.
+    """Return the option file lines with which a server finds its files at the paths of the recorded server.
 
-    A path that the server finds without an option, because it is relative or the data directory itself, is left out.
+    A path is left out if the server finds it without an option: a relative path, or the data directory itself.
     """
     datadir = variables.get("datadir", "").rstrip("/")
     places = ((option, variables.get(name, "").rstrip("/")) for name, option in _PLACES.items())

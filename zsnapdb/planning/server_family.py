@@ -13,7 +13,7 @@ from zsnapdb.base.domain_types import Flavour
 
 @dataclass(frozen=True)
 class Family:
-    """The facts that hold for every server of a family, whatever its version."""
+    """The facts that hold for every server of a family, regardless of its version."""
 
     flavour: Flavour
     title: str
@@ -103,6 +103,8 @@ class Family:
     """The folder of option files that only servers of this family read on Debian."""
     versions_tables: bool
     """Whether tables can keep old versions of their rows (MariaDB manual, "System-Versioned Tables")."""
+    page_compression_flag: int | None
+    """The bit of `innodb_sys_tables.flag` of a table with compressed pages. None if only the create options tell it."""
     strict_variables: tuple[str, ...]
     """The variables without which a server on a copy would read the files differently from its source.
 
@@ -171,6 +173,7 @@ MYSQL = Family(
     root_uses_socket=False,
     option_folder="/etc/mysql/mysql.conf.d",
     versions_tables=False,
+    page_compression_flag=None,
     strict_variables=(*_FILE_VARIABLES, "innodb_redo_log_capacity", "gtid_mode", "enforce_gtid_consistency"),
     set_variables_query=(
         "SELECT variable_name, TRIM(CONCAT(variable_source, ' ', variable_path)) FROM performance_schema.variables_info"
@@ -219,6 +222,8 @@ MARIADB = Family(
     root_uses_socket=True,
     option_folder="/etc/mysql/mariadb.conf.d",
     versions_tables=True,
+    # dict0mem.h, DICT_TF_POS_PAGE_COMPRESSION; observed with 10.11 and 11.8.
+    page_compression_flag=1 << 7,
     strict_variables=(
         *_FILE_VARIABLES,
         "innodb_undo_tablespaces",
@@ -244,10 +249,10 @@ def family(flavour: Flavour) -> Family:
 
 
 def flavour_in(*words: str) -> Flavour:
-    """Return the flavour of a server from its version texts: only version texts of MariaDB contain "MariaDB"."""
+    """Return the flavour of a server from its version texts. Only version texts of MariaDB contain "MariaDB"."""
     return Flavour.MARIADB if "mariadb" in " ".join(words).lower() else Flavour.MYSQL
 
 
 def flavour_of(variables: Mapping[str, str]) -> Flavour:
-    """Return the flavour of a server from its global variables, which are mapped by lower-case name."""
+    """Return the flavour of a server from its global variables, which are given by lower-case name."""
     return flavour_in(variables.get("version", ""), variables.get("version_comment", ""))

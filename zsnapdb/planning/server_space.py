@@ -15,7 +15,7 @@ _NAMED = 3
 
 
 def shows_use(pool: str) -> str:
-    """Return the hint about how to find what uses the space of a pool."""
+    """Return a hint that says how to find out what uses the space of a pool."""
     return f"`zfs list -o space -r {pool}` shows what uses it: see Full pool in Troubleshooting"
 
 
@@ -23,8 +23,8 @@ def shows_use(pool: str) -> str:
 class FullVolume:
     """A server's volume with less than `START_BYTES` free.
 
-    `pool_free` are the free bytes of the pool; None if they are unknown. `used` maps each dataset of the pool to the
-    bytes that it keeps without the datasets below it.
+    The pool has `pool_free` free bytes; None if unknown. The field `used` maps each dataset of the pool to the bytes
+    that it keeps without the datasets below it.
     """
 
     dataset: str
@@ -37,7 +37,7 @@ class FullVolume:
         return pool_of(self.dataset)
 
     def describe(self) -> str:
-        """Return a text: the free space, why it is short (a limit, or the largest datasets), and the consequence."""
+        """Return a text with the free space, why there is not more (a limit or large datasets), and the effect."""
         needs = f"and a server needs {size(START_BYTES)} to start"
         if self.pool_free is not None and self.pool_free >= START_BYTES:
             return (
@@ -49,6 +49,6 @@ class FullVolume:
         return f"the pool {self.pool} has {size(self.free)} free for {self.dataset}, {needs}{most}"
 
     def hint(self, unit: str | None) -> str:
-        """Return how to free space, and how to start the server if its unit (`unit`) is stopped."""
+        """Return a hint that says how to free space and, if the server's `unit` is stopped, how to start it."""
         start = f", then `systemctl reset-failed {unit}; systemctl start {unit}`" if unit is not None else ""
         return f"free space: {shows_use(self.pool)}{start}"

@@ -1,7 +1,7 @@
-"""The time zone of a server's process. The value `SYSTEM`, the default of `time_zone`, means this zone. Pure.
+"""The time zone of a server's process, which sessions use if `time_zone` has its default value `SYSTEM`. Pure.
 
-The C library reads TZ from the environment of the process, else /etc/localtime (tzset(3)). So if a copy's process has
-another zone than its source, local times differ, and replayed statements write other rows.
+The C library reads the zone from the environment variable TZ, or else from /etc/localtime (tzset(3)). So if the zones
+of a copy and of its source differ, local times differ, and replayed statements write different rows.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _RULE = re.compile(rf"{_ABBREVIATION}{_TIME}({_ABBREVIATION}({_TIME})?,{_DATE},{
 
 
 def is_file_name(text: str) -> bool:
-    """Return whether the text is the name of a zone, such as Europe/Berlin, that means the same on every host."""
+    """Return whether the text is a zone name that means the same on every host, such as Europe/Berlin."""
     return _FILE.fullmatch(text) is not None and text not in _LOCAL
 
 
 def is_rule(text: str) -> bool:
-    """Return whether the text describes a zone by its offsets and the dates of its changes."""
+    """Return whether the text describes a zone by its offsets and the dates on which they change."""
     return _RULE.fullmatch(text) is not None
 
 
 def named_zone(text: str) -> str | None:
-    """Return the zone in a value of TZ or a link target of /etc/localtime; None if other hosts do not know it."""
+    """Return the zone in a TZ value or in the link target of /etc/localtime; None if other hosts may not know it."""
     path = text.removeprefix(":")
     name = next((path.removeprefix(folder) for folder in _FOLDERS if path.startswith(folder)), path)
     return name if is_file_name(name) or is_rule(name) else None
@@ -57,10 +57,10 @@ def _zone(text: str) -> str:
 
 
 class ServerZone(BaseModel):
-    """The zone of a server's process: its name, if known, and its seconds east of UTC at each of `INSTANTS`.
+    """The zone of a server's process: its name, if known, and its offset in seconds east of UTC at each of `INSTANTS`.
 
-    `is_default` is set if the global variable time_zone is SYSTEM. With SYSTEM, sessions have this zone unless they set
-    another zone.
+    The field `is_default` is set if the global variable time_zone is SYSTEM. In this case, sessions use this zone
+    unless they set a different one.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -76,14 +76,14 @@ class ServerZone(BaseModel):
 
 @dataclass(frozen=True)
 class HostZones:
-    """This host's offsets for the server's zone (None for an unknown zone), and the offsets of the host's own zone."""
+    """The offsets of the server's zone (None if this host does not know it), and the offsets of this host's zone."""
 
     named: tuple[int, ...] | None
     local: tuple[int, ...] | None
 
 
 def given_zone(zone: ServerZone | None, here: HostZones) -> str | None:
-    """Return the zone with which a server on a copy must be started; None if the zone of this host is right."""
+    """Return the zone that must be set for a server on a copy; None if the server starts with the zone of this host."""
     return zone.name if zone is not None and here.named is not None else None
 
 
@@ -93,7 +93,7 @@ def expected_offsets(here: HostZones) -> tuple[int, ...]:
 
 
 def zone_objection(zone: ServerZone, here: HostZones) -> str | None:
-    """Return why a server on this host cannot use the zone; None if it can use it, or if the zone's name is unknown."""
+    """Return why a server on this host cannot use the zone; None if it can, or if the name of the zone is unknown."""
     is_here = zone.name is None or here.named is not None or difference(zone.offsets, here.local or ()) is None
     if is_here or not zone.is_default:
         return None
@@ -101,7 +101,7 @@ def zone_objection(zone: ServerZone, here: HostZones) -> str | None:
 
 
 def zone_notes(zone: ServerZone, here: HostZones) -> tuple[str, ...]:
-    """Return notes on how local times on a copy on this host differ from those on its source; empty if they do not."""
+    """Return notes about differences between local times on a copy and on its source; empty if there are none."""
     when = difference(zone.offsets, expected_offsets(here))
     if when is None:
         return ()
@@ -115,7 +115,7 @@ def zone_notes(zone: ServerZone, here: HostZones) -> tuple[str, ...]:
 
 
 def difference(wanted: Sequence[int], seen: Sequence[int]) -> str | None:
-    """Return a text with the first time at which two zones differ, and both offsets; None if they never differ."""
+    """Return a text with the first time at which two zones differ and the two offsets; None if they do not differ."""
     if not seen:
         return "always: this host's zone cannot be read"
     for instant, one, other in zip(INSTANTS, wanted, seen, strict=False):

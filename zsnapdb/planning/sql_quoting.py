@@ -1,4 +1,4 @@
-"""Quotes SQL text, checks that a statement only reads, and builds a statement that fails on a wrong server. Pure."""
+"""Quotes SQL text, checks that statements only read, and builds client options that refuse wrong servers. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def quoted(*names: str) -> str:
 
 
 def option_value(text: str) -> str:
-    """Return the value in quotes for an option file (refman 8.4, "Using Option Files": backslash escapes).
+    """Return the value for an option file, in quotes and with backslash escapes (refman 8.4, "Using Option Files").
 
     Raises PreflightError if an option file cannot contain the value.
     """
@@ -42,7 +42,7 @@ class TableName:
 
 
 def parse_table(text: str) -> TableName:
-    """Return the table in `schema.table`. A name with a dot or a backtick must be in backticks.
+    """Return the table that a text `schema.table` names. A name with a dot or a backtick must be in backticks.
 
     Raises UsageError if the text is not a table name.
     """
@@ -79,18 +79,17 @@ _REFUSAL = "another_server_answered"
 
 
 def only_on_server(variables: Mapping[str, str], *settings: str) -> str:
-    """Return the option that makes a client refuse all servers but one.
+    """Return the option that makes a client refuse all servers except one.
 
-    `variables` contains the global variables of the accepted server. Those named in `IDENTITY` identify this server.
-
-    `settings` are assignments for the session of the client, such as `sql_log_bin = 0`.
+    The argument `variables` contains the global variables of the accepted server. The variables in `IDENTITY` identify
+    this server. The arguments `settings` are assignments for the session of the client, such as `sql_log_bin = 0`.
     """
     known = [_equals(f"@@GLOBAL.{name}", variables[name]) for name in IDENTITY if name in variables]
     return _sections(" AND ".join(known), settings)
 
 
 def only_below(folder: str) -> str:
-    """Return the option that makes a client refuse every server whose data directory is not below the folder."""
+    """Return the option that makes a client refuse a server unless its data directory is below the folder."""
     inside = f"{folder.rstrip('/')}/"
     return _sections(_equals(f"LEFT(@@GLOBAL.datadir, {len(inside)})", inside))
 
@@ -101,7 +100,7 @@ def _equals(expression: str, value: str) -> str:
 
 
 def _sections(condition: str, settings: Sequence[str] = ()) -> str:
-    """Return option file sections that only the client reads, because the dump program and others lack the option."""
+    """Return option file sections that only the client reads. The dump program and others do not have the option."""
     check = f"sql_mode = IF({condition}, @@SESSION.sql_mode, '{_REFUSAL}')"
     statement = "SET " + ", ".join(f"SESSION {setting}" for setting in (check, *settings))
     return "".join(f"[{program}]\ninit-command={option_value(statement)}\n" for program in ("mysql", "mariadb"))

@@ -1,4 +1,4 @@
-"""Views of the agent: its jobs, their runs and pauses, and notified targets."""
+"""Views of the agent: its jobs, their runs and pauses, and the notified targets."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _run_result(last: RunRecord | None) -> str:
 
 
 class NotifiedView(View, kind="notified", document=NotifiedDocument):
-    """The targets of a message, and the targets that the message did not reach."""
+    """The targets of a message, and the targets to which the message could not be delivered."""
 
     targets: Sequence[str]
     failed: Sequence[str]

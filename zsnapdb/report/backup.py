@@ -39,7 +39,7 @@ def _bound(bound: BoundPart) -> str:
 
 
 def result_lines(source: SourcePart) -> list[str]:
-    """Return the lines about the source in the result of a backup."""
+    """Return the lines about the source for the result of a backup."""
     if isinstance(source, MachineSourcePart):
         return [f"  {line}" for line in _machine_lines(source)]
     if not isinstance(source, ServerSourcePart):
@@ -51,7 +51,7 @@ def result_lines(source: SourcePart) -> list[str]:
 
 
 def detail_lines(source: SourcePart) -> list[str]:
-    """Return the lines about the source in `zsnapdb show`."""
+    """Return the lines about the source for `zsnapdb show`."""
     if isinstance(source, MachineSourcePart):
         return _machine_lines(source)
     if not isinstance(source, ServerSourcePart):
@@ -69,14 +69,14 @@ def detail_lines(source: SourcePart) -> list[str]:
 
 
 def _lock(lock: LockPart) -> str:
-    """Return the lock's duration and the statements that waited. A lock that allows writes is not called a pause."""
+    """Return a text about how long the lock was held and how many statements waited for it."""
     if lock.waited is None:
         return f"{lock.strategy}, held {lock.held_ms:.1f} ms"
     return f"{lock.strategy}, held {lock.held_ms:.1f} ms; {lock.waited} waited"
 
 
 def position_column(source: SourcePart) -> str:
-    """Return the position as a table cell: binlog and offset, or a dash if the position is unknown."""
+    """Return the position as text for a table cell: binlog and offset, or a dash if the position is unknown."""
     if not isinstance(source, ServerSourcePart) or not source.position.binlog_file:
         return "-"
     return f"{source.position.binlog_file}:{source.position.binlog_offset}"

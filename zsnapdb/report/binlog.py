@@ -60,7 +60,7 @@ class ArchivingView(View, kind="binlog-archive", document=documents.ArchivingDoc
 
 
 class PlacedBinlog(NamedTuple):
-    """An archived binlog, and the gap directly before it; None if there is no gap."""
+    """An archived binlog, with the gap directly before it (None if there is no gap)."""
 
     file: ArchivedFile
     gap: str | None
@@ -142,7 +142,7 @@ _WIDTH = 80
 
 
 class SearchView(View, kind="binlog-transactions", document=documents.SearchDocument, read_from="search"):
-    """The transactions that a search selects, for `zsnapdb binlog find`."""
+    """The transactions that a search finds, for `zsnapdb binlog find`."""
 
     instance: str
     search: Search
@@ -167,7 +167,7 @@ class SearchView(View, kind="binlog-transactions", document=documents.SearchDocu
 
 
 class FollowedView(View, kind="binlog-transaction", document=documents.TransactionDocument, read_from="listed"):
-    """One transaction, for `zsnapdb binlog find --follow`: one line of text, or a document on one line."""
+    """One transaction for `zsnapdb binlog find --follow`, as one line of text or as a JSON document on one line."""
 
     listed: ListedTransaction
 
@@ -180,7 +180,7 @@ def _gtid(entry: ListedTransaction) -> str:
 
 
 def _lines(entry: ListedTransaction, widest: int) -> list[str]:
-    """Return the lines about a transaction: first its GTID, time (to the second) and size, then its changes."""
+    """Return the lines about a transaction: first its GTID, time (in whole seconds) and size, then its changes."""
     changes = entry.changes
     kinds = "" if changes.statements and not changes.tables else f"{','.join(changes.kinds) or '-'}: "
     unknown = "" if changes.are_rows_known else " + unknown rows"
@@ -221,7 +221,7 @@ _MOST_LISTED = 20
 
 
 class UndoView(View, kind="undo", document=documents.UndoDocument, read_from="undo"):
-    """The rows that a transaction changed, and the conflicts that prevent an undo, for `zsnapdb undo`."""
+    """The rows that a transaction changed and the conflicts that prevent an undo, for `zsnapdb undo`."""
 
     undo: Undo
 

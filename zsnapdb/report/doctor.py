@@ -1,4 +1,4 @@
-"""The diagnosis of each instance, as text, as a document, or as a line for Nagios and compatible programs."""
+"""Views of the diagnosis of each instance: text, a JSON document, or a line for Nagios and compatible programs."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ class DoctorView(TabularView, kind="doctor", document=DoctorDocument):
         ]
 
     def nagios(self) -> str:
-        """Return one line of a Nagios plugin: the state, the worst findings, and counts as performance data.
+        """Return one line for Nagios with the state, the worst findings, and counts as performance data.
 
-        Monitoring Plugins Development Guidelines, "Plugin Output": `|` begins the performance data.
+        Source: Monitoring Plugins Development Guidelines, "Plugin Output" (`|` begins the performance data).
         """
         findings = [(d.instance, f) for d in self.diagnoses for f in d.findings]
         bad = [
@@ -69,7 +69,7 @@ class DoctorView(TabularView, kind="doctor", document=DoctorDocument):
 
 
 def nagios_line(state: str, text: str) -> str:
-    """Return one line of a Nagios plugin.
+    """Return one line in the output format of Nagios plugins.
 
     Characters in `text` that would end the line or begin performance data are replaced.
     """
@@ -77,7 +77,7 @@ def nagios_line(state: str, text: str) -> str:
 
 
 def _rows(findings: Sequence[FitnessFinding]) -> list[tuple[str, ...]]:
-    """Return the findings in columns: severity, check, text. If a finding is not OK, its rule's reason is added."""
+    """Return a row for each finding: severity, check and text, and the reason of its rule if the finding is not OK."""
     rows: list[tuple[str, ...]] = []
     for finding in findings:
         rule = find_rule(finding.rule) if finding.severity is not Severity.OK else None
@@ -88,14 +88,14 @@ def _rows(findings: Sequence[FitnessFinding]) -> list[tuple[str, ...]]:
 
 
 def _with_rule(finding: FitnessFinding) -> DoctorFindingFields:
-    """Return the fields of the finding, with the id, reason and source of its rule, if it has one."""
+    """Return the fields of a finding and, if it has a rule, the id, reason and source of this rule."""
     rule = find_rule(finding.rule)
     more = {} if rule is None else {"rule": rule.id, "reason": rule.reason, "source": rule.source}
     return DoctorFindingFields.model_validate({**read(FindingFields, finding), **more})
 
 
 class LoadView(View, kind="load", document=LoadDocument, read_from="report"):
-    """A line for each topic, with its figures and the facts that the counters do not show."""
+    """The load, as one line for each topic with its figures and with facts that counters do not show."""
 
     report: LoadReport
 

@@ -1,4 +1,4 @@
-"""Views of a fleet: its state with red rows first, changes to its jobs, runs and pauses, and its metrics."""
+"""Views of a fleet: its state with red rows first, its metrics, and changes to its jobs, runs and pauses."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def _why(one: FleetRow) -> str:
 
 @dataclass(frozen=True)
 class FleetSnapshot:
-    """Answers about the fleet in the configuration file (None means the default file). No repository is read."""
+    """Answers queries about the fleet in a configuration file (None: the default file) without reading a repository."""
 
     host: Host
     config: Path | None = None
@@ -144,7 +144,7 @@ class FleetSnapshot:
     def __call__(self, asked: FleetQuery, role: Role) -> ResultAnswer:
         """Return the requested rows.
 
-        An error's text can contain the endpoint, bucket and folders, so only roles that see everything get this text.
+        An error text can contain the endpoint, bucket and folders. So only roles that may see everything get this text.
 
         Raises:
             UnknownNameError: no fleet is configured
@@ -208,7 +208,7 @@ def _of_row(row: FleetRow, state: FleetState) -> Iterator[Sample]:
 
 
 def text(state: FleetState) -> str:
-    """Return the metrics of the fleet. The text ends in a newline."""
+    """Return the metrics of the fleet as text that ends in a newline."""
     return metrics_text((*METRICS, *FLEET_METRICS), samples(state))
 
 
@@ -227,7 +227,7 @@ class FleetApplyPlanView(TabularView, kind="fleet-apply-plan", document=FleetPla
 
 
 class FleetAppliedView(FleetApplyPlanView, kind="fleet-apply"):
-    """Changes that were made to the engine."""
+    """The changes that were made in the engine."""
 
     head: ClassVar[str] = "the engine was changed"
 

@@ -1,4 +1,4 @@
-"""One line of the log, as text for people, as JSON for programs, or as a message of systemd's journal. Pure."""
+"""One line of the log, as text for people, as JSON for programs, or as a message for systemd's journal. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Value = str | int | float | None
 
 
 class LogLevel(StrEnum):
-    """The importance of a line, the most important first."""
+    """The importance of a line. The most important level comes first."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -23,7 +23,7 @@ class LogLevel(StrEnum):
 
     @property
     def priority(self) -> int:
-        """The level as a number of syslog (syslog(3)). A smaller number is more important."""
+        """The level as a syslog number (syslog(3)). A smaller number means a more important level."""
         return {"error": 3, "warning": 4, "info": 6, "debug": 7}[self.value]
 
 
@@ -37,7 +37,7 @@ class LogFormat(StrEnum):
 
 @dataclass(frozen=True)
 class LogRecord:
-    """A line of the run `run_id` at a time (UTC), with its subject: `instance`, `job`, `backup_id`, `exit_code`."""
+    """A line that the run `run_id` logged at a time (UTC), about an instance, a job, a backup and an exit code."""
 
     at: datetime
     level: LogLevel
@@ -50,12 +50,12 @@ _PREFIXES = {LogLevel.WARNING: "warning: ", LogLevel.DEBUG: "debug: "}
 
 
 def text_line(record: LogRecord) -> str:
-    """Return the line for people, without its line feed."""
+    """Return the line as text for people, without a line feed."""
     return printed(f"zsnapdb: {_PREFIXES.get(record.level, '')}{record.text}")
 
 
 def json_line(record: LogRecord) -> str:
-    """Return one line of JSON: `time`, `level`, `run_id`, `message`, and the known fields."""
+    """Return the line as JSON with `time`, `level`, `run_id`, `message`, and the known fields of the subject."""
     known = {name: value for name, value in record.fields.items() if value is not None}
     own = {
         "time": record.at.isoformat(timespec="milliseconds"),

@@ -62,7 +62,7 @@ class MachinesPlanView(View, kind="vm-clone-plan", document=documents.MachinesPl
 
 
 class MachinesMadeView(View, kind="vm-cloned", document=documents.MachinesMadeDocument, read_from="made"):
-    """Machines that were cloned."""
+    """New clones of virtual machines."""
 
     made: CreatedMachines
 

@@ -1,7 +1,7 @@
 """The state of instances as metrics, in the text format of Prometheus (version 0.0.4).
 
-Only the times of facts are exported. An exported age would no longer grow if the exports stopped. The number of series
-is bounded by the configured instances and their objectives.
+The metrics contain the time of each fact instead of its age, because an age would stop growing if the exports stopped.
+The number of series is limited by the number of configured instances and objectives.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ METRICS = (BUILD, JUDGED, READABLE, VERDICT, OBJECTIVE, DEADLINE, LIMIT, *_TIMES
 
 
 def samples(states: Sequence[InstanceStatus], at: datetime) -> Iterator[Sample]:
-    """Yield the samples of these instances, whose state was read at that time."""
+    """Yield the samples of the instances. `at` is the time when their state was read."""
     yield Sample(BUILD, {"version": __version__}, 1)
     for state in states:
         labels = {"zsnapdb_instance": state.instance, "repository": state.repository}
@@ -118,12 +118,12 @@ def _of_facts(labels: Labels, facts: HealthFacts) -> Iterator[Sample]:
 
 
 def text(states: Sequence[InstanceStatus], at: datetime) -> str:
-    """Return the metrics of these instances. The text ends in a newline."""
+    """Return the metrics of the instances as text, which ends in a newline."""
     return metrics_text(METRICS, samples(states, at))
 
 
 def metrics_text(metrics: Sequence[Metric], given: Iterable[Sample]) -> str:
-    """Return samples of these metrics as text, which ends in a newline."""
+    """Return samples of the metrics as text, which ends in a newline."""
     by_name: dict[str, list[Sample]] = {}
     for sample in given:
         by_name.setdefault(sample.metric.name, []).append(sample)

@@ -108,7 +108,7 @@ class RestoreView(View, kind="restore", document=documents.RestoreDocument, read
 
 
 class AbandonedView(View, kind="restore-abandoned", document=documents.AbandonedDocument):
-    """An abandoned restore. `left` is the state of the server that was to be replaced; it is empty if no server was."""
+    """An abandoned restore. `left` is the state of the server that the restore would have replaced; empty if none."""
 
     plan: RestorePlan
     left: str = ""
@@ -223,7 +223,7 @@ class RewindPlanView(View, kind="rewind-plan", document=documents.RewindPlanDocu
 
 
 class RewindView(View, kind="rewind", document=documents.RewindDocument, read_from="result"):
-    """A rewound server, or a prepared server that waits for the exchange."""
+    """A rewound server, or a prepared server that has not replaced the old server yet."""
 
     result: RewindResult
 

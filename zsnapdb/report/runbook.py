@@ -49,7 +49,7 @@ def _facts(book: Runbook) -> list[str]:
 
 
 def _signers(book: Runbook) -> str:
-    """Return a text about how a host with a new configuration can verify the backups."""
+    """Return instructions for verifying the backups on a host with a new configuration."""
     if not book.signers:
         return "Nobody signs: a host without this one's records believes whoever can write to the repository."
     keys = ", ".join(f'"{key}"' for key in book.signers)
@@ -131,7 +131,7 @@ _STYLE = (
 
 
 def html(book: Runbook) -> str:
-    """Return the runbook as one HTML page for printing, without other files."""
+    """Return the runbook as one HTML page for printing. The page needs no other files."""
     plan = book.plan
     title = escape(f"Restore {plan.instance} to {plan.layout.top}")
     parts = [

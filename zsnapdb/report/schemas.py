@@ -1,7 +1,7 @@
-"""The JSON schemas of the documents that commands print with `--json`, from the types that their views declare.
+"""JSON schemas of the documents that commands print with `--json`. The fields come from the types of the views.
 
-A field may be added to a document at any time, so the schemas allow other fields. A removed or changed field needs a
-new `version` of the document format.
+A field may be added to a document at any time, so the schemas allow additional fields. A removed or changed field needs
+a new `version` of the document format.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class DocumentType:
 
     @classmethod
     def of(cls, view: type[PrintedView]) -> DocumentType:
-        """Return the type of the documents of a view."""
+        """Return the document type of a view."""
         return cls(view.kind, view.document_class)
 
     def schema(self) -> dict[str, Any]:
-        """Return the schema of one document: its fields, and the frame of every document."""
+        """Return the schema of one document, including the fields `version` and `kind` of every document."""
         schema = TypeAdapter(self.fields).json_schema(
             mode="serialization", by_alias=True, schema_generator=_WithoutTitles
         )
@@ -59,7 +59,7 @@ ERROR = DocumentType("error", ErrorDocument)
 
 
 def schema(title: str, types: tuple[DocumentType, ...]) -> dict[str, Any]:
-    """Return one schema for documents of several kinds. The definitions of the schema are the kinds and their parts."""
+    """Return one schema for documents of several kinds. It defines each kind and its parts."""
     kinds, parts = {}, {}
     for one in types:
         made = one.schema()

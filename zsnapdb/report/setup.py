@@ -25,7 +25,7 @@ from zsnapdb.report.view import Fields, Part, Table, TabularView, View, paragrap
 
 
 class SetupPlanView(View, kind="setup-plan", document=documents.SetupPlanDocument):
-    """The found server and the planned steps. Nothing was changed."""
+    """The server that was found, and the planned steps. Nothing was changed."""
 
     plan: SetupPlan
 
@@ -73,12 +73,12 @@ class SetupView(View, kind="setup", document=documents.SetupDocument):
 
     @property
     def proved(self) -> Sequence[Fields]:
-        """The documents of the proving steps. The corresponding commands print the same documents."""
+        """The documents of the steps that prove the setup. The corresponding commands print the same documents."""
         return [{"kind": view.kind, **view.fields()} for view in map(proof_view, self.proof)]
 
 
 def proof_view(result: ProofResult) -> View:
-    """Return the view of a proving step, which is the view of the corresponding command."""
+    """Return the view of a step that proves the setup. It is the view of the corresponding command."""
     if isinstance(result, SetupCheck):
         return DoctorView([result.diagnosis])
     return BackupView(result) if isinstance(result, BackupResult) else DrillView(result)
@@ -170,9 +170,8 @@ class ConfigurationView(View, kind="configuration", document=documents.Configura
         return "\n".join(["the configuration is well-formed", *lines, *self.notes()])
 
     def notes(self) -> list[str]:
-        """Return a line for each repository with misplaced keys, and for each instance that developers cannot clone."""
-        limits = filter(None, map(self.settings.limit_of_service, self.settings.instance))
-        notes = [f"note: {limit}" for limit in limits]
+        """Return a note on each ineffective repository setting, and on each instance that developers cannot clone."""
+        notes = [f"note: {limit}" for limit in map(self.settings.limit_of_service, self.settings.instance) if limit]
         for name, own in self.settings.repository.items():
             if own.idle_keys:
                 notes.append(

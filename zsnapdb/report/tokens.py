@@ -1,4 +1,4 @@
-"""Views of the tokens of `zsnapdb serve`. Only the command that creates a token shows its text, and only once."""
+"""Views of the tokens of `zsnapdb serve`. A token's text is shown only once, by the command that creates it."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class EvidenceView(View, kind="drill", document=documents.DrillDocument):
 
 
 def _passed(evidence: Evidence) -> list[str]:
-    """Return the number of passed checks by kind and, for a machine, the findings that are not about tables."""
+    """Return the number of passed checks of each kind. For a machine, add the findings that are not about tables."""
     good = [check for check in evidence.checks if check.outcome is Outcome.PASSED]
     is_machine = any(check.kind == BOOT for check in evidence.checks)
     one_by_one = [check for check in good if is_machine and check.kind != "table"]

@@ -1,4 +1,4 @@
-"""Views: a result as text for people and as a document for programs, with the frame of every document."""
+"""Views, which print a result as text for people or as a JSON document for programs."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ VERSION = 1
 
 
 def document_json(kind: str, **fields: Any) -> str:
-    """Return a document of that kind: one line of JSON."""
+    """Return a document of the given kind as one line of JSON."""
     return json.dumps({"version": VERSION, "kind": kind, **fields})
 
 
 def error_json(error: ZsnapdbError) -> str:
-    """Return the document of a failure."""
+    """Return the JSON document for an error."""
     return document_json("error", **ErrorDocument.of_result(error).json_fields())
 
 
 def truncate_to_second(microseconds: int) -> str:
-    """Return a time as ISO 8601 in UTC, without its fraction, for tables."""
+    """Return a time as ISO 8601 in UTC, without fractions of a second, for tables."""
     return f"{datetime.fromtimestamp(microseconds // 1_000_000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -69,7 +69,7 @@ class View(ABC):
     """A result that can be printed as text for a person or as one JSON document for a program.
 
     A class with a kind becomes a frozen dataclass. The fields of its document are read from the view's attribute
-    `read_from`, or from the view itself if the name is empty.
+    `read_from`, or from the view itself if `read_from` is empty.
     """
 
     kind: ClassVar[str]
@@ -102,7 +102,7 @@ class View(ABC):
 class Table:
     """Columns below their headings. Each row has a cell for each heading; `empty` is shown if the table has no rows.
 
-    `lines` is the table as other plain text; if it is empty, the columns are used.
+    If `lines` is not empty, the text shows these lines instead of the columns.
     """
 
     headings: tuple[str, ...]
@@ -131,7 +131,7 @@ class Labelled(Table):
 
     @classmethod
     def at(cls, lines: Sequence[str], width: int) -> Labelled:
-        """Return lines whose labels are in their first `width` characters."""
+        """Return lines that have their labels in the first `width` characters."""
         return cls((), [(line[:width].rstrip(), line[width:]) for line in lines], lines=lines)
 
 
@@ -190,7 +190,7 @@ def finding_lines(findings: Sequence[FitnessFinding]) -> list[str]:
 def missing_lines(findings: Sequence[StoredFinding], width: int, indent: str = "") -> list[str]:
     """Return a line for each difference from this host's records, and a line with the difference's hint.
 
-    `width` is the label's width.
+    `width` is the width of the label in characters.
     """
     lines = []
     for item in findings:

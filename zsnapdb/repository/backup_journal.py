@@ -1,8 +1,8 @@
-"""The journal of a backup that is being stored: a file on this host, durable line by line, without secrets.
+"""The journal of a backup that is being stored: a file on this host that contains no secrets.
 
-A line is written after its chunk is stored, and voided before the chunk is replaced. So every line matches the
-repository, and a later run may trust every line. The repository may contain more chunks than the journal lists. Each
-line has a checksum. If a crash cut off the last line, the line is ignored.
+Each line is synced to disk when it is written. A line is written after its chunk is stored, and voided before the chunk
+is replaced. So every line matches the repository, and a later run may trust every line. The repository may contain more
+chunks than the journal lists. Each line has a checksum. If a crash cut off the last line, the line is ignored.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class BackupJournal:
     ) -> BackupJournal:
         """Create the journal file of a backup.
 
-        If the file cannot be written, `on_failure` gets the error, no file is left, and the journal is kept in memory
-        only.
+        If the file cannot be written, it is removed, `on_failure` is called with the error, and the journal is kept
+        only in memory.
         """
         journal = cls(folder / started.backup_id, started, disk)
         try:
@@ -175,7 +175,7 @@ class BackupJournal:
         return journal
 
     def go_on(self) -> None:
-        """After `read`, open the journal to append lines. An incomplete last line is removed first.
+        """Open the journal, after `read`, to append lines. An incomplete last line is removed first.
 
         Raises: PreflightError if the file cannot be opened or written.
         """
@@ -216,7 +216,7 @@ class BackupJournal:
         # lines.
 
     def known(self, role: str) -> dict[int, KnownChunk]:
-        """Return the stored chunks of the volume, by index."""
+        """Return the stored chunks of the volume, keyed by index."""
         with self._writing:
             return {index: chunk for (name, index), chunk in self._known.items() if name == role}
 
@@ -245,7 +245,6 @@ class BackupJournal:
             self._note("key", part.model_dump(mode="json"))
 
     def stored(self, role: str, index: int, chunk: KnownChunk) -> None:
-        """Record a stored chunk."""
         with self._writing:
             self._known[role, index] = chunk
             self._note("chunk", [role, index, chunk.last, chunk.chunk])
@@ -257,7 +256,7 @@ class BackupJournal:
             self._note("volume", volume.model_dump(mode="json"))
 
     def completed(self, draft: Manifest) -> Manifest | None:
-        """Return the complete manifest, with volumes and data keys; None unless all volumes are completely stored."""
+        """Return the complete manifest, with volumes and data keys; None if a volume is not completely stored."""
         volumes = tuple(self.finished[one.role] for one in self.started.volumes if one.role in self.finished)
         used = {chunk.key_id for volume in volumes for chunk in volume.chunks}
         keys = tuple(part for key_id, part in self.keys.items() if key_id in used)

@@ -37,7 +37,7 @@ class _PinPart(BaseModel):
 
 
 def pins(repository: Repository, instance: str) -> dict[str, Pin]:
-    """Return the pins of an instance by backup id. An unreadable pin also protects its backup."""
+    """Return the pins of an instance, keyed by backup id. An unreadable pin also protects its backup."""
     known = {}
     for listed in repository.list(layout.pins(instance)):
         backup_id = listed.key.backup_id
@@ -75,7 +75,7 @@ def pin(repository: Repository, instance: str, backup_id: str, reason: str) -> P
 
 
 def copy_pin(here: Repository, there: Repository, instance: str, backup_id: str) -> bool:
-    """Copy a backup's pin from repository `here` to repository `there`, unless `there` already has its pin.
+    """Copy a backup's pin from repository `here` to repository `there`, unless `there` already contains the pin.
 
     Return whether a pin was copied.
     """
@@ -119,10 +119,10 @@ class _UnfinishedPart(Part):
 
 @dataclass(frozen=True)
 class Unfinished:
-    """A backup that was started on a host and has no manifest yet. `started` is UTC, ISO 8601.
+    """A backup that was started on a host and has no manifest yet. `started` is the start time (UTC, ISO 8601).
 
     `snapshots` maps each role to its snapshot, and is empty if the mark is unreadable. `modified` is the time at which
-    the mark was written, by the store's clock; None if the store does not report it. `is_foreign` says that an unknown
+    the mark was written, by the store's clock; None if the store does not report it. `is_foreign` is True if an unknown
     host wrote the mark.
     """
 
@@ -148,7 +148,7 @@ class Unfinished:
         repository.overwrite(layout.unfinished_backup(self.instance, self.backup_id), body)
 
     def may_build_on(self, guids: Collection[int]) -> bool:
-        """Whether the backup may be an increment of a backup with these snapshots.
+        """Whether the backup may be an increment of a backup with the given snapshots.
 
         For an unreadable mark, the result is always True.
         """
@@ -163,9 +163,9 @@ def _parse(repository: Repository, line: bytes, instance: str, backup_id: str, m
 
 
 def _unreadable(instance: str, backup_id: str, modified: datetime | None) -> Unfinished:
-    """Return the mark for an object that is unreadable, of another backup, or without a trusted signature.
+    """Return a mark for an object that is unreadable, belongs to another backup, or has no trusted signature.
 
-    Even such a mark shows that a backup was started.
+    Even a mark of this kind shows that a backup was started.
     """
     return Unfinished(backup_id, instance, "an unknown host", "an unknown time", {}, modified)
 

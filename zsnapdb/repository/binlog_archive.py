@@ -1,6 +1,6 @@
 """The binlog archive of one instance, with methods that read and write it.
 
-`binlog_descriptions` defines the objects of the archive, and `binlog_contents` reads all descriptions.
+`binlog_descriptions` defines the objects of the archive. `binlog_archive_contents` reads all descriptions.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ Load = Callable[[], Body]
 
 
 class ArchivedBytes(io.RawIOBase):
-    """An archived binlog, open for reading. `parts` has each chunk's size and loader, which checks the hashes.
+    """An archived binlog, open for reading.
 
-    Only two chunks are kept in memory, because readers move forward, or back by at most one event.
+    `parts` contains each chunk's size and a function that loads the chunk and checks its hashes. Only two chunks are
+    kept in memory, because readers move forward, or back by at most one event.
     """
 
     def __init__(self, name: str, parts: Sequence[tuple[int, Load]]) -> None:
@@ -114,7 +115,7 @@ _PIECE = 1 << 20
 def _new_file(target: Path, end: int) -> Iterator[BinaryIO]:
     """Open a new file.
 
-    After the block, the file is truncated to `end` bytes and durable; after an error, it is removed.
+    When the block ends, the file is truncated to `end` bytes and synced to disk. After an error, the file is removed.
 
     Raises: ExistsError if `target` exists.
     """
@@ -132,7 +133,7 @@ def _new_file(target: Path, end: int) -> Iterator[BinaryIO]:
 
 
 def _copy_chunk(chunk: Chunk, start: int, read: Callable[[int, int], Body], out: BinaryIO) -> bool:
-    """Write a chunk from a local copy of the binlog. Return whether the copy has the chunk's bytes."""
+    """Write a chunk from a local copy of the binlog. Return whether the copy contains the chunk's bytes."""
     proof, end = plain_hash(), start + chunk.plain_size
     for at in range(start, end, _PIECE):
         piece = read(at, min(at + _PIECE, end))
@@ -177,7 +178,7 @@ class BinlogArchive:
     def is_local(self, file: ArchivedFile, read: Callable[[int, int], Body]) -> bool:
         """Whether a copy of the file on this host contains the archived bytes, according to the archived hashes.
 
-        `read` returns the bytes of the copy from one offset to another. Nothing is fetched, and no key is needed.
+        `read` returns the bytes of the copy between two offsets. Nothing is fetched, and no key is needed.
         """
         at = 0
         with open(os.devnull, "wb") as nowhere:
@@ -188,11 +189,11 @@ class BinlogArchive:
         return file.is_rotated and at == file.end and stream_hash(file.chunks) == file.sha256
 
     def copy_local(self, file: ArchivedFile, read: Callable[[int, int], Body], target: Path) -> bool:
-        """Like `fetch`, write the archived bytes to a new file `target`, but from a copy of the file on this host.
+        """Write the archived bytes to a new file `target`, like `fetch`, but from a copy of the file on this host.
 
-        `read` returns the bytes of the copy from one offset to another. Every chunk is checked by the hash in the
-        file's description; no chunk is fetched, and no key is needed. If the copy differs from the archived bytes, the
-        result is False and no file is left at `target`.
+        `read` returns the bytes of the copy between two offsets. Every chunk is checked by the hash in the file's
+        description; no chunk is fetched, and no key is needed. If the copy differs from the archived bytes, the result
+        is False and no file is left at `target`.
         """
         chunks: Sequence[Chunk] = file.chunks if file.is_rotated else tuple(segment.chunk for segment in file.segments)
         is_same = not file.is_rotated or stream_hash(chunks) == file.sha256
@@ -214,7 +215,7 @@ class BinlogArchive:
         return ArchivedBytes(file.name, list(self._loads(file)))
 
     def _loads(self, file: ArchivedFile) -> Iterator[tuple[int, Load]]:
-        """Yield the size of each chunk or segment in order, and its loader, which checks the hashes."""
+        """Yield, in order, the size of each chunk or segment, and a function that loads it and checks its hashes."""
         return self._loads_of_chunks(file) if file.is_rotated else self._loads_of_segments(file)
 
     def _loads_of_chunks(self, file: ArchivedFile) -> Iterator[tuple[int, Load]]:
@@ -259,7 +260,7 @@ class BinlogArchive:
         self._put(self.segment_key(incarnation, segment), segment.encode(), place)
 
     def note_complete(self, complete: CompleteUntil) -> None:
-        """Durably record up to which point an incarnation is completely archived.
+        """Durably record the end of the completely archived part of an incarnation.
 
         The new record replaces an older record.
         """
@@ -286,8 +287,8 @@ class BinlogArchive:
     def commit(self, file: ArchivedFile) -> None:
         """Store the description of a rotated file and read it back.
 
-        A trusted description is never overwritten. A foreign or unreadable description is replaced, because the key
-        belongs to this host's description.
+        A trusted description is never overwritten. A foreign or unreadable description is replaced, because the
+        incarnation belongs to this host.
 
         Raises: ConsistencyError if the repository then contains another description of the file.
         """
@@ -358,11 +359,11 @@ class BinlogArchive:
         )
 
     def associated(self, repository_id: str, incarnation: str, role: str, index: int, *, last: bool) -> bytes:
-        """Return the associated data of an encrypted chunk, which names the object that the chunk belongs to.
+        """Return the associated data of an encrypted chunk. The data names the object that the chunk belongs to.
 
-        `repository_id` is the id in the description of the file or segment: the id of the repository to which it was
-        written. `role` is `binlog/<file>` or `segment/<file>`. `index` is the number of the chunk (from 1), or the
-        offset of the segment's first byte.
+        `repository_id` is the id of the repository to which the description of the file or segment was written. `role`
+        is `binlog/<file>` or `segment/<file>`. `index` is the number of the chunk (from 1), or the offset of the
+        segment's first byte.
         """
         return "\n".join(
             ("zsnapdb/1", repository_id, self.instance, incarnation, role, str(index), str(int(last)))
@@ -410,8 +411,8 @@ ListedPart: TypeAlias = ListedObject[BinlogChunkKey] | ListedObject[SegmentBodyK
 def remove(archive: BinlogArchive, file: ArchivedFile) -> int:
     """Remove a binlog from the archive. Return the number of removed objects.
 
-    After an interruption, the binlog is either complete, or only unusable objects are left below its name. A killed run
-    may have left segments of a rotated binlog. These segments are removed before the binlog's description, because
+    After an interruption, either the binlog is still complete, or only unusable objects remain below its name. A killed
+    run may have left segments of a rotated binlog. These segments are removed before the binlog's description, because
     readers would use the segments if the description were missing. For an active binlog, the segment with the first
     byte is removed first. If the record of the incarnation's complete part names this binlog, the record is removed
     too.
@@ -451,7 +452,8 @@ def remove_segments(archive: BinlogArchive, incarnation: str, segments: Sequence
 def remove_unneeded(archive: BinlogArchive, file: ArchivedFile) -> int:
     """Remove the unneeded objects of a rotated file. Return their number.
 
-    Unneeded objects are the file's segments, whose descriptions are removed first, and the chunks of other attempts.
+    Unneeded objects are the file's segments and the chunks of other attempts. Descriptions of segments are removed
+    first.
     """
     repository, place = archive.repository, (archive.instance, file.incarnation, file.name)
     keys: list[BinlogKey] = [
@@ -465,11 +467,11 @@ def remove_unneeded(archive: BinlogArchive, file: ArchivedFile) -> int:
 
 
 def undescribed(archive: BinlogArchive) -> dict[tuple[str, str], list[ListedPart]]:
-    """Return the objects of undescribed binlogs, by incarnation and name.
+    """Return the objects of undescribed binlogs, keyed by incarnation and name.
 
-    A killed run left these objects, or a running archiver has not described them yet. A binlog is described if it has a
-    rotated file's description, readable or not, or a segment with its first byte. Only incarnations with a description
-    are searched.
+    Either a killed run left these objects, or a running archiver has not described them yet. A binlog is described if
+    the archive contains the description of the rotated file, even an unreadable one, or the binlog's first segment.
+    Only incarnations with a description are searched.
     """
     described = archive.repository.list(layout.incarnations(archive.instance))
     return {
@@ -500,7 +502,7 @@ def _described(archive: BinlogArchive, incarnation: str) -> frozenset[str]:
 
 
 def _parts(archive: BinlogArchive, incarnation: str, name: str) -> list[ListedPart]:
-    """Return the objects below the name of a binlog, without the description of a rotated file."""
+    """Return the objects below the name of a binlog, except the description of a rotated file."""
     repository, place = archive.repository, (archive.instance, incarnation, name)
     return [
         *repository.list(layout.binlog_chunks(*place)),
@@ -531,7 +533,7 @@ def name_of(file: ArchivedFile) -> str:
 
 
 def stored_sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[BinlogKey, int]:
-    """Return the sizes in bytes of all chunks and segments in the incarnations of these files, by object key."""
+    """Return the size in bytes of each chunk and segment in the incarnations of the files, keyed by object key."""
     sizes: dict[BinlogKey, int] = {}
     for incarnation in sorted({file.incarnation for file in files}):
         chunks = archive.repository.sizes(layout.binlog_chunks(archive.instance, incarnation))
@@ -541,7 +543,7 @@ def stored_sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[
 
 
 def listed_damage(archive: BinlogArchive, file: ArchivedFile, sizes: Mapping[BinlogKey, int]) -> tuple[str, ...]:
-    """Return the bodies that are missing or have a wrong size, according to `sizes` from `stored_sizes`."""
+    """Return the bodies that are missing or have a wrong size. `sizes` is the result of `stored_sizes`."""
     damage = []
     for key, chunk in archive.bodies(file):
         if key not in sizes:

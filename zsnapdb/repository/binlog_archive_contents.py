@@ -46,10 +46,10 @@ _READINGS = 5
 class Archive:
     """The contents of an instance's binlog archive: its incarnations, oldest first, and their files in order.
 
-    `damaged` contains an error for each unreadable description, and for each missing part of an active binlog before a
-    later part. `state` contains the places of the damage in the archive, and the end of the complete part. `lines` maps
-    each key to the SHA-256 of the description's line. `displaced` are binlogs whose foreign description is not used,
-    because this host archived segments of them.
+    `damaged` contains an error for each unreadable description, and for each gap between two parts of an active binlog.
+    `state` contains the locations of the damage, and the end of the complete part. `lines` maps each key to the SHA-256
+    of the description's line. `displaced` contains the binlogs with an unused foreign description, because this host
+    archived their segments.
     """
 
     incarnations: tuple[Incarnation, ...]
@@ -110,7 +110,7 @@ def load(repository: Repository, instance: str, cache: DescriptionCache | None =
 
 @dataclass
 class _Reading:
-    """One reading of an archive, with the SHA-256 of each description's line that was read so far, by key.
+    """One reading of an archive. `lines` maps each key read so far to the SHA-256 of the description's line.
 
     `known` contains descriptions from earlier readings that this reading has not used yet. `found` contains the
     descriptions of this reading. Without a cache, both are empty.
@@ -133,7 +133,7 @@ class _Reading:
         return self.repository.keyring.is_own(*digests)
 
     def recall(self, listed: ListedObject[K]) -> ArchivedFile | Segment | None:
-        """Return the description of a listed object if this host knows the description and trusts it now."""
+        """Return the cached description of a listed object if the object is unchanged and this host still trusts it."""
         known = self.known.pop(listed.key, None) or self.found.get(listed.key)
         if known is None:
             return None
@@ -148,7 +148,7 @@ class _Reading:
     def keep(
         self, key: Key, version: str, incarnation: str, document: StoredDocument, read: ArchivedFile | Segment
     ) -> ArchivedFile | Segment:
-        """Remember a description that was just read; return it without the chunks of a rotated binlog."""
+        """Cache a description that was just read, and return it. For a rotated binlog, return it without the chunks."""
         if not self.has_cache or not version:
             return read
         self.is_changed = True
@@ -164,7 +164,7 @@ class _Reading:
 def _with_unread_chunks(read_chunks: ReadChunks, known: E) -> E:
     """Return the entry of a rotated binlog.
 
-    Its chunks, their data keys, and the signature over both, are read at the first use.
+    The chunks, their data keys and the signature of both are read at the first use.
     """
     if isinstance(known, KnownSegment):
         return known
@@ -216,7 +216,7 @@ class _Damage:
 def _files(
     reading: _Reading, instance: str, incarnation: Incarnation
 ) -> tuple[list[ArchivedFile], list[_Damage], list[str]]:
-    """Return the files of an incarnation, in order, their damage, and the names of the displaced files.
+    """Return an incarnation's files in order, their damage, and the names of the displaced files.
 
     Anyone who can write to the repository can add a description of the active binlog. So if the description of a
     rotated binlog is foreign or unreadable, this host's own segments of the binlog are used.
@@ -268,9 +268,9 @@ def _files(
 class _Active:
     """The readable part of an active binlog, from its start, and the damage after it, if any.
 
-    `is_changed` says that a segment was removed after it was listed. `is_cut` says that a segment is missing before
-    another segment. `is_own` says that this host stored the first segment. `is_displacing` says that foreign segments
-    exist but are not used.
+    `is_changed` is True if a segment was removed after it was listed. `is_cut` is True if a segment is missing before a
+    later one. `is_own` is True if this host stored the first segment. `is_displacing` is True if foreign segments exist
+    but are not used.
     """
 
     file: ArchivedFile | None = None
@@ -284,7 +284,7 @@ class _Active:
 def _active(
     reading: _Reading, instance: str, incarnation: Incarnation, name: str, known: Sequence[ListedObject[SegmentKey]]
 ) -> _Active:
-    """Return the readable part. A foreign or unreadable segment never replaces another segment."""
+    """Return the readable part of an active binlog. A foreign or unreadable segment never replaces another segment."""
     read = _recall_or_read(reading, known, incarnation.id, lambda body, key: _segment(body, key, incarnation.flavour))
     segments = {key.span: segment for key, segment in read.items() if isinstance(segment, Segment)}
     own = {key.span for key, one in read.items() if isinstance(one, Segment) and reading.is_own(key, one)}
@@ -346,7 +346,7 @@ def _check_place(key: str, described: str) -> None:
 
 
 def _check_origin(repository: Repository, description: Description, key: str) -> None:
-    """Raise DamagedError if a description is from another repository, or this host refuses its unencrypted bytes."""
+    """Raise DamagedError for a description of another repository, or of unencrypted chunks that this host refuses."""
     if description.repository_id != repository.id:
         raise DamagedError(
             f"{key} belongs to repository {description.repository_id}, this is repository {repository.id}",
@@ -387,7 +387,7 @@ def _read_all(
     decode: Callable[[bytes, K], T],
     keep: Callable[[K, StoredDocument, T], T] | None = None,
 ) -> list[tuple[K, T | DamagedError]]:
-    """Return the decoded objects in order, without those that were removed after the listing.
+    """Return the decoded objects in order. Objects that were removed after the listing are omitted.
 
     `keep` returns the form in which a description is kept in memory.
     """
@@ -410,7 +410,7 @@ def _read_all(
 
 
 def active_file(instance: str, incarnation: Incarnation, name: str, segments: Sequence[Segment]) -> ArchivedFile | None:
-    """Return the active binlog that consists of these segments, in order.
+    """Return the active binlog that consists of the given segments, in order.
 
     The result is None if the first segment of the binlog is missing.
     """

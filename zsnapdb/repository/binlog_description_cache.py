@@ -1,4 +1,4 @@
-"""The descriptions of archived binlogs that this host has read, in a file.
+"""A file that caches the descriptions of archived binlogs that this host has read.
 
 A description never changes, so a cached description is valid as long as its object exists. Every reading lists the
 existing descriptions in the store; the cache is not used to decide which descriptions exist. A description is read
@@ -50,7 +50,7 @@ class KnownFile(NamedTuple):
 class KnownSegment(NamedTuple):
     """The description of a segment of an incarnation.
 
-    The other fields have the same meaning as for a rotated binlog.
+    The other fields have the same meaning as in `KnownFile`.
     """
 
     version: str
@@ -151,7 +151,7 @@ class DescriptionCache:
 def _is_proved(lines: BinaryIO, length: int) -> bool:
     """Return whether the last line is the SHA-256 of the `length` bytes before it.
 
-    In both cases, set the file offset to the first line.
+    Then set the file offset to the first line.
     """
     proof = hashlib.sha256()
     for at in range(0, length, _READ_BYTES):

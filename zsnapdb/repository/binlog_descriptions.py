@@ -13,8 +13,8 @@ descriptions first. Readers start at byte 0, and always continue with the longes
 segment ended. So one longer segment may replace several shorter segments at any time. An attempt is four random
 hexadecimal digits, so that no body ever overwrites another body.
 
-`repository_id` is the repository to which a description was written. The associated data of encrypted chunks contains
-this id. The chunks can therefore be read without the marker, and also in a copy of the repository.
+`repository_id` is the id of the repository to which a description was written. The associated data of encrypted chunks
+contains this id. The chunks can therefore be read without the marker, and also in a copy of the repository.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from zsnapdb.stream.chunks import Chunk, Codec
 
 
 class Incarnation(Part):
-    """One unbroken binlog history of one server. `reason` is the reason why the history starts.
+    """One unbroken binlog history of one server. `reason` explains why the history starts.
 
-    `sequence` is the history's number in the order of the instance's histories. Earlier versions stored no sequence.
+    `sequence` is the history's sequence number within the instance. Earlier versions stored no sequence.
     """
 
     format: Literal[1] = 1
@@ -89,7 +89,7 @@ class HeadPart(Part):
 
 
 class UndatedPart(Part):
-    """Transactions of a binlog, from byte `start` to `end`, whose events do not contain their commit times.
+    """Transactions from byte `start` to `end` of a binlog. Their events do not contain their commit times.
 
     The archiver observed that they were committed between `earliest` (None if unknown) and `latest`, in microseconds
     UTC.
@@ -113,7 +113,7 @@ class UndatedPart(Part):
 
 
 class CreatedTablePart(Part):
-    """A table whose engine is in no binlog event, and the server's answer about the table.
+    """A table whose engine is in no binlog event, and its engine, collation and row format as the server reported them.
 
     The event at `offset` created the table.
     """
@@ -125,7 +125,7 @@ class CreatedTablePart(Part):
 
     @property
     def record(self) -> RecordedTable:
-        """The server's answer about the table."""
+        """The table's properties, from the server."""
         return RecordedTable(self.engine, self.collation, self.row_format)
 
 
@@ -137,9 +137,9 @@ class SpanPart(Part):
       domain.
     - `first_commit`, `last_commit`: earliest and latest commit time in microseconds UTC, rounded to seconds if
       `is_exact` is False. For transactions in `undated`, the bounds of the commit times are used.
-    - `made`: tables that were created without ENGINE, and that the server described to the archiver.
-    - `without_engine`: offsets of statements without ENGINE whose options are not in the binlog, or whose tables have
-      no transactional engine, judged by their transactions.
+    - `made`: tables that were created without ENGINE, and whose engines the archiver read from the server.
+    - `without_engine`: offsets of statements without ENGINE, if the binlog lacks the table's options, or if the table's
+      transactions show that the engine is not transactional.
     """
 
     start: Count
@@ -161,16 +161,16 @@ class SpanPart(Part):
         return tuple(part.stretch for part in self.undated)
 
     def has_unknown_engine(self, start: int, stop: int | None) -> bool:
-        """Whether the options of a table created between these offsets are unknown.
+        """Whether a table with unknown options was created between the offsets `start` and `stop`.
 
-        Such options can be the engine of a table without transactions, or options that the server omitted from the
+        The unknown option is the engine of a non-transactional table, or an option that the server omitted from the
         logged statement.
         """
         known = {part.offset for part in self.made if part.collation or not fits(part.engine, is_transactional=True)}
         return any(start <= at and (stop is None or at < stop) for at in self.without_engine if at not in known)
 
     def with_made(self, made: Sequence[CreatedTablePart]) -> SpanPart:
-        """Return a copy with these tables, whose engine the server reported."""
+        """Return a copy with the given tables, whose engines the server reported."""
         return self.model_copy(update={"made": tuple(made)[:MOST_MADE]})
 
     def then(self, more: SpanPart, flavour: Flavour) -> SpanPart:
@@ -204,11 +204,11 @@ def _parsed(text: str | None, flavour: Flavour) -> Gtids | None:
 class Segment(Part):
     """A segment of an active binlog: its bytes from `start` to `end`, as one chunk.
 
-    - `span`: ends with the last complete transaction in the segment. A segment ends inside a transaction only if the
-      transaction is longer than a chunk. In that case, `span` may be empty, and ends before the segment's end.
+    - `span`: contents of the segment, up to its last complete transaction. A segment ends inside a transaction only if
+      the transaction is longer than a chunk. In that case, `span` may be empty, and ends before the segment's end.
     - `attempt`: part of the name of the body.
-    - `head`: head of the file, in its first segment.
-    - `gap`: text about the missing part before the file, in its first segment.
+    - `head`: head of the file; set only in the file's first segment.
+    - `gap`: text about the missing part before the file; set only in the file's first segment.
     - `is_merged`: the segment replaced shorter segments.
     - `seen`: time at which the archiver read the binlog (microseconds UTC; None: not recorded). Every transaction after
       the segment was committed later.
@@ -244,12 +244,12 @@ DamagedError if the description is missing or has changed.
 
 
 class UnreadChunks(Sequence[Chunk]):
-    """The chunks of a rotated binlog whose cached description has no chunks and data keys.
+    """The chunks of a rotated binlog whose cached description contains neither chunks nor data keys.
 
     The first use reads the chunks and the data keys from the repository.
 
-    `digest` is the digest of the file, `stored_size` the size of the chunks in the store, in bytes. `place` are the
-    arguments of `read`.
+    `digest` is the digest of the file. `stored_size` is the size of the chunks in the store, in bytes. `place` contains
+    the arguments for `read`.
     """
 
     __slots__ = ("_known", "_place", "_read", "digest", "stored_size")
@@ -261,7 +261,6 @@ class UnreadChunks(Sequence[Chunk]):
 
     @property
     def keys(self) -> tuple[KeyPart, ...]:
-        """The data keys of the chunks."""
         return self._description[1]
 
     @property
@@ -378,7 +377,7 @@ class ArchivedFile(Part):
 
     @property
     def reached(self) -> Gtids | None:
-        """The GTIDs at the end of the archived bytes, which include the GTIDs of all earlier files."""
+        """The GTIDs at the end of the archived bytes, including the GTIDs of all earlier files."""
         return joined(self.previous, self.gtids)
 
     @property
@@ -423,7 +422,7 @@ class ArchivedFile(Part):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the place, the bytes and the times of a rotated file.
+        """The SHA-256 over the location, the hashes and the times of a rotated file.
 
         The digest is the same in every version of zsnapdb.
         """

@@ -54,7 +54,7 @@ class VolumeSummary(NamedTuple):
 
 
 class _Described(BaseModel):
-    """Facts about a backup that are slow to parse and that only few commands need."""
+    """Facts about a backup that are slow to parse and that only a few commands need."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
@@ -121,7 +121,7 @@ class Summary(_Line):
 
     @property
     def is_raw(self) -> bool:
-        """Whether a stream of the backup is raw, that is, keeps the encryption of ZFS."""
+        """Whether a stream of the backup is raw, which means that its blocks stay encrypted by ZFS."""
         return any(form_of(volume.send_flags) is SendForm.RAW for volume in self.volumes)
 
     @property
@@ -133,7 +133,7 @@ class Summary(_Line):
         return sum(volume.stored_size for volume in self.volumes)
 
     def volume(self, role: str) -> VolumeSummary | None:
-        """Return the volume with the role, if the backup has it."""
+        """Return the volume with the role; None if the backup has none."""
         return next((volume for volume in self.volumes if volume.role == role), None)
 
     @classmethod
@@ -152,7 +152,7 @@ class Summary(_Line):
 
 @dataclass(frozen=True)
 class Summaries:
-    """The backups of an instance, oldest first, and an error for each unreadable backup, by id.
+    """The backups of an instance, oldest first, and an error for each unreadable backup, keyed by backup id.
 
     `foreign` contains the errors of intact backups that no trusted host wrote.
     """
@@ -225,7 +225,7 @@ class Cache:
         return cls(folder / repository.id / f"{instance}.json", repository.keyring.cache_trust)
 
     def read(self) -> dict[str, KnownManifest]:
-        """Return the entries by backup id.
+        """Return the entries, keyed by backup id.
 
         The result is empty if the file does not exist, is damaged, has another version, or was written under other
         rules of trust.
@@ -249,7 +249,7 @@ class Cache:
 
 
 def sealed(body: bytes) -> bytes:
-    """Return the content of the cache file for this body."""
+    """Return the content of a cache file with the given body."""
     return _digest(body) + b"\n" + body
 
 
@@ -322,7 +322,7 @@ def manifest_of(repository: Repository, backup: Summary) -> Manifest:
 
 
 def _manifest_versions(repository: Repository, instance: str) -> dict[str, ListedObject[ManifestKey]]:
-    """Return the version of each listed manifest, by backup id."""
+    """Return the version of each listed manifest, keyed by backup id."""
     return {listed.key.backup_id: listed for listed in repository.list(layout.manifests(instance))}
 
 

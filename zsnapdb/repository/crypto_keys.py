@@ -45,7 +45,6 @@ class AgeIdentity:
 
     @classmethod
     def new(cls) -> AgeIdentity:
-        """Return a new identity."""
         return cls.parse(str(pyrage.x25519.Identity.generate()))
 
     def file(self) -> bytes:
@@ -147,7 +146,7 @@ class Signature:
     value: str
 
     def is_of(self, body: bytes | memoryview) -> bool:
-        """Whether the claimed key has signed exactly these bytes."""
+        """Whether the claimed key has signed exactly the bytes in `body`."""
         from cryptography.exceptions import InvalidSignature
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
@@ -161,13 +160,12 @@ class Signature:
 
 @dataclass(frozen=True)
 class SigningKey:
-    """An Ed25519 private key. The file of the key is PEM, PKCS 8, as from `openssl genpkey -algorithm ed25519`."""
+    """An Ed25519 private key. The key file has the format PEM, PKCS 8, as from `openssl genpkey -algorithm ed25519`."""
 
     private: Ed25519PrivateKey
 
     @classmethod
     def new(cls) -> SigningKey:
-        """Return a new key."""
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
         return cls(Ed25519PrivateKey.generate())
@@ -193,11 +191,11 @@ class SigningKey:
 
     @property
     def public(self) -> str:
-        """The public key, 32 bytes in base64, as it is written in `signers`."""
+        """The public key, 32 bytes in base64, in the format of the setting `signers`."""
         return base64.b64encode(self.private.public_key().public_bytes_raw()).decode("ascii")
 
     def sign(self, body: bytes) -> Signature:
-        """Return the signature of these bytes."""
+        """Return the signature of the bytes."""
         return Signature(self.public, base64.b64encode(self.private.sign(body)).decode("ascii"))
 
     def file(self) -> bytes:

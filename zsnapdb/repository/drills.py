@@ -1,6 +1,6 @@
 """The evidence of drills in the repository. Each object is written once and never overwritten.
 
-A host that signs trusts evidence, like manifests, only if a known key signed it.
+If a host has a signing key, it trusts evidence and manifests only if a known key signed them.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class CheckPart(Part):
 class Evidence(Part):
     """A drill: the backup, the host and the versions, the duration of each step, and the finding of each check.
 
-    `requested` is the requested target, such as `latest`. `has_read_all_pages` says that the drill has read every page
-    of every file, so a file without a check is not in the backup. `sequence` is the drill's number in the order of the
-    instance's drills; drills that earlier versions stored have no number.
+    `requested` is the requested target, such as `latest`. If `has_read_all_pages` is true, the drill has read every
+    page of every file, so a file without a check is not in the backup. `sequence` is the drill's sequence number within
+    the instance; drills that earlier versions stored have no number.
     """
 
     format: Literal[1] = 1
@@ -147,7 +147,7 @@ def ids(repository: Repository, instance: str) -> list[str]:
 
 
 def read(repository: Repository, instance: str, drill_id: str) -> Evidence:
-    """Return a drill's evidence, by its id or by `latest`, which is the newest trusted drill.
+    """Return a drill's evidence. The id `latest` means the newest trusted drill.
 
     Raises: NotFound if the drill does not exist. DamagedError as in `read_at`.
     """
@@ -185,9 +185,9 @@ def newest(repository: Repository, instance: str, count: int) -> list[Evidence]:
 class PastDrills:
     """The newest readable drills, oldest first.
 
-    `unreadable` contains the ids of the unreadable drills in between and after them.
+    `unreadable` contains the ids of the unreadable drills between and after the readable drills.
 
-    `missing` are drills that this host stored and the repository lacks.
+    `missing` contains the drills that this host stored but the repository no longer contains.
     """
 
     read: tuple[Evidence, ...] = ()
@@ -196,10 +196,10 @@ class PastDrills:
 
 
 def past(repository: Repository, instance: str, count: int, own: Sequence[str] = ()) -> PastDrills:
-    """Return the newest drills, like `newest`, and the later drills that are unreadable or untrusted.
+    """Return the newest drills, as `newest` does, and the unreadable or untrusted drills between and after them.
 
-    `own` are the drills whose evidence this host stored. Other writers can add any number of untrusted drills. These do
-    not displace trusted drills, because reading ends only after `count` trusted drills or at the oldest drill.
+    `own` contains the drills whose evidence this host stored. Other writers can add any number of untrusted drills.
+    Reading ends after `count` trusted drills or at the oldest drill, so untrusted drills never displace trusted ones.
     """
     readable: list[Evidence] = []
     unreadable: list[str] = []

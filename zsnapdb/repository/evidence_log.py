@@ -29,10 +29,10 @@ _GAP = 1000
 
 
 class AuthorPart(BaseModel):
-    """The account that ran a command, its login account, and the account before sudo, if known.
+    """The account that ran a command, its login account, and the account that called sudo ("" if unknown).
 
-    `subject` is the user of a service that ran the command, such as `zsnapdb serve`. `issuer` is the issuer of the
-    user's id token; "" if the user had a zsnapdb token.
+    If a service such as `zsnapdb serve` ran the command, `subject` is the user of the service. `issuer` is the issuer
+    of the user's id token; "" if the user had a zsnapdb token.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -46,10 +46,10 @@ class AuthorPart(BaseModel):
 
 
 class EvidenceRecord(BaseModel):
-    """The actions of a run. `command` contains the arguments as typed, `exit_code` is the result.
+    """The actions of a run. `command` contains the arguments as typed, and `exit_code` is the result.
 
-    `about` is the object of the command, a clone; "" means the whole instance. An automatic removal adds its reason to
-    `about`. `changes` are the changed keys. For the job POLICY, `changes` are the changes in the policy of the host.
+    `about` is the clone that the command acted on; "" means the whole instance. An automatic removal adds its reason to
+    `about`. `changes` contains the changed keys or, for the job POLICY, the changes in the policy of the host.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -82,7 +82,7 @@ class EvidenceRecord(BaseModel):
 
 @dataclass(frozen=True)
 class StoredRecord:
-    """A record and its place in the chain.
+    """A record and its link in the hash chain.
 
     If the record is not trusted, `record` is None and `link` contains the reason.
     """
@@ -92,13 +92,13 @@ class StoredRecord:
 
 
 def append(repository: Repository, draft: EvidenceRecord, newest: RememberedLink | None) -> RememberedLink:
-    """Write the record at the end of the chain, and return its place.
+    """Write the record at the end of the chain, and return its number and hash.
 
-    The record gets its number and the value of `previous`; the values in the draft are ignored.
+    This function sets `number` and `previous`; their values in the draft are ignored.
 
     If `newest` is still the newest record, the log is not listed.
 
-    Raises: ConsistencyError if other runs write a record first at every attempt.
+    Raises: ConsistencyError if another run writes a record first at every attempt.
     """
     last = newest or end(repository, draft.instance)
     for _ in range(_ATTEMPTS):
@@ -122,7 +122,7 @@ def read(
     newest: RememberedLink | None = None,
     owns: Callable[[int], bool] = lambda _: False,
 ) -> tuple[StoredRecord, ...]:
-    """Return the records after number `after`, in order, at most `most` (None: all).
+    """Return at most `most` records (None: all) after number `after`, in order.
 
     A record that this host wrote (`owns`) is trusted without a signature if the next trusted record contains its hash.
     The newest record is trusted if its hash is the hash in `newest`.
@@ -138,9 +138,10 @@ def read(
 
 
 def newest_number(repository: Repository, instance: str, known: int = 0) -> int:
-    """Return the number of the newest record; 0 if the log is empty. `known` is the newest number that this host knows.
+    """Return the number of the newest record; 0 if the log is empty.
 
-    The records after `known` are requested one by one, so that the whole log, which only grows, need not be listed.
+    `known` is the newest number that this host has recorded. The records after it are requested one by one, so that the
+    whole log, which only grows, need not be listed.
     """
     number = known
     while known and number < known + _STEPS and repository.exists(layout.evidence(instance, number + 1)):
@@ -157,12 +158,12 @@ def record(repository: Repository, instance: str, number: int) -> EvidenceRecord
 
 
 def links(records: Sequence[StoredRecord]) -> list[StoredLink]:
-    """Return the chain of these records."""
+    """Return the hash chain of the records."""
     return [record.link for record in records]
 
 
 def end(repository: Repository, instance: str, known: int = 0) -> RememberedLink:
-    """Return the place of the newest record. `known` is the newest number that this host knows."""
+    """Return the number and hash of the newest record. `known` is the newest number that this host has recorded."""
     last = _last_listed(repository, instance, known)
     if not last:
         return RememberedLink(0, NOTHING)

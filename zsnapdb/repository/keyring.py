@@ -38,19 +38,19 @@ class KnownDocuments(Protocol):
         """Whether the host stored or adopted a document with this SHA-256."""
 
     def note(self, place: str, digest: str) -> None:
-        """Record a document under its place. Call this method before the document is stored."""
+        """Record a document's digest under `place`. Call this method before the document is stored."""
 
     def forget(self, place: str) -> None:
-        """Forget all documents of a place."""
+        """Delete all records under `place`."""
 
     def stored_elsewhere(self, repository_id: str) -> Mapping[str, Sequence[str]]:
-        """Return the backups that this host stored at this address under other repository ids, oldest first, by id.
+        """Return the backups that this host stored in other repositories at this address, keyed by repository id.
 
-        The result is empty if the host stored any backup under this repository's id.
+        Backups are sorted, oldest first. The result is empty if the host stored any backup under `repository_id`.
         """
 
     def note_damage(self, document: bytes | None) -> None:
-        """Record the damage that is known in the repository; None means that no damage is known."""
+        """Record the found damage of the repository; None means that no damage was found."""
 
     def known_damage(self) -> bytes | None:
         """Return the recorded damage; None if no damage is recorded."""
@@ -58,11 +58,11 @@ class KnownDocuments(Protocol):
 
 @dataclass(frozen=True)
 class Keyring:
-    """The keys of a repository that this host has.
+    """This host's keys for a repository.
 
-    An empty keyring neither encrypts nor signs, and trusts any manifest. A host that signs trusts only its own signing
-    key and the configured signers. A host that encrypts or has an identity refuses unencrypted backups, unless
-    `accepts_plain`. Documents that this host knows as its `own` are trusted without a signature.
+    An empty keyring neither encrypts nor signs, and trusts any manifest. If a host signs, it trusts only its own
+    signing key and the configured signers. If a host encrypts or has an identity, it refuses unencrypted backups,
+    unless `accepts_plain` is set. Documents recorded in `own` are trusted without a signature.
     """
 
     recipients: tuple[str, ...] = ()
@@ -74,7 +74,7 @@ class Keyring:
 
     @classmethod
     def of(cls, settings: EncryptionSettings) -> Keyring:
-        """Return the keyring for these settings. No file is read yet.
+        """Return the keyring for the settings. No file is read yet.
 
         Raises: ConfigError if a public key is malformed.
         """
@@ -111,7 +111,7 @@ class Keyring:
         )
 
     def open_keys(self, parts: Sequence[KeyPart], what: str) -> Mapping[str, bytes]:
-        """Return the data keys by id. `what` names the backup in errors.
+        """Return the data keys, keyed by id. `what` names the backup in errors.
 
         Raises: ConfigError if this host has no identity that opens the data keys.
         """
@@ -185,13 +185,13 @@ class Keyring:
 
     @property
     def is_believed(self) -> bool:
-        """Whether this host trusts its own documents, because it signs them or trusts any document."""
+        """Whether this host trusts the documents that it writes: it signs them, or has no configured signers."""
         return self.signing_key_file is not None or not self.signers
 
     def signed_if_able(self, line: bytes, place: str = "") -> bytes:
         """Return the stored object for a document that any host may write.
 
-        The object is signed only if this host signs.
+        The object is signed only if this host has a signing key.
         """
         return self.signed(line, place) if self.is_believed else self._digested(line, place)
 
@@ -203,8 +203,8 @@ class Keyring:
     def signed(self, line: bytes, place: str = "") -> bytes:
         """Return the stored object for a document's line.
 
-        The second line of the object is the signature of this host. A host that does not sign adds the digest of the
-        line instead, and records the new document under the `place`.
+        The second line of the object is the signature of this host. If this host does not sign, the second line is the
+        digest of the first line, and the new document is recorded under `place`.
         """
         if self._signing_key is None:
             return self._digested(line, place)
@@ -245,7 +245,7 @@ class Keyring:
         )
 
     def believes(self, signer: str | None, digest: str) -> bool:
-        """Whether this host trusts a line with this SHA-256, validly signed with this public key (None: unsigned)."""
+        """Whether this host trusts a line with this SHA-256 and a valid signature of this key (None: no signature)."""
         return not self.trusted or signer in self.trusted or (self.own is not None and self.own.knows(digest))
 
     def known(self, body: bytes, name: str) -> bytes:
@@ -263,11 +263,11 @@ class Keyring:
         return line
 
     def is_known(self, line: bytes) -> bool:
-        """Whether this host trusts a line from `verified`. It does if it checks signatures or recorded the line."""
+        """Whether this host checks signatures, or has recorded this line. The line comes from `verified`."""
         return self.is_own(stored_document.digest_of(line))
 
     def is_own(self, *digests: str) -> bool:
-        """Return `is_known` for a document with these digests.
+        """Return the result of `is_known` for a document with these digests.
 
         This host may have recorded any of them for the document.
         """
@@ -276,7 +276,7 @@ class Keyring:
         return any(map(self.own.knows, digests))
 
     def forget(self, place: str) -> None:
-        """Forget the documents of a place, which this host is about to replace or remove."""
+        """Delete all records under `place`. Call this method before the documents are replaced or removed."""
         if self.own is not None:
             self.own.forget(place)
 

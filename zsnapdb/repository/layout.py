@@ -5,8 +5,8 @@ only if its manifest exists. Manifests are separate from chunks, so one short li
 chunks they have.
 
 A key is a string that matches the pattern of its kind. Text from a manifest, a binlog's description or a listing
-becomes a key only if it matches. No part of a key is empty, starts with a dot or contains a slash, so no key is outside
-the prefix.
+becomes a key only if it matches a pattern. No part of a key is empty, starts with a dot or contains a slash, so no key
+is outside the prefix.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Key(str):
 
     @classmethod
     def below(cls, *values: str) -> KeyPrefix[Self]:
-        """Return the prefix of the keys whose first fields have these values: the text up to the next field."""
+        """Return the prefix of the keys whose first fields have the given values: the text up to the next field."""
         return KeyPrefix(cls._filled(values), cls)
 
     @classmethod
@@ -114,19 +114,19 @@ class KeyPrefix(Generic[K]):
 
 
 class MarkerKey(Key, form="zsnapdb.json"):
-    """The place of the repository's marker."""
+    """The key of the repository's marker."""
 
     __slots__ = ()
 
 
 class ProbeKey(Key, form="init.lock"):
-    """The place of the object with which a new repository tests its store."""
+    """The key of the object with which a new repository tests its store."""
 
     __slots__ = ()
 
 
 class _BackupKey(Key):
-    """The place of an object that belongs to one backup."""
+    """The key of an object that belongs to one backup."""
 
     __slots__ = ()
 
@@ -136,31 +136,31 @@ class _BackupKey(Key):
 
 
 class ManifestKey(_BackupKey, form="{instance}/manifests/{id}.json"):
-    """The place of a backup's manifest."""
+    """The key of a backup's manifest."""
 
     __slots__ = ()
 
 
 class UnfinishedKey(_BackupKey, form="{instance}/unfinished/{id}.json"):
-    """The place of the mark of an unfinished backup."""
+    """The key of the mark of an unfinished backup."""
 
     __slots__ = ()
 
 
 class PinKey(_BackupKey, form="{instance}/pins/{id}.json"):
-    """The place of a backup's pin."""
+    """The key of a backup's pin."""
 
     __slots__ = ()
 
 
 class ChunkKey(_BackupKey, form="{instance}/chunks/{id}/{role}/{index}"):
-    """The place of one chunk of a backup. `index` counts from 1."""
+    """The key of one chunk of a backup. `index` counts from 1."""
 
     __slots__ = ()
 
 
 class DrillKey(Key, form="{instance}/drills/{id}{sequence}.json"):
-    """The place of a drill's evidence."""
+    """The key of a drill's evidence."""
 
     __slots__ = ()
 
@@ -170,13 +170,13 @@ class DrillKey(Key, form="{instance}/drills/{id}{sequence}.json"):
 
     @property
     def sequence(self) -> int | None:
-        """The drill's number in the order of the instance's drills; None if an earlier version stored the drill."""
+        """The drill's sequence number within the instance; None if an earlier version stored the drill."""
         number = self.field("sequence")
         return int(number[1:]) if number else None
 
 
 class EvidenceKey(Key, form="{instance}/evidence/{number}.json"):
-    """The place of a record of the evidence log. `number` counts from 1."""
+    """The key of a record of the evidence log. `number` counts from 1."""
 
     __slots__ = ()
 
@@ -186,7 +186,7 @@ class EvidenceKey(Key, form="{instance}/evidence/{number}.json"):
 
 
 class VerificationKey(Key, form="{instance}/checks/{time}-{random}.json"):
-    """The place of the findings of one verification.
+    """The key of the findings of one verification.
 
     This key contains the time of the verification (UTC) and 32 random bits.
     """
@@ -195,13 +195,13 @@ class VerificationKey(Key, form="{instance}/checks/{time}-{random}.json"):
 
 
 class LeaseKey(Key, form="{instance}/{lease}.lock"):
-    """The place of a lease."""
+    """The key of a lease."""
 
     __slots__ = ()
 
 
 class _HistoryKey(Key):
-    """The place of an object of one unbroken binlog history."""
+    """The key of an object of one unbroken binlog history."""
 
     __slots__ = ()
 
@@ -211,36 +211,35 @@ class _HistoryKey(Key):
 
 
 class IncarnationKey(_HistoryKey, form="{instance}/binlogs/incarnations/{id}.json"):
-    """The place of the description of one unbroken binlog history."""
+    """The key of the description of one unbroken binlog history."""
 
     __slots__ = ()
 
 
 class CompleteKey(_HistoryKey, form="{instance}/binlogs/{id}/complete.json"):
-    """The place of the record about the complete part of a binlog history."""
+    """The key of the record about the complete part of a binlog history."""
 
     __slots__ = ()
 
 
 class BinlogKey(_HistoryKey):
-    """The place of one object of an archived binlog: its description, a chunk or a segment."""
+    """The key of one object of an archived binlog: its description, a chunk or a segment."""
 
     __slots__ = ()
 
     @property
     def name(self) -> str:
-        """The name of the binlog."""
         return self.field("binlog")
 
 
 class RotatedBinlogKey(BinlogKey, form="{instance}/binlogs/{id}/files/{binlog}.json"):
-    """The place of the description of a rotated binlog."""
+    """The key of the description of a rotated binlog."""
 
     __slots__ = ()
 
 
 class BinlogChunkKey(BinlogKey, form="{instance}/binlogs/{id}/chunks/{binlog}/{attempt}/{index}"):
-    """The place of one chunk of a rotated binlog. `index` counts from 1."""
+    """The key of one chunk of a rotated binlog. `index` counts from 1."""
 
     __slots__ = ()
 
@@ -250,7 +249,7 @@ class BinlogChunkKey(BinlogKey, form="{instance}/binlogs/{id}/chunks/{binlog}/{a
 
 
 class SegmentKey(BinlogKey, form="{instance}/binlogs/{id}/active/{binlog}/{start}-{end}.json"):
-    """The place of the description of an active binlog's segment. The keys of a binlog sort by `start`."""
+    """The key of the description of an active binlog's segment. The keys of a binlog sort by `start`."""
 
     __slots__ = ()
 
@@ -261,7 +260,7 @@ class SegmentKey(BinlogKey, form="{instance}/binlogs/{id}/active/{binlog}/{start
 
 
 class SegmentBodyKey(BinlogKey, form="{instance}/binlogs/{id}/segments/{binlog}/{start}-{end}-{attempt}"):
-    """The place of the bytes of a segment. `attempt` distinguishes bodies of the same segment."""
+    """The key of the bytes of a segment. `attempt` distinguishes bodies of the same segment."""
 
     __slots__ = ()
 
@@ -288,7 +287,7 @@ segment_body, segment_bodies = SegmentBodyKey.of, SegmentBodyKey.below
 
 
 def drill(instance: str, drill_id: str, sequence: int | None = None) -> DrillKey:
-    """Return the key of a drill's evidence. A sorted listing of these keys has the order of the drills."""
+    """Return the key of a drill's evidence. The keys sort in the order of the drills."""
     return DrillKey.of(instance, drill_id, f"-{sequence}" if sequence is not None else "")
 
 

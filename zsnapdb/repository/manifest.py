@@ -179,7 +179,7 @@ class ChunkTotals(ChunkTable):
 class ObjectivesPart(ObjectiveSettings):
     """The configured objectives of the host at the time of a backup. Unknown objectives are ignored.
 
-    Objectives for copies are omitted, because they name repositories as that host's configuration does.
+    Objectives for copies are omitted, because they contain repository names from that host's configuration.
     """
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, defer_build=True)
@@ -283,7 +283,7 @@ VolumeType = Annotated[FilesystemType | ZvolType, Field(discriminator="kind")]
 
 
 class KeyPart(Part):
-    """A data key in its stored form, wrapped for these age recipients.
+    """A data key in its stored form, wrapped for the given age recipients.
 
     Each recipient's identity can open the data key.
     """
@@ -298,8 +298,8 @@ class VolumePart(Part):
 
     `from_guid` is None for a full stream. Sizes are in bytes. The chunks are in the order of the stream.
 
-    `dataset` is the volume of the source. `sent_from` is set only if the stream was sent from another dataset, the
-    scratch dataset of a consolidation.
+    `dataset` is the volume of the source. `sent_from` is set only if the stream was sent from the scratch dataset of a
+    consolidation.
     """
 
     role: RoleName
@@ -328,7 +328,7 @@ class VolumePart(Part):
 
     @property
     def is_raw(self) -> bool:
-        """Whether the stream keeps the encryption of the blocks in the pool."""
+        """Whether the blocks in the stream are encrypted as in the pool."""
         return form_of(self.send_flags) is SendForm.RAW
 
     @property
@@ -380,9 +380,9 @@ def expected_stream(volume: SentVolume, features: int | None = None) -> Expected
 class Manifest(Part):
     """A backup: its identity, its source, its data keys and the streams of its volumes.
 
-    `run_id` is the run that started the backup; a later run may have finished it. `host` and `objectives` are the name
-    and the configured objectives of the host that started the backup; older backups have neither. `sequence` is the
-    backup's number in the order of the instance's backups (`planning/creation_order.py`); older backups have no number.
+    `run_id` is the id of the run that started the backup; a later run may have finished it. `host` and `objectives` are
+    the name and the configured objectives of the host that started the backup; older backups have neither. `sequence`
+    is the backup's sequence number within the instance (`planning/creation_order.py`); older backups have no number.
     """
 
     format: Literal[1] = 1
@@ -409,7 +409,7 @@ class Manifest(Part):
 
     @property
     def raw(self) -> tuple[str, ...]:
-        """The datasets whose streams keep the encryption of their blocks.
+        """The datasets whose blocks are still encrypted in the stream.
 
         The received datasets need the same ZFS keys.
         """
@@ -428,7 +428,7 @@ class Manifest(Part):
         return sum(volume.stored_size for volume in self.volumes)
 
     def volume(self, role: str) -> VolumePart | None:
-        """Return the volume with the role, if the backup has it."""
+        """Return the volume with the role; None if the backup has none."""
         return next((volume for volume in self.volumes if volume.role == role), None)
 
     @property
@@ -444,9 +444,9 @@ class Manifest(Part):
 def writer_of(source: SourcePart, pool_guid: int) -> str:
     """Return the identity of a backup's source.
 
-    A server with a UUID and a virtual machine are identified by their UUIDs, wherever their files are. Any other source
-    is distinguished by its pool. MariaDB's server_id does not suffice, because it is 1 on every server that does not
-    set it.
+    A virtual machine, or a server with a UUID, is identified by its UUID, regardless of the location of its files. Any
+    other source is identified by its pool. MariaDB's server_id is not unique: it is 1 on every server that does not set
+    it.
     """
     if isinstance(source, MachineSourcePart):
         return f"virtual machine {source.uuid}"
@@ -487,9 +487,10 @@ The hash is random, so no writer of a manifest can know it.
 
 
 def _without_tables(line: memoryview, kind: type[ChunkTable]) -> tuple[bytes, list[ChunkTable]]:
-    """Return the line with each chunk table replaced by one row, and the tables.
+    """Replace each chunk table in the line by one row. Return the new line and the tables.
 
-    The row has the number of the table. Only tables in the format that every version of zsnapdb stores are replaced.
+    The row contains the number of the table. Only tables in the format that every version of zsnapdb stores are
+    replaced.
 
     Raises: ValidationError if the rows of a table are not chunks.
     """
@@ -526,7 +527,7 @@ def _parse(line: memoryview, name: str, kind: type[ChunkTable]) -> Manifest:
 
 
 def decode(line: bytes | memoryview, name: str, kind: type[ChunkTable] = ChunkTable) -> Manifest:
-    """Return the manifest in the line, with chunk tables of this kind.
+    """Return the manifest in the line, with chunk tables of type `kind`.
 
     Raises: DamagedError with the object's name if the line is not a manifest.
     """

@@ -30,7 +30,7 @@ from zsnapdb.repository.objects import Part
 
 
 class PositionPart(Part):
-    """A stored position: binlog file and offset, GTIDs in the server's format, and their source.
+    """A stored position: binlog file and offset, GTIDs in the server's format, and the source of these values.
 
     `binlog_fingerprint` is the SHA-256 of the binlog's head, as in the archive. `last_gtid` is the GTID of the last
     transaction before the offset in that binlog. Each of these two fields is None if its value is unknown.
@@ -83,7 +83,7 @@ class LockPart(Part):
 class ChannelPart(Part):
     """The position of a replica in the binlogs of its source.
 
-    `exact` says that the replica's applier was stopped for the snapshot. If it was not stopped, the channel's position
+    `exact` is True if the replica's applier was stopped for the snapshot. If it was not stopped, the channel's position
     is approximate.
     """
 
@@ -118,7 +118,7 @@ class FileOwnerPart(Part):
 
 
 class ServerPart(Part):
-    """The identity of a server, and the settings that a server needs to start on its files.
+    """The identity of a server, and the settings that are needed to start a server on its files.
 
     - `absolute_tablespaces`: paths of tablespaces outside the data directory.
     - `engines`: number of user tables of each storage engine.
@@ -187,7 +187,7 @@ DomainXml = Annotated[str, StringConstraints(max_length=1 << 18), AfterValidator
 
 
 class FreezePart(Part):
-    """A freeze by the guest agent: number and list of file systems, and duration in milliseconds."""
+    """A freeze of file systems by the guest agent: their number and list, and the duration in milliseconds."""
 
     count: Count
     held_ms: Seconds
@@ -196,7 +196,7 @@ class FreezePart(Part):
 
 
 class BoundPart(Part):
-    """A server's published position at one moment: binlog file and offset, and GTIDs.
+    """The position that a server published at one moment: binlog file and offset, and GTIDs.
 
     A value is None if the server did not publish it.
     """
@@ -207,7 +207,7 @@ class BoundPart(Part):
 
 
 class ServerInsidePart(Part):
-    """A server inside the machine that was locked during the snapshot, for `held_ms` milliseconds.
+    """A server that runs inside the machine. It was locked for `held_ms` milliseconds during the snapshot.
 
     The server's position in the snapshot is between `before` and `after`. `after` is None if the lock was lost.
     """
@@ -226,7 +226,7 @@ class ServerInsidePart(Part):
 class MachineSourcePart(Part):
     """The source of a virtual machine's backup: its libvirt domain, and the consistency grade of its disks.
 
-    `xml` is the description for the domain's next start. `freeze` is None if no file system was frozen.
+    `xml` is the libvirt XML that the domain's next start uses. `freeze` is None if no file system was frozen.
     """
 
     kind: Literal["vm"] = "vm"

@@ -24,7 +24,7 @@ def impossible_version(tag: str) -> str:
 
 
 def prove_absence(objects: RepositoryObjects, key: Key, body: bytes) -> None:
-    """Raise PreflightError if the store overwrites an existing object with `body` (If-None-Match)."""
+    """Raise PreflightError if the store overwrites an existing object with `body` despite If-None-Match."""
     with contextlib.suppress(ExistsError):
         objects.put(key, body)
         raise PreflightError(
@@ -34,10 +34,7 @@ def prove_absence(objects: RepositoryObjects, key: Key, body: bytes) -> None:
 
 
 def prove_version(objects: RepositoryObjects, key: Key, body: bytes, tag: str) -> None:
-    """Raise PreflightError if the store overwrites a version although it has another tag (If-Match).
-
-    `tag` is not the tag of the object.
-    """
+    """Raise PreflightError if the store replaces an object although `tag` is not its tag (If-Match)."""
     with contextlib.suppress(ChangedError):
         objects.replace(key, body, tag=tag)
         raise PreflightError(
@@ -48,7 +45,7 @@ def prove_version(objects: RepositoryObjects, key: Key, body: bytes, tag: str) -
 
 
 def prove_replacements(objects: RepositoryObjects) -> None:
-    """Raise PreflightError unless the store replaces exactly the version with the given tag, and no other version.
+    """Raise PreflightError unless the store replaces only the version with the given tag (If-Match).
 
     The test uses its own object, which every role with write access may write. The object is removed if this account
     may remove objects.
@@ -163,7 +160,7 @@ class Marker(BaseModel):
             raise
 
     def with_recipients(self, recipients: tuple[str, ...]) -> Marker:
-        """Return a copy of the marker with these recipients."""
+        """Return a copy of the marker with the given recipients."""
         return self.model_copy(update={"recipients": recipients})
 
 

@@ -99,9 +99,9 @@ class RepositoryObjects:
             self.overwrite(key, body)
 
     def put_same(self, key: Key, body: bytes, *, is_alone: bool = False) -> bool:
-        """Store the object unless it exists. Return whether the object now has exactly these bytes.
+        """Store the object unless it exists. Return whether the object now has exactly the bytes of `body`.
 
-        `is_alone` says that no other process can write the object at the same time.
+        `is_alone` is True if no other process can write the object at the same time.
         """
         # If the answer to a request was lost, the repeated request finds the object of the first request. The
         # comparison below detects this.
@@ -121,7 +121,7 @@ class RepositoryObjects:
         return self._store.read_version(self._prefix + key)
 
     def replace(self, key: Key, body: Body, *, tag: str) -> None:
-        """Replace the version with this tag.
+        """Replace the object if its version has the given tag.
 
         Raises ChangedError if the object has another version or does not exist.
         """
@@ -134,7 +134,7 @@ class RepositoryObjects:
     def delete_many(self, keys: Sequence[Key]) -> None:
         """Remove the objects. Raises RepositoryError if the store refuses to remove an object.
 
-        Other objects may still have been removed.
+        In that case, some objects may already have been removed.
         """
         self._store.delete_many([self._prefix + key for key in keys])
 
@@ -148,7 +148,7 @@ class RepositoryObjects:
         return (listed for listed in self.list_all(prefix) if listed is not None)
 
     def list_all(self, prefix: KeyPrefix[K]) -> Iterator[ListedObject[K] | None]:
-        """Yield every object below the prefix, in the order of their keys. A foreign object is yielded as None.
+        """Yield every object below the prefix, sorted by key. A foreign object is yielded as None.
 
         An object is foreign if its key does not match the pattern of the prefix's kind.
         """
@@ -158,7 +158,7 @@ class RepositoryObjects:
             yield ListedObject(key, item.size, item.modified, item.tag) if key is not None else None
 
     def sizes(self, prefix: KeyPrefix[K]) -> dict[K, int]:
-        """Return the size in bytes of each object below the prefix, by key."""
+        """Return the size in bytes of each object below the prefix, keyed by object key."""
         return {listed.key: listed.size for listed in self.list(prefix)}
 
     def folders(self, prefix: KeyPrefix[K]) -> Iterator[str]:
@@ -201,8 +201,8 @@ _BUILDING = threading.Lock()
 class Part(BaseModel):
     """A part of a stored document. Unknown fields are ignored.
 
-    The schema of a part is built at the first use. Most parts are read only inside a document, whose schema contains
-    the schemas of its parts, and some commands read no document. In a thread, the first use must be `decode`.
+    The schema of a part is built at the first use. Most parts need no separate schema, because the schema of a document
+    contains the schemas of its parts. Some commands read no document. In a thread, the first use must be `decode`.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -215,7 +215,7 @@ class Part(BaseModel):
     def decode(cls, body: bytes, name: str) -> Self:
         """Return the document in `body`. `name` is the name of the object in errors.
 
-        Raises: DamagedError if `body` is not such a document.
+        Raises: DamagedError if `body` is not a document of this type.
         """
         if not cls.__pydantic_complete__:
             with _BUILDING:

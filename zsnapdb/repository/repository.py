@@ -42,11 +42,11 @@ class VolumeChunks:
         return layout.chunk(self.instance, self.backup_id, self.role, index)
 
     def sizes(self) -> dict[ChunkKey, int]:
-        """Return the size in bytes of each listed chunk, by key."""
+        """Return the size in bytes of each listed chunk, keyed by object key."""
         return self.objects.sizes(layout.chunks(self.instance, self.backup_id, self.role))
 
     def associated(self, index: int, *, last: bool) -> bytes:
-        """Return the associated data of an encrypted chunk, which names the object that the chunk belongs to."""
+        """Return the associated data of an encrypted chunk. The data names the object that the chunk belongs to."""
         return "\n".join(
             ("zsnapdb/1", self.repository_id, self.instance, self.backup_id, self.role, str(index), str(int(last)))
         ).encode()
@@ -97,7 +97,7 @@ class Repository(RepositoryObjects):
         """Return the repository in the store.
 
         A repository without a marker is opened if one of `instances` has a readable manifest in it; `note` reports
-        this. A repository whose marker is unreadable or has another id is opened too, if one of the last backups that
+        this. A repository whose marker is unreadable or has another id is also opened if one of the last backups that
         this host recorded still exists. Raises NotFound if the repository has neither a marker nor a manifest, or if
         the bucket is missing. Raises RepositoryError if the store cannot be reached.
         """
@@ -107,7 +107,7 @@ class Repository(RepositoryObjects):
     def among(
         cls, objects: RepositoryObjects, keyring: Keyring | None = None, *, instances: tuple[str, ...] = ()
     ) -> Repository:
-        """Return the repository that consists of these objects. In all other respects, this is like `open`."""
+        """Return the repository that consists of the given objects. Errors and notes are the same as in `open`."""
         unknown = cls(objects._store, objects._prefix, "", keyring or Keyring())
         objects.check()
         place = objects.place(layout.MARKER)
@@ -139,7 +139,7 @@ class Repository(RepositoryObjects):
 
     @staticmethod
     def _recorded_manifest(unknown: Repository, instances: tuple[str, ...], marker_id: str) -> Manifest | None:
-        """Return the manifest of a backup that this host recorded at this address under another id than the marker's.
+        """Return the manifest of a backup that this host recorded at this address under an id other than the marker's.
 
         The result is None if no such backup exists, which means that the repository was replaced on purpose.
         """
@@ -156,7 +156,7 @@ class Repository(RepositoryObjects):
 
     @staticmethod
     def _newest_manifest(unknown: Repository, instances: tuple[str, ...]) -> Manifest | None:
-        """Return the newest readable manifest that this host stored, from the first instance that has such a manifest.
+        """Return the newest readable manifest that this host stored. The first instance that has one is used.
 
         If this host stored no readable manifest, return the newest readable manifest of any host; None if there are no
         manifests.
@@ -188,7 +188,7 @@ class Repository(RepositoryObjects):
     ) -> Repository:
         """Return the repository for writing.
 
-        If the marker is missing, write it, with the id in the manifests or else `new_id`.
+        If the marker is missing, write it with the id in the manifests, or with `new_id` if there are no manifests.
 
         Raises: ConfigError if this host would store unencrypted backups next to encrypted ones, or cannot sign as
         configured.
@@ -229,7 +229,7 @@ class Repository(RepositoryObjects):
         return VolumeChunks(self, manifest.repository_id, manifest.instance, manifest.backup_id, role)
 
     def ciphers(self, manifest: Manifest) -> Mapping[str, ChunkCipher]:
-        """Return the ciphers of the backup's chunks, by key id.
+        """Return the ciphers of the backup's chunks, keyed by key id.
 
         Raises ConfigError if no identity opens the backup's data keys.
         """
@@ -237,7 +237,7 @@ class Repository(RepositoryObjects):
         return {key_id: ChunkCipher(key, key_id) for key_id, key in opened.items()}
 
     def backup_ids(self, instance: str) -> list[str]:
-        """Return the ids of the instance's backups, sorted by id. `catalogue` orders backups."""
+        """Return the ids of the instance's backups, sorted by id. To order backups by age, use `catalogue`."""
         return sorted(listed.key.backup_id for listed in self.list(layout.manifests(instance)))
 
     def manifest(self, instance: str, backup_id: str) -> Manifest:
@@ -247,7 +247,7 @@ class Repository(RepositoryObjects):
     def digested_manifest(
         self, instance: str, backup_id: str, kind: type[ChunkTable] = ChunkTable
     ) -> tuple[Manifest, str]:
-        """Return one backup's manifest with chunk tables of this kind, and the SHA-256 of its stored line.
+        """Return one backup's manifest with chunk tables of type `kind`, and the SHA-256 of its stored line.
 
         Raises:
             NotFound: the backup does not exist.
@@ -278,14 +278,14 @@ class Repository(RepositoryObjects):
         return manifest, document.digest
 
     def verified(self, key: Key) -> bytes:
-        """Return the line of the document under the key.
+        """Return the line of the document that is stored under the key.
 
         Raises: NotFound: the document does not exist. DamagedError: the document has no signature of a trusted key.
         """
         return self.keyring.verified(self.get(key), key)
 
     def believed(self, key: Key) -> bytes:
-        """Return the line, with the checks of `verified`.
+        """Return the document's line, with the checks of `verified`.
 
         Raises: UntrustedRecord in the same cases as `verified`, and if this host's records show that another writer
         stored the document.
@@ -295,7 +295,7 @@ class Repository(RepositoryObjects):
     def commit(self, manifest: Manifest) -> str:
         """Store the manifest and read it back.
 
-        Another manifest is never overwritten. Once the manifest is stored, the backup exists.
+        A different manifest is never overwritten. Once the manifest is stored, the backup exists.
 
         Return the SHA-256 of the stored line.
 

@@ -22,9 +22,9 @@ _ALTERED = "the object was altered; look for it in older versions or in a copy o
 
 @dataclass(frozen=True)
 class StoredDocument:
-    """A stored document. `view` is the document's line, which is not copied, because a manifest can have 128 MiB.
+    """A stored document. `view` is the document's line. It is not copied, because a manifest can have 128 MiB.
 
-    `has_digest` says that a second line shows whether the first line is unchanged.
+    `has_digest` is True if a second line shows whether the first line is unchanged.
     """
 
     view: memoryview

@@ -4,8 +4,8 @@ Each run of verify writes one object. Readers merge all objects. A successful ru
 own object and removes the objects that it read, so that few objects exist. Overlapping runs lose no findings, because
 each run removes only objects that it has read.
 
-A host that signs trusts findings, like manifests, only if a known key signed them. Findings determine whether the next
-backup is full, and whether an archived binlog may be removed from the server.
+If a host has a signing key, it trusts findings and manifests only if a known key signed them. Findings determine
+whether the next backup is full, and whether an archived binlog may be removed from the server.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from zsnapdb.repository.repository import Repository
 
 
 class Depth(StrEnum):
-    """The depth of a check: a listing checks presence and size of the objects, a read checks every byte."""
+    """The depth of a check: a listing checks the presence and size of objects, and a read checks every byte."""
 
     LISTED = "listed"
     READ = "read"
 
 
 class VerificationRecord(BaseModel):
-    """The finding of one check at a time (UTC). An empty `damage` means that the backup is good.
+    """The finding of one check, and its time (UTC). An empty `damage` means that the check found no damage.
 
     `since` is the time when the damage was first found (None: by this check). `by` is the name of the check. `sequence`
-    is the check's number in the order of the object's checks. `digest` is the SHA-256 of the checked manifest or
+    is the check's sequence number among the checks of the object. `digest` is the SHA-256 of the checked manifest or
     description. Findings that earlier versions stored have neither sequence nor digest.
     """
 
@@ -71,13 +71,13 @@ class _File(BaseModel):
 
 @dataclass(frozen=True)
 class Checks:
-    """The latest finding of each depth, by backup id. `keys` are the objects with the findings."""
+    """The latest finding of each depth, keyed by backup id. `keys` are the keys of the objects with the findings."""
 
     findings: Mapping[str, Mapping[Depth, VerificationRecord]] = field(default_factory=dict)
     keys: Sequence[VerificationKey] = ()
 
     def damaging(self) -> dict[str, VerificationRecord]:
-        """Return the record of the known damage, by backup id.
+        """Return the record of the damage of each damaged backup, keyed by backup id.
 
         If a read found damage, only a later read without damage clears it. If a listing found damage, any later check
         without damage clears it.
@@ -86,7 +86,7 @@ class Checks:
         return {name: record for name, record in records if record is not None}
 
     def damaged(self) -> dict[str, tuple[str, ...]]:
-        """Return the known damage, by backup id."""
+        """Return the known damage, keyed by backup id."""
         return {name: record.damage for name, record in self.damaging().items()}
 
     def whole_since(self, name: str, depth: Depth) -> datetime | None:
@@ -102,7 +102,7 @@ class Checks:
         return good.when if good is not None else None
 
     def about(self, digests: Mapping[str, str]) -> Checks:
-        """Return only the checks of these objects, identified by name and current digest.
+        """Return only the checks of the given objects, which are identified by name and current digest.
 
         Good checks of a replaced object are dropped. Damage stays known until a later check finds no damage.
         """
@@ -163,8 +163,8 @@ def _merged(
 def read(repository: Repository, instance: str) -> Checks:
     """Return all findings. An unreadable or untrusted object is ignored, so `verify` will check its backups again.
 
-    A host that checks no signatures uses a foreign object's damage, but ignores its good checks. Damage that this host
-    has recorded stays known if its object is removed.
+    If a host checks no signatures, it uses the damage in foreign objects, but ignores their good checks. Damage that
+    this host has recorded stays known if its object is removed.
     """
     findings, keys = _recorded_damage(repository, instance), []
     for listed in repository.list(layout.verifications(instance)):
@@ -229,9 +229,10 @@ def add(
     by: str,
     digests: Mapping[str, str] | None = None,
 ) -> None:
-    """Record the result of a check other than `verify`: the damage of each name (() if good), and the known digests.
+    """Record the result of a check other than `verify`: the damage of each name (() if none), and the digests.
 
-    The findings about other names are kept. A host that trusts only signed findings and does not sign records nothing.
+    The findings about other names are kept. If this host trusts only signed findings but does not sign, nothing is
+    recorded.
     """
     if not repository.keyring.is_believed:
         return

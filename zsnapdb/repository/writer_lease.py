@@ -1,19 +1,19 @@
-"""Leases, which ensure that a name has at most one owner at a time on all hosts.
+"""Leases, which ensure that a name has at most one owner at a time across all hosts.
 
 Conditional writes to the store decide who is the owner. Clocks of different hosts are not compared.
 
 Invariants:
 - A lease is taken only by a conditional write, which succeeds if no lease exists, or replaces exactly the version that
   was read.
-- Before an owner uses its lease, it attempts a write that the store must refuse. This proves that the store checks
-  these conditions.
+- Before an owner uses its lease, it attempts a write that the store must refuse. This proves that the store checks the
+  conditions of writes.
 - A lease of another owner may be taken if the owner gave it back, or if the owner's process is known to have ended.
 - A lease may also be taken if it did not change for its full duration while this process watched it. The process uses
   its monotonic clock, so changes to the wall clock of either host have no effect.
 - An owner renews its lease by replacing its own version. Once another owner has replaced that version, the lease is
   lost for good.
 - `confirm` renews the lease immediately, so that the process still owns it when the next action starts.
-- A lease has an unknown owner if no trusted key signed it, or if it is from another repository or place. Such a lease
+- A lease has an unknown owner if no trusted key signed it, or if it is for another repository or name. Such a lease
   does not prove that its owner gave it back or has ended, so it may be taken only after its full duration.
 """
 
@@ -71,7 +71,7 @@ attempts.
 class Holder:
     """The content of a lease: its owner, start and purpose, and the seconds for which it is valid without renewal.
 
-    `beat` counts the renewals. `expires` is only for people. `repository_id` and `name` are the place of the lease.
+    `beat` counts the renewals. `expires` is only shown to people. `repository_id` and `name` identify the lease.
     """
 
     owner: str
@@ -89,14 +89,13 @@ class Holder:
     format: int = 1
 
     def encode(self) -> bytes:
-        """Return the stored form."""
         return json.dumps(asdict(self)).encode()
 
     @classmethod
     def parse(cls, version: Version) -> Holder:
         """Return the holder in the object.
 
-        If the object is unreadable, the owner is unknown, and the duration is the usual one, which is also the maximum.
+        If the object is unreadable, the owner is unknown, and the duration is the default, which is also the maximum.
         """
         try:
             document = fields_of(version.body)
@@ -112,9 +111,9 @@ class Holder:
 
     @classmethod
     def believed(cls, repository: Repository, key: LeaseKey, version: Version) -> Holder:
-        """Return the holder like `parse`.
+        """Return the holder, as `parse` does.
 
-        The owner is also unknown if no trusted key signed the lease, or if the lease belongs to another place.
+        The owner is also unknown if no trusted key signed the lease, or if the lease is for another repository or name.
         """
         try:
             line = repository.keyring.verified(version.body, key)
@@ -145,7 +144,7 @@ def _check(holder: Holder) -> None:
 
 
 def _kernel() -> str:
-    """Return the identity of this kernel boot and process namespace. Process ids are valid only in both.
+    """Return the identity of this kernel boot and process namespace. Process ids are valid only within both.
 
     The result is "" if it is unknown.
     """
@@ -165,7 +164,7 @@ def _started(pid: int) -> str:
 
 
 def has_ended(holder: Holder) -> bool:
-    """Whether the holder was a process under this host's running kernel and has ended.
+    """Whether the holder was a process of this host's current boot, and has ended.
 
     The result is always False for a process under another kernel.
     """
@@ -358,8 +357,8 @@ def lease(
 ) -> Iterator[WriterLease]:
     """Hold the lease `name` (such as main/writer) in the repository during the block.
 
-    `tell` gets a line about each wait, and whenever another owner's lease is taken. `has_ended` returns whether an
-    owner's process is known to have ended.
+    `tell` is called with a message about each wait, and whenever another owner's lease is taken. `has_ended` returns
+    whether an owner's process is known to have ended.
 
     Raises:
         BusyError: another owner is alive. It takes at most `seconds` to detect this, and up to `patience` seconds to
@@ -394,7 +393,7 @@ def lease(
 
 
 def holder(repository: Repository, name: str) -> Holder | None:
-    """Return the holder in the lease; None if the lease is free. The holder may already have ended."""
+    """Return the holder in the lease; None if the lease is free. The process of the holder may already have ended."""
     key = layout.lease(name)
     try:
         current = Holder.believed(repository, key, repository.read_version(key))

@@ -145,7 +145,7 @@ def _of_another_release() -> FailureAnswer:
 
 
 def _end_document(ending: ResultAnswer | FailureAnswer) -> dict[str, object]:
-    """Return what `GET` would answer for the operation: status and body."""
+    """Return the status and the body that `GET` would return for the operation."""
     if isinstance(ending, FailureAnswer):
         problem = problem_of(ending)
         return {"status": problem.status, "body": problem.model_dump(exclude_none=True)}
@@ -178,13 +178,13 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class BodyLimit:
-    """Refuses a body that is slow, or larger than the helper accepts, before any part of the body is parsed."""
+    """Middleware that refuses a request body that is too slow or too large, before any part of it is parsed."""
 
     def __init__(self, app: AsgiApp, seconds: float = _BODY_SECONDS) -> None:
         self._app, self._seconds = app, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request with its whole body to the application. Answer 408 or 413 to a slow or large body."""
+        """Pass the request with its whole body to the application. Answer 408 to a slow body, 413 to a large one."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -222,7 +222,7 @@ async def _body(receive: Receive) -> bytes | None:
 
 
 class EventsResponse(Response):
-    """Sends a stream of events until the operation ends, the time is over, or the client disconnects.
+    """Response that sends events until the operation ends, its time limit is reached, or the client disconnects.
 
     When the stream ends, a client that does not read the rest is disconnected.
     """

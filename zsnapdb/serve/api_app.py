@@ -1,4 +1,4 @@
-"""The API under /api/v1: it turns HTTP into requests to the helper, and answers into HTTP. It makes no decisions."""
+"""The API under /api/v1. It translates between HTTP and requests to the helper, and makes no decisions."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _route_description(route: VerbRoute) -> dict[str, Any]:
 
 
 def create_app(helper: HelperClient, events: OperationEvents | None = None) -> FastAPI:
-    """Return the HTTP application, with these streams of events (None means the default streams).
+    """Return the HTTP application. `events` provides the streams of events (None means the default streams).
 
     The schema is at /api/v1/openapi.json. The pages that show the schema load nothing from other web sites.
     """
@@ -176,7 +176,7 @@ def create_app(helper: HelperClient, events: OperationEvents | None = None) -> F
 
 
 def _invalid(_request: Request, error: Exception) -> JSONResponse:
-    """Answer 422 with the names of the invalid fields, but without the sent values. The token is not checked before."""
+    """Answer 422 with the names, but not the values, of the invalid fields. The token has not been checked yet."""
     assert isinstance(error, RequestValidationError)
     found = [
         f"{printed('.'.join(str(part)[:40] for part in one.get('loc', ())))}: {problem_of_value(one)}"

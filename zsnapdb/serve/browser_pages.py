@@ -55,7 +55,7 @@ _LOGIN_HINT = "an administrator of the host makes a token: `zsnapdb token create
 
 @dataclass(frozen=True)
 class BrowserPages:
-    """The pages other than those of clones and fleets. `now` is the time of day."""
+    """The browser pages, except those of clones and fleets. `now` returns the current time."""
 
     helper: HelperClient
     now: Callable[[], datetime]
@@ -204,7 +204,7 @@ class ProtectionPages:
         return visit.shows("drills.html", instances=instances, chosen=chosen, card=card)
 
     def evidence(self, request: PageRequest) -> PageAnswer:
-        """Show the records of an instance's evidence log that follow the record with the given number."""
+        """Show the records after the given number in an instance's evidence log."""
         visit = self.visits.visit(request)
         instances, chosen = self._chosen(visit, request)
         card, after = None, 0
@@ -216,7 +216,7 @@ class ProtectionPages:
         return visit.shows("evidence.html", instances=instances, chosen=chosen, card=card, after=after)
 
     def restore(self, request: PageRequest) -> PageAnswer:
-        """Show the commands for a restore, which a person with root runs. The page itself runs no command."""
+        """Show the commands for a restore. A person with root access must run them; the page runs no command."""
         visit = self.visits.visit(request)
         instances, chosen = self._chosen(visit, request)
         fields = {"at": "latest", **filled(request.query), "instance": chosen}

@@ -35,7 +35,7 @@ class ChartBar:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Spans of time in one row, and moments. Gaps come last, so that they are drawn over other spans."""
+    """Spans of time and moments, in one row. Gaps come last, so that they are drawn over the spans without gaps."""
 
     begin: datetime
     end: datetime
@@ -45,7 +45,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class PlotPoint:
-    """A value in a plot; y grows downwards. `is_good` says that the measured run succeeded."""
+    """A value in a plot; y grows downwards. `is_good` is True if the measured run succeeded."""
 
     x: float
     y: float

@@ -27,9 +27,9 @@ class OwnedCommit:
 
 
 class PublicClone(ListedClone):
-    """A clone in the list. `set` is the set of clones to which it belongs.
+    """A clone from `zsnapdb clone list --json`. `set` is the set of clones to which it belongs.
 
-    `fields` contains all its fields in the list.
+    `fields` contains all fields of the clone in that list.
     """
 
     owner: str
@@ -79,7 +79,7 @@ def seen_in(result: ResultAnswer) -> tuple[PublicClone, ...]:
 
 
 def the_clone(clones: Sequence[PublicClone], name: str) -> PublicClone | None:
-    """Return the only clone with this name or id; None if there is none, or more than one.
+    """Return the clone with this name or id; None if no clone or more than one clone matches.
 
     Commands are called with the clone's id. The id must not also match another object, such as another subject's set of
     clones.

@@ -28,7 +28,6 @@ class ClonePages:
         return visit.shows("clones.html", card=clones_page(self._clones(visit), asked))
 
     def clone(self, request: PageRequest) -> PageAnswer:
-        """Show one clone."""
         visit = self.visits.visit(request)
         return visit.shows("clone.html", clone=self._one_clone(visit, request))
 
@@ -50,7 +49,7 @@ class ClonePages:
     def begin(self, verb: type[verbs.CloneAction], doing: str, sends: str = "") -> Callable[[PageRequest], Redirect]:
         """Return the handler that starts an action on exactly the clone that the person confirmed.
 
-        `sends` is the field of the verb that gets the other fields of the form.
+        `sends` is the field of the verb that receives the other fields of the form.
         """
 
         def page(request: PageRequest) -> Redirect:
@@ -108,7 +107,7 @@ def named(clone: CloneRow) -> Mapping[str, object]:
 
 
 def in_path(request: PageRequest, part: str, verb: type[Model], what: str) -> Model:
-    """Return the verb for the name or id in the path. If it is invalid, raise RefusedPage as for an unknown object."""
+    """Return the verb for the name or id in the path. An invalid name raises RefusedPage as for an unknown object."""
     given = request.path.get(part, "")
     try:
         return parsed(verb, {part: given})
@@ -244,7 +243,7 @@ class BranchPages:
     def branches(self, request: PageRequest) -> PageAnswer:
         """Show the branches of a clone, and the commits of its current branch.
 
-        One command reads the branches, another the commits.
+        One command reads the branches, and another reads the commits.
         """
         visit = self.visits.visit(request)
         document = self.visits.ask(visit.session, in_path(request, "name", verbs.GetCloneVerb, "clone"))

@@ -43,7 +43,7 @@ class CommandCall:
     - `objection` is called immediately before the command starts. It returns the reason if the command may no longer
       run.
     - `cancelled` ends the command early.
-    - `judges`: if the exit code is not 0, it is a verdict, and the command's document is still the answer.
+    - `judges`: an exit code other than 0 is a verdict, and the command's document is still the answer.
     - `issuer` is the issuer that authenticated the subject ("": zsnapdb itself did).
     - `meant` is the only clone that the command may use, even if another clone now has the same name (None: the command
       uses no existing clone).
@@ -71,10 +71,10 @@ class RunCommand(Protocol):
 
 
 class StartCommand(Protocol):
-    """Starts `zsnapdb` with these arguments in the folder /, as the first process of its own group.
+    """Starts `zsnapdb` with the given arguments in the folder /, as the leader of a new process group.
 
-    The process's environment contains only `environment`. `streams` are the descriptors of its stdin, stdout and
-    stderr. Raises OSError if the process cannot be started.
+    The process's environment is exactly `environment`. `streams` are the descriptors of its stdin, stdout and stderr.
+    Raises OSError if the process cannot be started.
     """
 
     def __call__(
@@ -89,8 +89,8 @@ class ChildRunner:
     Further commands wait at most `patience` seconds. A subject gets at most `most - 1` places (at least one), so that
     other subjects can also run commands.
 
-    The environment of a child contains only CLEAN, `environment`, its run id, and the subject for its evidence. A
-    stopped child has `grace` seconds to undo its work before it is killed.
+    The environment of a child contains only the variables in CLEAN and `environment`, the run id, and the subject for
+    the evidence. A stopped child has `grace` seconds to undo its work before it is killed.
     """
 
     start: StartCommand
@@ -126,7 +126,7 @@ class ChildRunner:
             self._turns.release()
 
     def _takes_turn(self, subject: str) -> bool:
-        """Return whether the subject got a place to run a command. If it got none, wait briefly before the return.
+        """Return whether the subject got a place to run a command. If it got none, wait briefly before returning.
 
         The subject "" is zsnapdb itself, which may use all places.
         """
@@ -200,7 +200,7 @@ def _until_end(process: Process, seconds: float) -> None:
 
 
 def _end_group(process: Process, grace: float) -> int:
-    """Stop the process by SIGTERM, and after `grace` seconds by SIGKILL. Return its exit code.
+    """Stop the process with SIGTERM, and after `grace` seconds with SIGKILL. Return its exit code.
 
     The other processes of its group are killed. The process is reaped last, so that no other process gets its number
     until then.

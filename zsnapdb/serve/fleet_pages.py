@@ -60,7 +60,7 @@ class FleetInstanceRow:
         return self.told.backup_bytes + self.told.binlog_bytes
 
     def age(self, time: str | None) -> str:
-        """Return how long ago `time` was; "none" if there is no such time."""
+        """Return how long ago `time` was; "none" if `time` is missing or invalid."""
         at = moment(time) if time is not None else None
         return format_duration(max(0, round((self.now - at).total_seconds()))) if at is not None else "none"
 

@@ -99,7 +99,7 @@ class HelperServer:
             )
 
     def _line(self, client: socket.socket) -> bytes:
-        """Return the client's only line. Raises UsageError if it is incomplete or too long, or if more data follows."""
+        """Return the line from the client. Raises UsageError if it is incomplete, too long or followed by more data."""
         deadline, received = time.monotonic() + self.seconds, bytearray()
         while b"\n" not in received:
             left = deadline - time.monotonic()
@@ -134,7 +134,7 @@ def answered_uids(account: str) -> frozenset[int]:
 def listening(path: Path, account: str, environment: Mapping[str, str]) -> socket.socket:
     """Return the socket that systemd passes.
 
-    Without one, create a socket at this path that the account's group may use.
+    If systemd passes none, create a socket at this path that the account's group may use.
 
     Raises PreflightError if the socket cannot be created, or if the path exists and is not a socket.
     """

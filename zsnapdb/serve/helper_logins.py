@@ -95,7 +95,7 @@ class LoginHandler:
     _waiting: BoundedSemaphore = field(init=False, default_factory=lambda: BoundedSemaphore(_LOGINS_WAITING))
 
     def answer(self, token: str, verb: LoginVerb) -> ResultAnswer:
-        """Execute the verb. If nothing was done, raises RefusedRequest or ZsnapdbError."""
+        """Execute the verb. Raises RefusedRequest or ZsnapdbError if nothing was done."""
         match verb:
             case ListLoginsVerb():
                 return self._list()

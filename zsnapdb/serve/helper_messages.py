@@ -116,7 +116,6 @@ class HelperRequest(_Model):
     verb: Verb
 
     def line(self) -> bytes:
-        """Return the request as one line."""
         return self.model_dump_json(by_alias=True).encode() + b"\n"
 
 
@@ -210,7 +209,7 @@ class RefusedRequest(Exception):
 
     @classmethod
     def because(cls, error: errors.ZsnapdbError, code: str = "") -> RefusedRequest:
-        """Return the refusal for an error, with this code ("" means the error's own code)."""
+        """Return the refusal for an error, with the given code ("" means the code of the error)."""
         failure = failure_of(error)
         return cls(failure.model_copy(update={"code": code}) if code else failure)
 
@@ -240,7 +239,7 @@ def over_commits(owner: str, used: int, most: int) -> RefusedRequest:
 
 
 def unauthenticated() -> RefusedRequest:
-    """Return the refusal of a missing or useless token.
+    """Return the refusal of a missing or invalid token.
 
     The text is the same for a missing, unknown, expired or revoked token, and for a token that gives no access.
     """
@@ -269,7 +268,7 @@ def unmasked(instance: str) -> RefusedRequest:
 
 
 def unmasked_words(clone: str) -> RefusedRequest:
-    """Return the refusal of texts from an unmasked clone.
+    """Return the refusal of a request for texts from an unmasked clone.
 
     The instance has masking, and the role may not read unmasked texts.
     """
@@ -278,7 +277,7 @@ def unmasked_words(clone: str) -> RefusedRequest:
 
 
 def no_such(what: str, name: str) -> RefusedRequest:
-    """Return the refusal of a name that the subject cannot see. The refusal does not reveal whether the name exists."""
+    """Return the refusal for an object that the subject cannot see. The refusal does not reveal whether it exists."""
     hint = _EXISTING.get(what, "list the existing ones")
     return RefusedRequest.because(errors.UnknownNameError(f"there is no {what} {name}", hint=hint))
 
@@ -398,7 +397,8 @@ _RETRY_SECONDS = "5"
 class ProblemDetails(BaseModel):
     """A problem as RFC 9457 defines it.
 
-    `detail` and `code` are the command's printed message and code; `hint` is its hint without commands of root.
+    `detail` and `code` are the command's printed message and code; `hint` is its hint without commands that only root
+    can run.
     """
 
     model_config = ConfigDict(frozen=True)

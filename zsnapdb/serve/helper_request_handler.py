@@ -96,7 +96,7 @@ def query_arguments(verb: CloneQuery, clone: str, subject: str) -> Sequence[str]
 
 
 def _sent_fields(model: BaseModel) -> Iterator[tuple[str, object]]:
-    """Yield the fields that were sent with a verb, with the names of the command's arguments and options."""
+    """Yield the fields that were sent with a verb, under the names of the command's arguments and options."""
     for name, declared in type(model).model_fields.items():
         value = getattr(model, name)
         if isinstance(value, BaseModel):
@@ -120,7 +120,7 @@ def _seconds(seconds: float) -> str:
 
 @dataclass
 class SubjectTurns:
-    """Limit of simultaneous requests per subject, so that one subject cannot block others.
+    """Limit of simultaneous requests per subject, so that one subject cannot block other subjects.
 
     The web process has 40 threads, and the helper answers at most 64 requests simultaneously.
     """
@@ -150,7 +150,7 @@ class SubjectTurns:
 
 
 def refusal(role: Role, settings: Settings, name: str) -> RefusedRequest | None:
-    """Return why the role may not have clones of the instance; None if the role may.
+    """Return why the role may not have clones of the instance; None if it may have them.
 
     Raises UsageError if the instance is unknown.
     """
@@ -194,8 +194,8 @@ class RequestHandler:
     `settings` reads the configuration for each request, so that changes apply immediately.
 
     - `look` returns the document of `zsnapdb clone list --json`; `commits` lists the commits of the clones.
-    - `run` runs the commands that change clones; `protection` runs the commands that change nothing.
-    - `beat` records a heartbeat for the clone with this id.
+    - `run` runs the commands that change clones; `protection` runs read-only commands.
+    - `beat` records a heartbeat for the clone with the given id.
     - `logins` answers requests about logins to the pages (None: not configured).
     - `fleet` answers requests about all instances of all hosts (None: no fleet is configured on this host).
     """
@@ -223,8 +223,8 @@ class RequestHandler:
     def answer(self, request: HelperRequest, tell: Callable[[BegunAnswer], None]) -> Ending:
         """Execute the request if its token permits this, and return the last line of the answer.
 
-        `tell` is called once with the started operation. If `tell` fails, the operation continues. If the request was
-        not executed, raises RefusedRequest or ZsnapdbError.
+        `tell` is called once with the started operation. If `tell` fails, the operation continues. Raises
+        RefusedRequest or ZsnapdbError if the request was not executed.
         """
         if isinstance(request.verb, LoginVerb):
             return self._login(request.token, request.verb)
@@ -348,7 +348,7 @@ class RequestHandler:
         )
 
     def _require_visible(self, asks: CredentialHolder, clone: PublicClone) -> None:
-        """Raise RefusedRequest for texts from the data of an unmasked clone that the token's role may not see.
+        """Raise RefusedRequest if the clone is unmasked and the token's role may not see texts from its data.
 
         A subject can have tokens of several roles.
         """

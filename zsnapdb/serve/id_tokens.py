@@ -67,7 +67,7 @@ class IdTokenHolder:
 
 
 def judge_claims(claims: Mapping[str, object], issuer: IssuerSettings, now: float) -> IdTokenHolder | IdTokenRefusal:
-    """Return the holder of a token with these claims at the time `now` (seconds since 1970), or why it is refused."""
+    """Return the holder of a token with the claims at the time `now` (seconds since 1970), or why it is refused."""
     if claims.get("iss") != issuer.issuer:
         return IdTokenRefusal.ISSUER
     refused = _of_audience(claims.get("aud"), issuer.audience) or _of_time(claims, issuer.longest_age, now)
@@ -206,7 +206,7 @@ class _TokenHeader(BaseModel):
 
 @dataclass
 class IdTokens:
-    """The configured issuers and their keys. `tell` logs each reason of a refusal at most once a minute per issuer."""
+    """The configured issuers and their keys. `tell` logs each reason for a refusal at most once a minute per issuer."""
 
     issuers: Callable[[], Mapping[str, IssuerSettings]]
     keys: IssuerKeys
@@ -275,7 +275,7 @@ class IdTokens:
             return IdTokenRefusal.FORM
 
     def _say(self, name: str, refusal: IdTokenRefusal, now: datetime) -> None:
-        """Log the reason, but no text from the token, because the token's sender can choose that text."""
+        """Log the reason without any text from the token, because the token's sender can choose that text."""
         last = self._told.get((name, refusal))
         if last is None or not timedelta(0) <= now - last < _QUIET:
             self._told[name, refusal] = now

@@ -76,7 +76,7 @@ class StoredKeys(BaseModel):
 def is_due(fetched: datetime | None, tried: datetime | None, now: datetime, *, wanted: bool) -> bool:
     """Return whether keys must be fetched now.
 
-    `fetched` is the time of the last successful fetch, `tried` of the last attempt.
+    `fetched` is the time of the last successful fetch, and `tried` is the time of the last attempt.
     """
     # If the clock was set back, the fetch is not delayed.
     if tried is not None and timedelta(0) <= now - tried < _MINUTE:
@@ -156,7 +156,6 @@ class IssuerKeys:
                     self._changed.wait(_POLL_SECONDS)
 
     def fetch_due(self) -> None:
-        """Fetch the keys that are due now."""
         configured = self._configured()
         with self._changed:
             # No caller may wait for an issuer that is no longer configured.

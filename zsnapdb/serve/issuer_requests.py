@@ -191,7 +191,7 @@ _HINT = "start again at /login"
 
 
 class CodeGrant(BaseModel):
-    """A code, and the values needed to exchange it. `token_endpoint` comes from the issuer itself.
+    """An authorization code, and the values needed to exchange it. `token_endpoint` comes from the issuer itself.
 
     The code was issued for `issuer` and `client_id`, which may no longer be the configured ones.
     """

@@ -66,10 +66,10 @@ class OperationRecord(BaseModel):
 
 @dataclass
 class Operations:
-    """The operations of this host. Only one helper uses these at a time.
+    """The operations of this host. Only one helper uses this object at a time.
 
-    `removal_time` returns the time by which old operations are forgotten; if it is None, `now` does. If a request has
-    the key of a forgotten operation, it starts the operation a second time.
+    `removal_time` returns the current time for deciding which operations are old; if it is None, `now` is used. If a
+    request has the key of a forgotten operation, it starts the operation a second time.
     """
 
     folder: Path
@@ -95,7 +95,7 @@ class Operations:
     def begin(
         self, record: OperationRecord, work: Callable[[], ResultAnswer | FailureAnswer], cancel: threading.Event
     ) -> None:
-        """Run the work in a thread and keep its result.
+        """Run the work in a thread and record its result.
 
         When this function returns, the record is durable. `cancel` ends the work early.
 
@@ -122,7 +122,7 @@ class Operations:
         self.end(operation, ending)
 
     def end(self, operation: str, ending: ResultAnswer | FailureAnswer) -> None:
-        """Keep the result of the operation. Waiting callers get the result even if it cannot be written."""
+        """Record the result of the operation. Waiting callers get the result even if it cannot be written."""
         with self._changed:
             changed = self._known[operation].model_copy(update={"ending": ending, "finished": self.now()})
             self._known[operation] = changed
@@ -132,7 +132,7 @@ class Operations:
             self._changed.notify_all()
 
     def cancel(self, operation: str) -> None:
-        """Request that a running operation ends. Its result is kept as usual."""
+        """Request that a running operation ends. Its result is recorded as usual."""
         with self._changed:
             asked = self._cancels.get(operation)
             if asked is not None:
@@ -160,10 +160,10 @@ class Operations:
             return self._known.get(operation)
 
     def of_key(self, subject: str, key: str) -> OperationRecord | None:
-        """Return the operation that the subject started with the idempotency key that has this hash.
+        """Return the subject's operation whose idempotency key has this hash.
 
-        The result is None if no operation has the key. A failed operation is not returned, because its key may be used
-        again. An interrupted operation is returned, because its outcome is unknown.
+        The result is None if no operation has the key. Failed operations are skipped, so their keys may be used again.
+        An interrupted operation is returned, because its outcome is unknown.
         """
         with self._changed:
             self._forget_old()

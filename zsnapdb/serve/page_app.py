@@ -1,4 +1,4 @@
-"""HTTP application of the pages: it turns a browser's request into a page request, and the answer into HTML."""
+"""HTTP application of the pages. It translates a browser's request into a page request, and the answer into HTML."""
 
 from __future__ import annotations
 
@@ -55,7 +55,6 @@ class PageTemplates:
         }
 
     def page(self, template: str, values: Mapping[str, object]) -> str:
-        """Return the rendered page."""
         return self._environment.get_template(template).render(values)
 
 

@@ -69,7 +69,7 @@ class PreLogin:
 
 @dataclass(frozen=True)
 class BegunLogin:
-    """A login that has just started. Only the browser stores `id` itself."""
+    """A login that has just started. This process stores only a digest of `id`."""
 
     id: SecretStr
     pre_login: PreLogin
@@ -119,7 +119,7 @@ _OF_THIS_SITE = (None, "same-origin", "none")
 
 @dataclass(frozen=True)
 class LoginPages:
-    """The two pages of a login. `sessions` are the sessions of all pages."""
+    """The two pages of a login. `sessions` contains the sessions of all pages."""
 
     helper: HelperClient
     sessions: BrowserSessions
@@ -148,8 +148,8 @@ class LoginPages:
     def finish(self, request: PageRequest) -> PageAnswer:
         """Open a session with a new id for the person whom the issuer authenticated.
 
-        The answer is a page that the browser leaves by itself. After a redirect from another site, a browser sends the
-        session cookie (SameSite=Strict) only with the next request from a page of this site.
+        The answer is a page that forwards the browser automatically. After a redirect from another site, a browser
+        sends the session cookie (SameSite=Strict) only with the next request from a page of this site.
         """
         begun = self._begun(request)
         _require_answer_to(begun, request)

@@ -37,7 +37,6 @@ class RefusedPage(Exception):
 
     @classmethod
     def because(cls, error: ZsnapdbError, status: int | None = None) -> RefusedPage:
-        """Return the refusal for an error."""
         return cls(failure_of(error), status)
 
 
@@ -92,7 +91,8 @@ def login_address(page: str) -> str:
 def cookie_name(base: str, is_https: bool) -> str:
     """Return the full name of a cookie.
 
-    A browser accepts a cookie with this prefix only over HTTPS and only from this host.
+    Over HTTPS, the name has the prefix `__Host-`. A browser accepts such a cookie only over HTTPS and only from this
+    host.
 
     Source: RFC 6265bis, 4.1.3.2.
     """
@@ -100,7 +100,7 @@ def cookie_name(base: str, is_https: bool) -> str:
 
 
 def set_cookie(value: str, seconds: int, *, is_https: bool, base: str = COOKIE, same_site: str = "Strict") -> str:
-    """Return the header that stores an id in the browser, such as a session id, for these seconds; 0 deletes it."""
+    """Return the header that stores an id in the browser, such as a session id, for `seconds`; 0 deletes it."""
     secure = "; Secure" if is_https else ""
     name = cookie_name(base, is_https)
     return f"{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite={same_site}{secure}"
@@ -114,7 +114,7 @@ def hashed(given: str) -> str:
 def came_by_https(scheme: str, headers: Mapping[str, str]) -> bool:
     """Return whether the browser uses TLS, either to this process or to a proxy.
 
-    A client that forges the header has only one advantage: its own cookie is marked `Secure`.
+    If a client forges the header, the only effect is that its own cookie is marked `Secure`.
     """
     return scheme == "https" or headers.get("x-forwarded-proto", "").strip().lower() == "https"
 
@@ -170,7 +170,7 @@ def form_of(content_type: str, body: bytes) -> dict[str, str]:
 
 
 def parsed(model: type[Model], fields: Mapping[str, object]) -> Model:
-    """Return the fields as this model. Invalid fields raise RefusedPage without their values."""
+    """Return the fields as an instance of the model. Invalid fields raise RefusedPage without their values."""
     try:
         return model.model_validate(dict(fields))
     except ValidationError as error:

@@ -44,7 +44,7 @@ class CloneLimits(Facts):
 
 
 class Person(Facts):
-    """The person who is logged in, and when the token expires (None if not known yet)."""
+    """The person who is logged in, and the expiry time of the token (None if it has not been read yet)."""
 
     subject: str
     role: Role
@@ -61,7 +61,7 @@ class Person(Facts):
 
     @property
     def chooses_masking(self) -> bool:
-        """Whether the person may choose to have a clone masked or unmasked."""
+        """Whether the person may choose between a masked and an unmasked clone."""
         return may_see_unmasked(self.role)
 
     @property
@@ -74,7 +74,7 @@ class Person(Facts):
 
     @property
     def usual_lease(self) -> str:
-        """The lease of a clone for which the person requests no lease, in the format of a request."""
+        """The lease that a clone gets if the person requests none, in the format of a request."""
         return format_setting(self.clones.ttl)
 
     @property
@@ -138,7 +138,7 @@ class CloneRow:
 
     @property
     def data_time(self) -> str:
-        """The time in the id of the snapshot set or commit; "" if a point was requested, which says the time itself."""
+        """The time in the id of the snapshot set or commit; "" if the person requested a point in time."""
         created = time_of_set(self.facts.backup_id)
         return created.isoformat() if created is not None and not self.asked_for else ""
 
@@ -162,7 +162,7 @@ class CloneRow:
 
     @property
     def is_expired(self) -> bool:
-        """Whether `reap` destroys the clone, because its lease has ended and nothing protects the clone."""
+        """Whether `reap` will destroy the clone, because its lease has ended and nothing protects the clone."""
         protected = moment(self.facts.protected_until or "")
         is_protected = protected is not None and protected > self.now
         return self.seconds_left is not None and self.seconds_left <= 0 and not is_protected
@@ -203,7 +203,7 @@ class CloneRow:
 
     @property
     def _soon_seconds(self) -> float:
-        """Remaining seconds below which the lease ends soon: at most half of the lease, so that none begins so."""
+        """The number of remaining seconds below which the lease ends soon: at most half of the lease."""
         begun, ends = moment(self.facts.created), moment(self.facts.expires)
         if begun is None or ends is None:
             return _SOON_SECONDS
@@ -237,7 +237,7 @@ class ClonesQuery(BaseModel):
 class ClonesCard:
     """A page of the clones that a search found.
 
-    `chosen` is the number of clones found, `total` the number of all clones.
+    `chosen` is the number of clones found, and `total` is the number of all clones.
     """
 
     rows: tuple[CloneRow, ...]
@@ -434,7 +434,7 @@ def _rows(document: Document, name: str) -> Sequence[JsonValue]:
 
 
 def read(model: type[Model], fields: object) -> Model:
-    """Return the answer as this model. Raises RefusedPage if the answer has another format."""
+    """Return the answer as an instance of the model. Raises RefusedPage if the answer has another format."""
     try:
         return model.model_validate(fields)
     except ValidationError:

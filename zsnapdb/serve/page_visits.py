@@ -79,7 +79,7 @@ class BrowserSession:
         return hmac.compare_digest(self.csrf.encode(), given.encode())
 
     def began(self, operation: str, what: SessionOperations) -> None:
-        """Remember a started operation, unless it is already known.
+        """Record a started operation, unless it is already recorded.
 
         If the session has too many operations, the oldest are forgotten.
         """
@@ -110,7 +110,7 @@ class BrowserSession:
 
 @dataclass(frozen=True)
 class OpenedSession:
-    """A session that was just opened. Only the browser stores `id` itself.
+    """A session that was just opened. This process stores only a digest of `id`.
 
     `evicted` contains the tokens of the subject's older sessions that ended because of this session.
     """
@@ -230,7 +230,7 @@ PageHandler = Callable[[PageRequest], SiteAnswer]
 
 @dataclass(frozen=True)
 class Visits:
-    """Finds out who sends a request, and asks the helper on behalf of that person. `now` is the time of day."""
+    """Finds out who sends a request, and asks the helper on behalf of that person. `now` returns the current time."""
 
     helper: HelperClient
     now: Callable[[], datetime]
@@ -241,7 +241,7 @@ class Visits:
         return self.sessions.find(request.session_id) if request.session_id else None
 
     def visit(self, request: PageRequest) -> Visit:
-        """Return the visit.
+        """Return the visit of the person who sent the request.
 
         Raises MissingSession if the browser has no session, and EndedSession if the session's token is not valid.
         """
@@ -285,11 +285,10 @@ class Visits:
         return document_of(self.ending(session, verb))
 
     def instances(self, session: BrowserSession) -> tuple[InstanceRow, ...]:
-        """Return the instances that can have clones."""
         return page_rows.instances_of(self.ask(session, ListInstancesVerb()))
 
     def states(self, visit: Visit, instance: str) -> StatesPart:
-        """Return the states of an instance, as the helper lists them."""
+        """Return the states that clones of an instance can have."""
         ending = self.ending(visit.session, InstancePointsVerb(name=instance))
         if isinstance(ending, FailureAnswer):
             return StatesPart(None, problem_of(ending))

@@ -28,7 +28,7 @@ class LimitKind(StrEnum):
 
 @dataclass(frozen=True)
 class CountedClone:
-    """The facts about a clone that limits use: its owner (from its properties) and the maximum bytes it may write.
+    """Facts for the check of limits: a clone's owner (from its properties) and how many bytes it may write.
 
     `servers` is the number of running servers for the clone: its own server, and servers that compare two of its
     states.
@@ -60,7 +60,7 @@ class CloneLimit:
         return [one for one in mine if one.servers] if self.thing is LimitKind.RUNNING else mine
 
     def count(self, clones: Sequence[CountedClone]) -> int:
-        """Return how much of the limited quantity these clones use."""
+        """Return how much of the limited quantity the given clones use."""
         match self.thing:
             case LimitKind.CLONES:
                 return len(clones)
@@ -139,7 +139,7 @@ def admitted(
 ) -> AdmittedClone | LimitRefusal:
     """Return the quota of one more clone, or the refusal because of a limit.
 
-    `clones` are all clones that exist or are being created. `usual_bytes` is a clone's quota where no limit applies; 0
+    `clones` are all clones that exist or are being created. `usual_bytes` is a clone's quota if no limit applies; 0
     means no quota. `least` is the smallest usable quota. Both are in bytes.
     """
     most_bytes = None
@@ -174,7 +174,7 @@ def may_run(
 def may_compare(owner: str, of_owner: int, of_all: int, settings: ServeSettings) -> LimitRefusal | None:
     """Return why no further comparison of the owner's clones may start now; None if a comparison may start.
 
-    `of_owner` is the number of running comparisons of the owner's clones, and `of_all` the number for all clones.
+    `of_owner` is the number of running comparisons of the owner's clones, and `of_all` is the number for all clones.
     """
     wait, most = "wait until one has ended", settings.comparisons
     if of_owner >= (own := settings.comparisons_per_subject):
@@ -201,7 +201,7 @@ def _reached(limit: CloneLimit, used: Sequence[CountedClone]) -> LimitRefusal:
 
 
 def objection_to_lease(asked: str, seconds: float, longest: LongestLease) -> LimitRefusal | None:
-    """Return why a clone may not have a lease, or protection, of this length in seconds; None if the clone may."""
+    """Return why a lease or protection of `seconds` is not permitted; None if it is permitted."""
     # Command arguments are rounded to milliseconds. A protection of 0 s would end the current protection.
     if 0.001 <= seconds <= longest.seconds:
         return None

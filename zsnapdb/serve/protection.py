@@ -1,6 +1,6 @@
 """Reports about the protection of instances for holders of tokens. Commands that run as root create the reports.
 
-Each document is read as untrusted, and only the fields of these models are passed on.
+Each document is read as untrusted, and only the fields that the models declare are passed on.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Recent:
 
 @dataclass
 class RecentAnswers:
-    """A cache of answers by request. Times are in seconds.
+    """A cache of answers, keyed by request. Times are in seconds.
 
     - An answer older than `oldest` is never returned. All requests wait for one new reading instead.
     - An answer older than `fresh` is returned, and then read again in the background.
@@ -85,13 +85,13 @@ class RecentAnswers:
             return known.answer
 
     def keep_warm(self, stop: Stop) -> None:
-        """Until the stop is requested, read recently requested answers again and forget other answers."""
+        """Until the stop is requested, refresh recently requested answers, and delete all other answers."""
         while not stop.is_set():
             time.sleep(min(1.0, self.every))
             self.refresh_due()
 
     def refresh_due(self) -> None:
-        """Read again the answers whose time has come, and forget answers without a recent request."""
+        """Refresh the answers that are due, and delete answers without a recent request."""
         with self._lock:
             for asked in [one for one, known in self._known.items() if self.now() - known.asked > self.warm]:
                 del self._known[asked]
@@ -160,10 +160,10 @@ _M = TypeVar("_M", bound=Document)
 
 @dataclass(frozen=True)
 class ProtectionReader:
-    """Runs commands that change nothing, with `run`.
+    """Runs read-only commands with `run`.
 
-    `recent` keeps objectives and points for some seconds; if it is None, each request reads them. Objectives and points
-    are the same for all subjects that may see them.
+    `recent` caches objectives and points for some seconds; if it is None, each request reads them. Objectives and
+    points are the same for all subjects that may see them.
     """
 
     run: RunCommand

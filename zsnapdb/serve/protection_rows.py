@@ -1,4 +1,4 @@
-"""Objectives, states, drills and evidence of instances, as pages show them. Pure; `now` is an argument."""
+"""Objectives, states, drills and evidence of instances, as pages show them. The functions are pure."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def objectives_of(document: Document, now: datetime) -> ObjectivesCard:
 
 @dataclass(frozen=True)
 class SpanRow:
-    """A period in which every point in time can be restored (`reason` is ""), or no point (`reason` explains why)."""
+    """A period in which either every point in time can be restored (`reason` is "") or none (`reason` explains why)."""
 
     begin: str
     end: str
@@ -100,8 +100,8 @@ class SpanRow:
 class PointsCard:
     """The states that clones of an instance can have, newest first.
 
-    `left_out` is the number of points that are not listed. `sets` are snapshot sets on this host, `backups` are only in
-    the repository.
+    `left_out` is the number of points that are not listed. `sets` contains the snapshot sets on this host; `backups`
+    contains the backups that are only in the repository.
     """
 
     instance: str
@@ -153,7 +153,7 @@ class StepPlot:
 
 @dataclass(frozen=True)
 class DrillRow:
-    """A drill, and the seconds that each kind of step took (None if there is no such step)."""
+    """A drill, and the seconds that each kind of step took (None if the drill had no step of that kind)."""
 
     told: api.PublicDrill
     steps: tuple[float | None, ...]

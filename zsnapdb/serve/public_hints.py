@@ -1,4 +1,4 @@
-"""Hints for holders of tokens, who cannot run the commands of root. Pure."""
+"""Hints for holders of tokens, who cannot run the commands of root. The functions are pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _COMMANDS = (
 
 
 def public_hint(hint: str) -> str:
-    """Return the hint without clauses that name a command of root, unless they say that an administrator runs it."""
+    """Return the hint without clauses about root's commands. Clauses that ask for an administrator are kept."""
     for pattern, words in _COMMANDS:
         hint = pattern.sub(words, hint)
     clauses = _CLAUSE.split(hint)

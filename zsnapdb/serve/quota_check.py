@@ -35,7 +35,7 @@ _SERVERS_OF_DIFFERENCE = 2
 
 @dataclass
 class Admission:
-    """The current use of the limits. `seen` are the clones of this host, `commits` their commits.
+    """The current use of the limits. `seen` returns the clones of this host, and `commits` returns their commits.
 
     A caller holds the lock `alone` from the check until the operation has started. Simultaneous requests therefore
     cannot exceed the limits.

@@ -13,7 +13,7 @@ from zsnapdb.verbs.requests import VerbKind as VerbKind
 
 
 class CloneOwnership(StrEnum):
-    """The owner of a verb's clone or operation. NOBODY means that the verb has no clone, or a new one."""
+    """Whether the subject owns the clone or operation of a verb. NOBODY: the verb is about no clone or a new clone."""
 
     NOBODY = "nobody"
     OWN = "own"
@@ -30,7 +30,7 @@ class RoleVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class RoleDecision:
-    """A verdict, and its reason; "" if the request is allowed. `hint` is the way out of a refusal."""
+    """A verdict, and its reason; "" if the request is allowed. `hint` is advice for the subject after a refusal."""
 
     verdict: RoleVerdict
     reason: str = ""

@@ -42,7 +42,8 @@ class TokenKind(StrEnum):
 class StoredToken(BaseModel):
     """A stored token. It is valid until it expires or is revoked.
 
-    `issuer` is the issuer that authenticated the subject of a session; it is empty if this host did.
+    `issuer` is the issuer that authenticated the subject of a session; it is empty if this host authenticated the
+    subject.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)

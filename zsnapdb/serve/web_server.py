@@ -1,4 +1,4 @@
-"""The server of the API and the pages over HTTP or HTTPS, by uvicorn."""
+"""The HTTP or HTTPS server of the API and the pages, based on uvicorn."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class TlsFiles:
     now: Callable[[], datetime]
 
     def context(self) -> ssl.SSLContext:
-        """Return a context for TLS 1.2 or newer with these files.
+        """Return a context for TLS 1.2 or newer with the certificate and key in the files.
 
         Raises ConfigError if the files cannot be used now.
         """
@@ -190,7 +190,7 @@ class ReportingServer(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, and then report it."""
+        """Listen, and then call `ready`."""
         await super().startup(sockets)
         if self.started:
             self._ready()

@@ -41,7 +41,7 @@ class Version:
 
 @dataclass(frozen=True)
 class ObjectHold:
-    """A store's protection of an object: until a time (UTC), or (None) until a legal hold is lifted."""
+    """Protection of a stored object until a time (UTC) or, if `until` is None, until a legal hold is lifted."""
 
     until: datetime | None
 
@@ -85,7 +85,7 @@ def most_bytes(key: str) -> int:
 
 
 def too_large(key: str, where: str) -> DamagedError:
-    """Return the error for an object that is larger than any object that zsnapdb writes under such a key."""
+    """Return the error for an object that is larger than any object that zsnapdb writes under this kind of key."""
     return DamagedError(
         f"object {key} in {where} has more than {most_bytes(key)} bytes, and was not read",
         hint="zsnapdb writes no such object: somebody else replaced it",
@@ -102,7 +102,7 @@ MOST_TOKEN = 64 << 10
 
 @dataclass
 class ListingPace:
-    """The time and the number of names of one listing so far. `doing` describes the listing in errors."""
+    """The elapsed time of one listing, and the number of names so far. `doing` describes the listing in errors."""
 
     doing: str
     seconds: float = 0.0
@@ -187,10 +187,11 @@ class Store(Protocol):
         """
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
-        """Replace the version with this tag. Raises ChangedError if the object has another version or does not exist.
+        """Replace the object if its version has the given tag.
 
-        If several replacements of the same version run concurrently, only one succeeds. If the store's answer was lost,
-        the replacement may have succeeded. The caller must then read the object again.
+        Raises ChangedError if the object has another version or does not exist. If several replacements of the same
+        version run concurrently, only one succeeds. If the store's answer was lost, the replacement may have succeeded.
+        The caller must then read the object again.
         """
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
@@ -202,7 +203,8 @@ class Store(Protocol):
     def delete_many(self, keys: Sequence[str]) -> None:
         """Remove the objects, many in one request if the store supports it.
 
-        Raises RepositoryError if the store refuses to remove an object. Other objects may still have been removed.
+        Raises RepositoryError if the store refuses to remove an object. In that case, some objects may already have
+        been removed.
         """
 
     def folders(self, prefix: str) -> Iterator[str]:

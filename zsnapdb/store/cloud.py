@@ -67,7 +67,6 @@ class CloudStore:
 
     @property
     def where(self) -> str:
-        """The address of the container or bucket."""
         return self._client.where
 
     def _ask(
@@ -189,7 +188,7 @@ class CloudStore:
             yield page
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
-        """Yield the objects.
+        """Yield the objects whose keys start with the prefix.
 
         The library can list only folders. If the prefix ends inside a name, the parent folder is listed.
         """
@@ -321,7 +320,7 @@ def _listed(item: dict[str, Any]) -> StoredObject:
 
 
 def _is_of_bucket(error: ZsnapdbError) -> bool:
-    """Return whether the container or bucket is missing, and not only the object.
+    """Return whether the error reports a missing container or bucket instead of a missing object.
 
     Only the error about a missing bucket has a hint.
     """

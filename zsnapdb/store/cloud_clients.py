@@ -90,7 +90,7 @@ def google_credentials(file: Path) -> dict[str, str]:
 
 @dataclass
 class CloudClient:
-    """A client of one container or bucket. `raw` is the library's client, `where` the URL for messages.
+    """A client of one container or bucket. `raw` is the library's client, and `where` is the URL for messages.
 
     `read` returns the options with the current credentials; None if the library itself finds credentials on this host.
     """
@@ -206,7 +206,7 @@ DENIED_HINT = "check the credentials, and the rights of their account to the con
 
 
 def _first_line(error: BaseException) -> str:
-    """Return at most 300 characters of the first line of the library's text, without the address."""
+    """Return at most 300 characters of the first line of the library's error message, without the address."""
     line = str(error).partition("\n")[0]
     return re.sub(r"Generic \w+ error: |Error performing (list request: |[A-Z]+ \S+ in \S+ - )", "", line)[:300]
 
@@ -229,7 +229,7 @@ class CloudFailure:
 
     @classmethod
     def parse(cls, error: BaseException) -> CloudFailure:
-        """Return the parts of the library's text, which contains the provider's answer."""
+        """Return the parts of the library's error message, which contains the provider's answer."""
         answer = str(error).partition("\nDebug source:")[0]
         status, code, message = _STATUS.search(answer), _CODE.search(answer), _MESSAGE.search(answer)
         return cls(
@@ -272,7 +272,7 @@ def zsnapdb_error(error: Exception, failed: str, bucket: str, *, is_condition: b
 
 
 def _is_failed_condition(error: Exception, told: CloudFailure) -> bool:
-    """Whether the object has another version, or already exists.
+    """Whether the request failed because the object has another version or already exists.
 
     A conflict (409) can have other reasons, such as a policy.
     """

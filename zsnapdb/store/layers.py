@@ -85,9 +85,9 @@ class Layer:
 
 
 class ThrottledStore(Layer):
-    """A store that transfers at most `rate` object bytes per second. Both directions and all threads count together.
+    """A store that transfers at most `rate` object bytes per second.
 
-    The limit holds on average over several objects.
+    The limit applies to reads and writes of all threads together, on average over several objects.
     """
 
     def __init__(self, inner: Store, rate: int) -> None:
@@ -162,8 +162,8 @@ class RetryingStore(Layer):
     """A store that repeats calls with growing pauses for up to `patience` seconds while `inner` is unreachable or busy.
 
     All other errors are raised immediately. A repeated `delete_many` requests the removal of all its objects again.
-    `tell` gets a line before each long pause. After a call that failed for the whole `patience`, each further call
-    makes one attempt until the store answers. So a run does not wait `patience` seconds for each call.
+    `tell` is called with a message before each long pause. After a call that failed for the whole `patience`, each
+    further call makes one attempt until the store answers. So a run does not wait `patience` seconds for each call.
     """
 
     def __init__(
@@ -318,10 +318,7 @@ class Remembered:
 
 @dataclass
 class Trace:
-    """The objects on which a read's result depends, as digests.
-
-    Each listing (by prefix) and each object without a listing has a digest.
-    """
+    """Digests of the data on which a read depends: listings, keyed by prefix, and objects that were not listed."""
 
     listings: dict[str, str] = field(default_factory=dict)
     objects: dict[str, str] = field(default_factory=dict)
@@ -433,8 +430,8 @@ def refuse_unfit(settings: RepositorySettings) -> None:
 def open_store(settings: RepositorySettings, tell: Callable[[str], None] | None = None) -> tuple[Store, str]:
     """Return the repository's store and key prefix ("" or ending in a slash). No request is sent yet.
 
-    The store has the configured patience and bandwidth. `tell` gets a line before each long pause between attempts.
-    Raises ConfigError if the client library is not installed.
+    The store has the configured patience and bandwidth. `tell` is called with a message before each long pause between
+    attempts. Raises ConfigError if the client library is not installed.
     """
     scheme = settings.address.scheme
     try:

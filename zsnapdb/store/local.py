@@ -219,7 +219,7 @@ class LocalStore:
     def put(self, key: str, body: Body, *, only_if_absent: bool = False, sha256: str | None = None) -> None:  # noqa: ARG002 - a file proves nothing
         """Write and sync a temporary file, then rename it.
 
-        With `only_if_absent`, link the file instead, which never replaces a file.
+        With `only_if_absent`, link the file instead, because a link never replaces a file.
         """
         *names, name = key.split("/")
         try:

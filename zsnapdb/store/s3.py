@@ -78,7 +78,7 @@ _REMOVAL_SECONDS = 5.0
 def require_listing(page: ListObjectsV2OutputTypeDef) -> None:
     """Raise KeyError if the answer is not a listing.
 
-    Without this check, a proxy's HTML page, for example, would look like an empty bucket.
+    For example, a proxy's HTML page would otherwise look like an empty bucket.
     """
     if not {"IsTruncated", "KeyCount", "Name", "Contents"} & page.keys():
         raise KeyError("IsTruncated")

@@ -128,8 +128,8 @@ def extend_lock_of(
 ) -> None:
     """Lock the object's newest version at least until `until`. Raises ClientError if the provider refuses the lock.
 
-    A lock can always be extended, but shortened only by a request that bypasses it (S3 User Guide, "Object Lock"). So a
-    refusal is not an error if the existing lock ends later than `until`.
+    A lock can always be extended, but only a request that bypasses it can shorten it (S3 User Guide, "Object Lock"). So
+    a refusal is not an error if the existing lock ends later than `until`.
     """
     try:
         client.put_object_retention(Bucket=bucket, Key=key, Retention={"Mode": mode, "RetainUntilDate": until})
@@ -142,7 +142,7 @@ def extend_lock_of(
 
 
 def afterlife_of(client: S3Client, bucket: str) -> DeletionPolicy:
-    """Return whether the bucket keeps versions, when its rules remove them, and whether it has locks.
+    """Return whether the bucket keeps older versions, when its rules remove them, and whether it has locks.
 
     Only lifecycle rules for the complete bucket are considered.
     """
@@ -257,7 +257,7 @@ class RangedReader:
         return self._whole(key, target)
 
     def _in_parts(self, key: str, target: memoryview, part: int, first: GetObjectOutputTypeDef, began: float) -> bool:
-        """Fill the target, with the first part from the answer `first`.
+        """Fill the target in parts. The first part comes from the answer `first`.
 
         After the return, no thread writes to the target.
 

@@ -44,7 +44,8 @@ ChunkSize = Annotated[int, Field(ge=0, le=(1 << 30) + (1 << 24))]
 class Chunk(NamedTuple):
     """The description of a chunk. Sizes are in bytes, hashes in hexadecimal. `key_id` is None without encryption.
 
-    Manifests, journals and binlog descriptions store a chunk as an array of these five values, in this order.
+    Manifests, journals and binlog descriptions store a chunk as an array of the five field values, in the order of the
+    fields.
     """
 
     plain_size: ChunkSize

@@ -18,7 +18,7 @@ OVERHEAD_BYTES = NONCE_BYTES + TAG_BYTES
 class ChunkCipher:
     """A cipher with one data key.
 
-    Every body gets a random nonce. One key can safely encrypt 2^32 such bodies (NIST SP 800-38D, 8.3).
+    Every body gets a random nonce. With random nonces, one key can safely encrypt 2^32 bodies (NIST SP 800-38D, 8.3).
     """
 
     def __init__(self, key: bytes, key_id: str) -> None:
@@ -64,7 +64,7 @@ class ChunkCipher:
         """Write the plain data to the start of `target` and return its size in bytes.
 
         Raises DamagedError in the same cases as `decrypt`. After this error, the content of `target` is undefined.
-        `target` must not overlap `body`, or must start at offset 12 of `body`.
+        Either `target` does not overlap `body`, or it starts at offset 12 of `body`.
         """
         from cryptography.exceptions import InvalidTag
 

@@ -35,7 +35,7 @@ _MOST_STEPS_BACK = 8
 
 
 class Passage(Protocol):
-    """A filter that all slices of a stream pass before they are written to the pipe."""
+    """A filter through which all slices of a stream pass before they are written to the pipe."""
 
     def feed(self, slice_: memoryview, *, last: bool) -> Iterator[memoryview]:
         """Yield the bytes to write for a slice. Raises DamagedError before the first yield if the slice is refused."""
@@ -89,7 +89,8 @@ def download(
 
     - `resumption`: write only the rest of the stream, or raise NotResumableError.
     - `expected`: the required BEGIN record. The last chunk is written only if it ends with the END record.
-    - `ciphers`: the ciphers by key id. If a needed cipher is missing, ConfigError is raised before anything is fetched.
+    - `ciphers`: the ciphers, keyed by key id. If a needed cipher is missing, ConfigError is raised before anything is
+      fetched.
     - `memory`: memory that several streams use one after the other.
     - `widens`: whether more chunks are fetched simultaneously if the network is slow.
 

@@ -268,7 +268,7 @@ class ResumedStream:
         )
 
     def _find(self, slice_: memoryview) -> tuple[bytes, int] | None:
-        """Return the record's header bytes in the previous slice and the offset of the rest.
+        """Return the header bytes of the record that were in the previous slice, and the offset of the rest.
 
         The result is None if the record is not found.
         """
@@ -409,7 +409,7 @@ def _place(head: bytes) -> tuple[int, int] | None:
 
 
 def _is_record(head: bytes, to_guid: int) -> bool:
-    """Whether the given 312 bytes are the header of a record of the stream that creates the snapshot."""
+    """Whether the 312 bytes are a record header in the stream that creates the snapshot with this GUID."""
     kind = int(_U32.unpack_from(head, 0)[0])
     return (
         BEGIN < kind < len(GUID_AT)

@@ -39,9 +39,9 @@ _READ_BYTES = 256 << 10
 class UploadSettings:
     """Maximum chunk size in bytes, codec, level, and number of parallel workers.
 
-    `adaptive` says whether the level may change; `level` is then only the first level. `widens` says whether more
-    workers may start if the network is slow. `first_chunk` is the size of the first chunks in bytes; later chunks grow
-    to `chunk_size`. None means that all chunks have that size.
+    `adaptive` says whether the level may change. In that case, `level` is only the initial level. `widens` says whether
+    more workers may start if the network is slow. `first_chunk` is the size of the first chunks in bytes; later chunks
+    grow to `chunk_size`. None means that all chunks have the size `chunk_size`.
     """
 
     chunk_size: int

@@ -16,8 +16,8 @@ from zsnapdb.planning.clone import branches
 class Role(StrEnum):
     """Role of the holder of a token.
 
-    viewer: reads instances and own clones. developer: has its own clones. operator: has all rights on all clones.
-    auditor: reads everything and changes nothing.
+    viewer: may read instances and its own clones. developer: may have its own clones. operator: has all rights on all
+    clones. auditor: may read everything and change nothing.
     """
 
     VIEWER = "viewer"

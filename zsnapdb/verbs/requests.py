@@ -23,7 +23,7 @@ from zsnapdb.verbs.argument_patterns import ALL, CHANGES, SEES_ALL, Role
 class VerbRoute:
     """API route of a verb. `answers` is the type of the answer: a document kind of the command line, or a model.
 
-    GET and DELETE have parameters in the query, other methods in the body. `can_be_empty` says that the body may be
+    GET and DELETE have parameters in the query, other methods in the body. `can_be_empty` is True if the body may be
     missing.
     """
 
@@ -100,7 +100,7 @@ class NewClone(_Strict):
 
 
 class NewProtection(_Strict):
-    """How long a clone is protected from `zsnapdb reap`, from now on."""
+    """Length of a clone's protection from `zsnapdb reap`, from now."""
 
     time: Annotated[patterns.Duration, Field(alias="for")]
 
@@ -332,11 +332,11 @@ class AboutNothing(RoleVerb):
 
 
 class CloneQuery(AboutClone):
-    """A request for which a command reads a clone."""
+    """A request that is answered by a command that reads a clone."""
 
 
 class ProtectionRead(AboutNothing):
-    """A request that reads about the protection of instances."""
+    """A request that reads facts about the protection of instances."""
 
 
 class GetSubjectVerb(AboutNothing):
@@ -354,7 +354,7 @@ class ListInstancesVerb(AboutNothing):
 
 
 class InstancePointsVerb(ProtectionRead):
-    """Show the states of an instance that can be cloned: times for `at`, and snapshot sets for `from`."""
+    """Show the states in which an instance can be cloned: times for `at`, and snapshot sets for `from`."""
 
     kind: Literal[VerbKind.INSTANCE_POINTS] = VerbKind.INSTANCE_POINTS
     users, route = ALL, VerbRoute("points", "GET", "/instances/{name}/points", api.PointsDocument)
@@ -546,21 +546,21 @@ class BeatCloneVerb(AboutClone):
 
 
 class GetOperationVerb(AboutOperation):
-    """Show an operation's result. The answer is 202 while it is running, and later the original request's answer."""
+    """Show an operation's result. The answer is 202 while the operation runs, and then the original answer."""
 
     kind: Literal[VerbKind.OPERATION_GET] = VerbKind.OPERATION_GET
     is_slow, route = True, VerbRoute("operation", "GET", _OPERATION)
 
 
 class CancelOperationVerb(AboutOperation):
-    """Cancel an operation and undo its changes. The answer is 202 if this is slow, 409 if the operation had ended."""
+    """Cancel an operation and undo its changes. The answer is 202 if this is slow, or 409 if it has ended."""
 
     kind: Literal[VerbKind.OPERATION_CANCEL] = VerbKind.OPERATION_CANCEL
     is_slow, route = True, VerbRoute("cancel", "DELETE", _OPERATION, api.CancelledOperation)
 
 
 class WatchOperationVerb(AboutOperation):
-    """Show the object of an operation, and the result if the operation has ended (`WatchedOperation`)."""
+    """Show the id and subject of an operation, and its result if it has ended (`WatchedOperation`)."""
 
     kind: Literal[VerbKind.OPERATION_WATCH] = VerbKind.OPERATION_WATCH
 
@@ -582,7 +582,7 @@ class ListDrillsVerb(ProtectionRead):
 
 
 class ListEvidenceVerb(ProtectionRead):
-    """List the records of an instance's evidence log that follow the record with the number `after`."""
+    """List the records after number `after` in an instance's evidence log."""
 
     kind: Literal[VerbKind.EVIDENCE_LIST] = VerbKind.EVIDENCE_LIST
     users, route = SEES_ALL, VerbRoute("evidence", "GET", "/evidence", api.EvidenceDocument)
@@ -592,7 +592,7 @@ class ListEvidenceVerb(ProtectionRead):
 
 
 class ListFleetVerb(AboutNothing):
-    """List all instances of all hosts, red first, from the last read."""
+    """List all instances on all hosts, red first, as of the last reading of the fleet."""
 
     kind: Literal[VerbKind.FLEET_LIST] = VerbKind.FLEET_LIST
     users, route = SEES_ALL | {Role.VIEWER}, VerbRoute("fleet", "GET", "/fleet", "fleet-status")

@@ -1,6 +1,6 @@
 """The connection to libvirt. Only this module imports libvirt's library (extra `zsnapdb[vm]`).
 
-zsnapdb finds a domain by its UUID and never only by its name. `planning/vm/domain.py` reads the XML that libvirt
+zsnapdb identifies a domain by its UUID and never by its name alone. `planning/vm/domain.py` reads the XML that libvirt
 returns.
 """
 
@@ -43,9 +43,9 @@ class MachineState(StrEnum):
 
 @dataclass(frozen=True)
 class KnownDomain:
-    """A domain of libvirt: its description for the next start, and its state.
+    """A libvirt domain: its definition for the next start, and its state.
 
-    `was_shut_down` says that the domain is off because its guest shut down (VIR_DOMAIN_SHUTOFF_SHUTDOWN).
+    `was_shut_down` is True if the domain is off because its guest shut down (VIR_DOMAIN_SHUTOFF_SHUTDOWN).
     """
 
     domain: Domain
@@ -55,7 +55,7 @@ class KnownDomain:
 
 
 class Hypervisor:
-    """An open connection to libvirt. `connected` creates it."""
+    """An open connection to libvirt. Use `connected` to open one."""
 
     def __init__(self, library: Any, connection: Any, uri: str) -> None:
         self._library = library
@@ -99,7 +99,7 @@ class Hypervisor:
         raise PreflightError(f"libvirt at {self._uri} has no domain {name}", hint="see `virsh list --all`")
 
     def define(self, xml: str) -> None:
-        """Define the domain. libvirt validates the XML against its schema first, so that it ignores no part."""
+        """Define the domain. libvirt first validates the XML against its schema, so no part is ignored."""
         self._call("defining a domain", lambda: self._connection.defineXMLFlags(xml, self._define_flags()))
 
     def _define_flags(self) -> int:
@@ -193,7 +193,7 @@ class Hypervisor:
             return False
 
     def ask_agent(self, uuid: str, command: str, seconds: float) -> str:
-        """Return the answer of the agent inside the guest to a command in JSON.
+        """Send a command in JSON to the agent inside the guest, and return the agent's answer.
 
         virDomainFSFreeze has no time limit, so zsnapdb sends the agent's own commands. Raises CommandError if the guest
         has no agent or the agent refuses the command. Raises CommandTimeout if the agent does not answer within
@@ -208,7 +208,7 @@ class Hypervisor:
         return str(self._call(doing, lambda: guest.qemuAgentCommand(handle, command, max(1, math.ceil(seconds)), 0)))
 
     def addresses(self, uuid: str) -> tuple[str, ...]:
-        """Return the addresses of the guest that its agent, a lease or the host's ARP table lists.
+        """Return the guest's addresses from its agent, from a DHCP lease or from the host's ARP table.
 
         virDomainInterfaceAddresses waits for an agent without limit, so the agent is queried separately.
         """

@@ -24,7 +24,7 @@ class DiskImage:
 
 
 def describe(path: Path) -> DiskImage:
-    """Return the description of the image.
+    """Return the format and the disk size of the image.
 
     Raises PreflightError if the file is not an image, or if it refers to other files as its parts. With such a
     reference, the author of the image could have any file on this host copied to a machine's disk.

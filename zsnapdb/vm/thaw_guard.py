@@ -37,7 +37,7 @@ _FREEZING, _THAWED = b"freezing\n", b"thawed\n"
 
 
 class ThawGuard:
-    """The parent's end of a running guard."""
+    """The parent's connection to a running guard."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process

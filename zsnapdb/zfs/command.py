@@ -109,7 +109,7 @@ def run(
 ) -> str:
     """Run one command to its end and return its stdout. If the command fails, raise the error from `failure`.
 
-    `errors` decides how bytes that are not UTF-8 are decoded. With `replace`, a user property with such bytes differs
+    `errors` decides how bytes that are not UTF-8 are decoded. With `replace`, a user property with these bytes differs
     from every value that zsnapdb writes. With `surrogateescape`, the bytes are preserved, so that the caller can use
     them as arguments.
 

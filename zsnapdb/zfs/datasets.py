@@ -84,7 +84,7 @@ def properties(dataset: str, names: Sequence[str]) -> dict[str, Property]:
 
 
 def properties_of(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
-    """Return the properties `keys` of the named datasets and snapshots, by name. One command reads them.
+    """Return the properties `keys` of the named datasets and snapshots, keyed by name. One command reads them.
 
     Raises NotFound if a dataset or snapshot does not exist.
     """
@@ -94,7 +94,7 @@ def properties_of(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[s
 def listed_properties(
     options: Sequence[str], keys: Sequence[str], names: Sequence[str]
 ) -> dict[str, dict[str, Property]]:
-    """Return the values of the properties `keys`, by object name. `options` and `names` are arguments of `zfs get`."""
+    """Return the values of the properties `keys`, keyed by object. `options` and `names` are arguments of `zfs get`."""
     argv = [ZFS, "get", "-H", "-p", *options, "-o", "name,property,value,source", ",".join(keys), *names]
     by_name: dict[str, dict[str, Property]] = {}
     for name, key, value, source in property_rows(argv, 4):
@@ -150,7 +150,7 @@ def _number(dataset: str, key: str) -> int:
 
 
 def children(dataset: str, names: Sequence[str], depth: int | None = None) -> dict[str, dict[str, Property]]:
-    """Return the named properties of the dataset and of every filesystem and volume below it, by dataset name.
+    """Return the named properties of the dataset and of every filesystem and volume below it, keyed by dataset name.
 
     `depth` is the number of levels below the dataset; None means all levels.
     """

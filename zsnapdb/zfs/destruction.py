@@ -283,7 +283,7 @@ def roll_back(dataset: str, snapshot: str, prefix: str, *marks: Mark) -> None:
 
 
 def _bookmark_guids(dataset: str) -> dict[str, int]:
-    """Return the snapshot GUID of each bookmark, by full name. Two bookmarks may have the same GUID."""
+    """Return the snapshot GUID of each bookmark, keyed by full name. Two bookmarks may have the same GUID."""
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "bookmark", "-o", "name,guid", dataset]
     return {name: number_in(guid, argv) for name, guid in table(argv, 2)}
 

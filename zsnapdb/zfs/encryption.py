@@ -15,7 +15,7 @@ _KEYS = ("encryption", "encryptionroot", "keystatus", "keylocation")
 
 
 def at_rest(names: Iterable[str]) -> dict[str, DatasetEncryption]:
-    """Return how each of the datasets is encrypted, read by one command.
+    """Return how each of the datasets is encrypted. One command reads this.
 
     Raises NotFound if a dataset does not exist.
 
@@ -46,7 +46,7 @@ class ReceivingPlace:
 
 
 def receiving_place(dataset: str) -> ReceivingPlace:
-    """Return the facts about the dataset that a receive below it needs, read by one command."""
+    """Return the free bytes and the encryption of a dataset, for a receive below it. One command reads them."""
     values = datasets.properties(dataset, [*_KEYS, "available"])
     free = number_in(values["available"].value, [ZFS, "get", "available", dataset])
     return ReceivingPlace(free, _at_rest(values))

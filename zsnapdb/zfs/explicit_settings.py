@@ -26,7 +26,7 @@ def known_names(dataset: str) -> frozenset[str]:
 
 
 def read_known(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str, Property]]:
-    """Return the native properties `keys`, by dataset.
+    """Return the native properties `keys`, keyed by dataset.
 
     Properties that the installed OpenZFS does not support are left out.
     """
@@ -40,7 +40,7 @@ def read_known(names: Sequence[str], keys: Sequence[str]) -> dict[str, dict[str,
 
 
 def own_names(names: Sequence[str]) -> dict[str, set[str]]:
-    """Return the names of the properties that are local or received, by dataset.
+    """Return the names of the properties that are local or received, keyed by dataset.
 
     Raises NotFound if one of the named objects does not exist.
     """
@@ -53,9 +53,9 @@ def own_names(names: Sequence[str]) -> dict[str, set[str]]:
 
 
 def own_values(names: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Return each dataset's local or received properties that a replacement of the dataset must also get.
+    """Return each dataset's local or received properties that must also be set on a replacement of the dataset.
 
-    Values are exact; different bytes that are not UTF-8 stay different. Raises NotFound if a dataset does not exist.
+    Values are exact, even if they contain bytes that are not UTF-8. Raises NotFound if a dataset does not exist.
     """
     own = {name: set(carried_names(keys)) for name, keys in own_names(names).items()}
     simple = sorted({key for keys in own.values() for key in keys if is_native_name(key) and key not in TEXTS})

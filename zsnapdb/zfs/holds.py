@@ -38,10 +38,10 @@ def hold(names: Sequence[str], tag: str = HOLD_TAG) -> None:
 def keep(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, str]) -> bool:
     """Hold the snapshots of one pool under HOLD_TAG, set user properties on them, and bookmark them.
 
-    `others` are additional snapshots of this pool, by full name, each with a tag. The additional snapshots are also
-    held, unless they already have the hold. All requests start together, so they usually share a transaction group.
-    When this function returns, all requests have ended. Return whether `others` are held: if one of `others` no longer
-    exists, this call holds none of `others`.
+    `others` maps the full names of additional snapshots of the pool to tags. The additional snapshots are also held,
+    unless they already have the hold. All requests start together, so they usually share a transaction group. When this
+    function returns, all requests have ended. Return whether the additional snapshots are held. If one of them no
+    longer exists, this call holds none of them.
     """
     missed: list[NotFound] = []
 
@@ -75,8 +75,8 @@ def _hold_all(tags: Mapping[str, str]) -> None:
 def give_back(names: Sequence[str], values: Mapping[str, str], others: Mapping[str, str]) -> None:
     """Release zsnapdb's hold on the snapshots of one pool and set user properties on them.
 
-    `others` are additional snapshots of this pool, each with the tag of a hold that is also released. All requests
-    start together, so they usually share a transaction group. When this function returns, all requests have ended.
+    `others` maps additional snapshots of the pool to the tags of holds that are also released. All requests start
+    together, so they usually share a transaction group. When this function returns, all requests have ended.
     """
     releasing = PendingSnapshots(lambda: _release_all({**dict.fromkeys(names, HOLD_TAG), **others}))
     releasing.start()

@@ -124,12 +124,12 @@ _TICKS = 8
 
 
 def arc_counters(root: Path = Path("/")) -> dict[str, int]:
-    """Return the numbers of arcstats, by name."""
+    """Return the numbers of arcstats, keyed by name."""
     return _kstat(root / _KSTAT / "arcstats")
 
 
 def intent_log_counters(root: Path = Path("/")) -> dict[str, int]:
-    """Return the counters of the intent logs of all pools, by name."""
+    """Return the total counters of the intent logs of all pools, keyed by name."""
     return _kstat(root / _KSTAT / "zil")
 
 
@@ -162,7 +162,7 @@ def disk_requests(pool: str) -> DiskRequests:
 
 
 def histogram(text: str, columns: tuple[int, ...], least: int) -> Histogram:
-    """Return the sum of the given columns in a histogram.
+    """Return the sum of the given columns for each bucket of a histogram.
 
     Lines without a bucket or with fewer than `least` columns are skipped.
     """

@@ -1,10 +1,10 @@
 """Calls of libzfs_core in this process: one call and one transaction group for a whole snapshot set.
 
 The server stays locked until the snapshot is complete. The snapshot itself takes about two milliseconds; starting the
-`zfs` command takes many times as long. `zfs snapshot` calls lzc_snapshot() too: one request, one transaction group, all
-or none (libzfs_core.h: "The snapshots are created atomically"; the library's interface is committed). The steps after a
-snapshot also use the library, because each forced transaction group makes the server's commits wait for the disks. If
-the library cannot be loaded, `zfs` commands are run instead.
+`zfs` command takes many times as long. `zfs snapshot` also calls lzc_snapshot(), which creates all snapshots or none,
+in one transaction group (libzfs_core.h: "The snapshots are created atomically"; the library's interface is stable). The
+steps after a snapshot also use the library, because each forced transaction group makes the server's commits wait for
+the disks. If the library cannot be loaded, `zfs` commands are run instead.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Core:
     def snapshot(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
         """Create all snapshots in one transaction group, each with the user properties.
 
-        If a snapshot cannot be created, none is created, and the reason is raised.
+        If a snapshot cannot be created, none is created, and an error with the reason is raised.
         """
         with self._lists() as make, self._failed() as failed:
             snapshots = make()
@@ -123,7 +123,7 @@ class Core:
         All snapshots are in one pool. If a hold fails, this call holds none.
 
         If snapshots are missing, raises NotFound with their names. lzc_hold skips missing snapshots, holds the others
-        and reports no failure (libzfs_core.c). So this method releases the holds of the others again.
+        and reports no failure (libzfs_core.c). In that case, this method releases the holds on the others.
         """
         with self._lists() as make, self._failed() as failed:
             status = self._core.lzc_hold(self._texts(make, tags), _UNTIL_RELEASED, ctypes.byref(failed))
@@ -191,10 +191,10 @@ class Core:
             return status == 0
 
     def facts(self, names: Sequence[str]) -> dict[str, SnapshotFacts] | None:
-        """Return the facts of each snapshot, by full name. All snapshots are in one pool.
+        """Return the facts of each snapshot, keyed by full name. All snapshots are in one pool.
 
-        The result is None if a fact is missing, because a snapshot is missing or the caller is not root
-        (zfs-program(8)). The `zfs` commands then report the reason.
+        The result is None if a snapshot is missing or if the caller is not root (zfs-program(8)). The `zfs` commands
+        then report the reason.
         """
         said = self._numbers(_FACTS, names, ("guid", "createtxg"))
         return None if said is None else {name: SnapshotFacts(*numbers) for name, numbers in said.items()}
@@ -275,7 +275,7 @@ class Core:
         return nvlist
 
     def _check(self, doing: str, names: Sequence[str], status: int, failed: ctypes.c_void_p) -> None:
-        """Raise the reason if the call failed, or if it reported an error for a name, such as a missing snapshot."""
+        """Raise an error if the call failed, or if it reported an error for a name, such as a missing snapshot."""
         errors = self._errors(failed)
         if status != 0 or errors:
             raise _failure(doing, names, status, errors)
@@ -306,7 +306,7 @@ class Core:
             raise MemoryError(os.strerror(status))
 
     def _errors(self, failed: ctypes.c_void_p) -> dict[str, int]:
-        """Return the errno that the library reports for each failed snapshot, by name."""
+        """Return the errno that the library reports for each failed snapshot, keyed by snapshot name."""
         numbers: dict[str, int] = {}
         if not failed:
             return numbers

@@ -37,9 +37,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 def mount_all(names: Iterable[str], at: Mapping[str, str] | None = None) -> None:
     """Mount the filesystems that are not mounted, parents first, each at its `mountpoint`. Create missing folders.
 
-    `at` contains the paths of filesystems whose `mountpoint` is not a path (legacy, none), as they are in fstab.
-    Missing encryption keys are loaded from their `keylocation`, because no other program may have loaded them since the
-    host booted.
+    `at` contains the paths of filesystems whose `mountpoint` is not a path (legacy, none), as listed in fstab. Missing
+    encryption keys are loaded from their `keylocation`, because they may not have been loaded since the host booted.
 
     Raises: UnsafeFileError: a symbolic link exists below the outermost mount point, or another account can create a
     link on the path to it CommandError: the kernel refuses the mount, or a mount point is unknown

@@ -1,6 +1,6 @@
 """Mounted file systems of all types, from the kernel's list.
 
-No other list contains file systems of other types below a dataset.
+Only this list contains the file systems of other types that are mounted below a dataset.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _WORDS_BEFORE, _WORDS_AFTER = 6, 3
 
 @dataclass(frozen=True)
 class MountEntry:
-    """One line of the mount table. `is_bind` says that the mount shows one folder of its source (mount(8), --bind).
+    """One line of the mount table. `is_bind` is True if the mount shows one folder of its source (mount(8), --bind).
 
     `device` is the filesystem's number as `MAJOR:MINOR` (proc_pid_mountinfo(5)). All files of the filesystem have this
-    number. `shared` is the mount's peer group, `master` the group from which the mount receives events
+    number. `shared` is the mount's peer group, and `master` is the group from which the mount receives events
     (mount_namespaces(7)). `shared` or `master` is "" if the mount has no such group.
     """
 
@@ -88,11 +88,11 @@ def devices_of(names: Collection[str]) -> set[int]:
 
 
 def working_dataset(process: Path) -> str | None:
-    """Return the dataset with the working folder of a process; None if the folder is on no dataset.
+    """Return the dataset that contains the working folder of a process; None if the folder is not on a dataset.
 
     `process` is a folder of proc(5).
 
-    The kernel's device number identifies the dataset in the process's own mount namespace, whatever its path is.
+    The kernel's device number identifies the dataset in the process's own mount namespace, regardless of its path.
     """
     try:
         device = os.stat(process / "cwd").st_dev

@@ -26,7 +26,7 @@ _EVENT = re.compile(r"\S+ \[txg:([0-9]{1,20})\] (?:clone swap (.+)/%\S+ \([0-9]+
 
 @dataclass(frozen=True)
 class Replacements:
-    """The replacements of data in a pool, according to its history: transaction groups by the dataset's present name.
+    """The replacements of data in a pool, from its history: transaction groups, keyed by the dataset's present name.
 
     `first` is the first transaction group that the history contains (None means the history has no events).
     """
@@ -53,7 +53,7 @@ class Replacements:
 
 
 def abandoned_bookmarks(places: Collection[str], *, if_unknown: bool) -> dict[str, int]:
-    """Return the GUIDs, by full name, of the bookmarks that are not an earlier state of their dataset.
+    """Return the GUIDs of the bookmarks that are not an earlier state of their dataset, keyed by full name.
 
     The datasets are in one pool. Bookmarks of existing snapshots are omitted. `if_unknown` says whether to return a
     bookmark that is older than the readable history of the pool.

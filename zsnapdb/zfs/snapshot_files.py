@@ -30,10 +30,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @contextlib.contextmanager
 def root_of(snapshot: str, mountpoint: Path) -> Iterator[Path]:
-    """Yield the folder with the files of the snapshot (full name) of the filesystem mounted at `mountpoint`.
+    """Yield the folder with the files of `snapshot` (full name). Its filesystem is mounted at `mountpoint`.
 
     The folder is valid during the block. The folder is below `.zfs` if this account may not mount, or if the kernel
-    lacks these calls. In a ZsnapdbError that the block raises, the paths of files are always below `.zfs`.
+    lacks fsopen(2) or fsmount(2). In a ZsnapdbError that the block raises, the paths of files are always below `.zfs`.
     """
     visible = mountpoint / ".zfs" / "snapshot" / snapshot.partition("@")[2]
     opened = _mounted(snapshot)

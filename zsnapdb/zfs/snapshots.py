@@ -22,7 +22,7 @@ It is longer than any lock deadline, because the caller always waits for a snaps
 
 
 class PendingSnapshots:
-    """A request in progress for a snapshot set: one transaction group, all snapshots or none (zfs-snapshot(8))."""
+    """A request for a snapshot set. ZFS creates all snapshots in one transaction group, or none (zfs-snapshot(8))."""
 
     def __init__(self, make: Callable[[], None]) -> None:
         self._error: BaseException | None = None
@@ -52,7 +52,7 @@ class PendingSnapshots:
 
         During the block the thread waits for `start`. The thread has the caller's priority.
 
-        The start of a thread takes about as long as the request. So the thread is started before the server is locked.
+        Starting a thread takes about as long as the request. So the thread is started before the server is locked.
         """
         try:
             self._thread.start()
@@ -78,7 +78,7 @@ class PendingSnapshots:
     def finish(self) -> None:
         """Wait for the end of the request, if it was started.
 
-        If the request failed, raise the classified error. A failed request has created no snapshot.
+        If the request failed, raise the error for the failure. A failed request has created no snapshot.
         """
         while self.is_started and self._thread.is_alive():
             self._thread.join()
@@ -96,7 +96,7 @@ def describe(names: Sequence[str]) -> list[Snapshot]:
 
     Raises NotFound if one of the named objects does not exist.
 
-    If the library can answer, no program is started, because a start slows down a busy server.
+    If the library can answer, no program is started, because starting a program slows down a busy server.
     """
     library = libzfs.load()
     # The channel program would return these facts for a filesystem too, but a filesystem is not a snapshot.
@@ -154,7 +154,7 @@ class OwnedSnapshot:
 
     @property
     def use(self) -> SnapshotUse:
-        """The uses of the snapshot, from the properties USES, which the caller must have read.
+        """The uses of the snapshot, from the properties in USES, which the caller must have read.
 
         An unreadable value is treated as a hold.
         """
@@ -167,7 +167,7 @@ _TOGETHER = 400
 
 
 def list_owned(places: Collection[str], names: Sequence[str]) -> list[OwnedSnapshot]:
-    """Return the snapshots of the given datasets that have the first of the named properties, oldest first.
+    """Return the given datasets' snapshots on which the first of the named properties is set, oldest first.
 
     Snapshots of the datasets' children are not included. One command reads all properties; each additional property
     takes time if there are thousands of snapshots. Raises NotFound if a dataset does not exist.
@@ -239,7 +239,7 @@ def below(dataset: str, names: Sequence[str]) -> dict[Snapshot, dict[str, Proper
 
 
 def created_in(dataset: str, names: Sequence[str]) -> dict[str, int]:
-    """Return the transaction group that created each of the dataset's snapshots, by short name.
+    """Return the transaction group that created each of the dataset's snapshots, keyed by short snapshot name.
 
     Snapshots that no longer exist are omitted. If libzfs_core can answer, no program is started.
     """
@@ -302,20 +302,20 @@ def names_below(dataset: str) -> list[str]:
 
 
 def by_guid(dataset: str) -> dict[int, str]:
-    """Return the full names of all the dataset's own snapshots, by GUID."""
+    """Return the full names of all the dataset's own snapshots, keyed by GUID."""
     return dict(_send_points("snapshot", [dataset])[dataset].snapshots)
 
 
 @dataclass(frozen=True)
 class SendPoints:
-    """Possible bases for an increment of a dataset: full names by the GUID of the snapshot."""
+    """Possible bases for an increment of a dataset: full names, keyed by snapshot GUID."""
 
     snapshots: Mapping[int, str]
     bookmarks: Mapping[int, str]
 
     @property
     def names(self) -> dict[int, str]:
-        """The full name of each base. If a base has a snapshot and a bookmark, the name is the snapshot's."""
+        """The full name of each base. If a base has a snapshot and a bookmark, the name is that of the snapshot."""
         return {**self.bookmarks, **self.snapshots}
 
 
@@ -342,7 +342,7 @@ def _send_points(kinds: str, places: Collection[str]) -> dict[str, SendPoints]:
 def known_states(places: Collection[str]) -> tuple[frozenset[int], int | None]:
     """Return the GUIDs of the datasets' snapshots, bookmarks and origins, and the lowest transaction group.
 
-    That is the lowest transaction group of the datasets' own snapshots and bookmarks; None if there are none. Raises
+    The transaction group is the lowest one of the datasets' own snapshots and bookmarks; None if there are none. Raises
     NotFound if a dataset does not exist.
     """
     points = created_points(places)
@@ -369,7 +369,7 @@ def send_points_there(places: Collection[str]) -> dict[str, SendPoints]:
 
 
 def bookmarks(places: Collection[str]) -> dict[str, dict[int, str]]:
-    """Return the full names of each dataset's bookmarks, by the GUID of their snapshot.
+    """Return the full names of each dataset's bookmarks, keyed by snapshot GUID.
 
     One command reads them. Raises NotFound if a dataset does not exist.
     """
@@ -396,7 +396,7 @@ def bookmark(names: Sequence[str]) -> None:
 
 
 def uses(places: Collection[str]) -> dict[str, SnapshotUse]:
-    """Return the uses of each of the given datasets' own snapshots, by full name. One command reads them."""
+    """Return the uses of the given datasets' own snapshots, keyed by full name. One command reads them."""
     by_name = {}
     argv = [ZFS, "list", "-H", "-p", "-d", "1", "-t", "snapshot", "-o", ",".join(("name", *USES)), *places]
     for name, holds, clones, used in table(argv, 4) if places else ():

@@ -169,7 +169,7 @@ class _Stream:
     def finish(self) -> None:
         """Wait for the end of the process; call this after the last byte.
 
-        Raise the classified error unless the exit status is 0.
+        Raise the error for the failure unless the exit status is 0.
         """
         self._child.finish()
 
@@ -245,8 +245,8 @@ def token(dataset: str) -> str | None:
 def is_being_received(dataset: str, proc: Path = Path("/proc")) -> bool:
     """Whether a `zfs receive` into the dataset is running on this host, with the arguments that zsnapdb uses.
 
-    After the writer of a stream has died, the receive ends a moment later. ZFS itself refuses a second receive. A
-    process with another real uid is ignored, because any account can choose the arguments of its own processes.
+    If the writer of a stream dies, the receive ends a moment later. ZFS itself refuses a second receive. A process with
+    another real uid is ignored, because any account can choose the arguments of its processes.
     """
     for entry in proc.iterdir():
         if entry.name.isdecimal():

@@ -104,7 +104,7 @@ def is_partition(path: Path) -> bool:
 def wait_for_device(dataset: str, patience: float) -> Path:
     """Return the link of the zvol's device as soon as the link points to a device of this dataset.
 
-    After `patience` seconds, ConsistencyError is raised with the link's actual target.
+    If this takes longer than `patience` seconds, raises ConsistencyError with the link's actual target.
     """
     link, deadline = link_of(dataset), time.monotonic() + patience
     while True:

@@ -45,16 +45,18 @@ def root() -> pymysql.connections.Connection[Any]:
 
 
 def add_tables(first: int, last: int) -> None:
-    """Create the tables numbered from `first` to `last`, each with one row."""
+    """Create the tables numbered from `first` to `last`, each with one row; nothing waits for the disk meanwhile."""
+    subprocess.run(["zfs", "set", "sync=disabled", "tank"], check=True)
     with root() as connection, connection.cursor() as cursor:
         cursor.execute("SET SESSION sql_log_bin = 0")
-        cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 0")
         cursor.execute(f"CREATE DATABASE IF NOT EXISTS {SCHEMA}")
         for number in range(first, last + 1):
             columns = "id INT PRIMARY KEY AUTO_INCREMENT, name VARCHAR(40), at DATETIME, INDEX (name)"
             cursor.execute(f"CREATE TABLE {SCHEMA}.t{number} ({columns}) ENGINE=InnoDB")
             cursor.execute(f"INSERT INTO {SCHEMA}.t{number} (name) VALUES ('n{number}')")
-        cursor.execute("SET GLOBAL innodb_flush_log_at_trx_commit = 1")
+            if number % 1000 == 0:
+                print(f"{number} tables", time.strftime("%X"), flush=True)
+    subprocess.run(["zfs", "inherit", "sync", "tank"], check=True)
 
 
 def answered() -> list[tuple[float, str]]:

@@ -1,1 +1,1 @@
-"""`zsnapdb clone …`: a file per command, or per pair of commands."""
+"""The commands of `zsnapdb clone`. Each module contains one command or several related commands."""

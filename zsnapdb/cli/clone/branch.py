@@ -38,7 +38,7 @@ def create(
 def switch(
     name: CloneName, branch: BranchName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False
 ) -> None:
-    """Switch a clone to the newest commit of another branch. Port, credentials and lease stay.
+    """Switch a clone to the newest commit of another branch. Port, credentials and lease stay the same.
 
     Uncommitted changes are first committed to the current branch.
     """
@@ -105,7 +105,7 @@ def diff(
 def delete(
     name: CloneName, branch: BranchName, config: ConfigFile = None, plan: PlanOnly = False, json: AsJson = False
 ) -> None:
-    """Delete a branch of a clone. The commits of the branch stay as long as the clone."""
+    """Delete a branch of a clone. Its commits are kept as long as the clone exists."""
     from zsnapdb.jobs.clone import branches as job
     from zsnapdb.report.clone import branches as report
     from zsnapdb.report.clone.change import IntentionView

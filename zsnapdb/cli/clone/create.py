@@ -119,7 +119,7 @@ def create(
 ) -> None:
     """Clone a snapshot set and start a server on the clone.
 
-    The server is isolated from its source. If the instance has a pool with a prepared clone, that clone is handed out.
+    The server is isolated from its source. If the instance's pool has a ready clone, the command hands out that clone.
 
     With --once the command can be repeated: it shows the clone of that run, and creates no second clone.
     """
@@ -213,7 +213,6 @@ def _create_clone(settings: Settings, instance: Instance, request: CloneRequest,
 def _create_set(
     settings: Settings, instance: Instance, request: CloneRequest, count: int, topology: str, *, plan: bool, json: bool
 ) -> None:
-    """Create a set of clones, or print the plan."""
     from zsnapdb.jobs.clone import topology as job
     from zsnapdb.report.clone import create as report
 

@@ -1,4 +1,4 @@
-"""Commands on an existing clone: show, change, end. Also `clone list` and `clone addresses`."""
+"""Commands that show, change or destroy existing clones, `clone list`, and `clone addresses`."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def addresses(
     config: options.ConfigFile = None,
     json: options.AsJson = False,
 ) -> None:
-    """List the ports that clones keep through resets, and their targets in HAProxy."""
+    """List the ports that are reserved for clones, and the targets of these ports in HAProxy."""
     from zsnapdb.jobs.clone import kept_ports as job
     from zsnapdb.report.clone.list import AddressesView
 
@@ -124,7 +124,7 @@ def start(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Start the server of a stopped clone and check it again."""
+    """Start the server of a stopped clone and check the clone."""
     from zsnapdb.cli.progress import Terminal
     from zsnapdb.jobs.clone import catalogue, lifecycle
     from zsnapdb.report.clone import change as report
@@ -141,7 +141,7 @@ def stop(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Shut down the server of a clone cleanly. The data stays."""
+    """Shut down the server of a clone cleanly. The data is kept."""
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
@@ -196,7 +196,7 @@ def rename(
     config: options.ConfigFile = None,
     json: options.AsJson = False,
 ) -> None:
-    """Rename a clone. Its id, address, login and lease stay."""
+    """Rename a clone. Its id, address, login and lease stay the same."""
     from zsnapdb.jobs.clone import lifecycle
     from zsnapdb.report.clone import change as report
 
@@ -229,9 +229,9 @@ def send_heartbeat(
 
 
 def keep(name: options.CloneName, config: options.ConfigFile = None, json: options.AsJson = False) -> None:
-    """Keep a clone for a program: send heartbeats, and reset the clone for each line `reset`, until stdin ends.
+    """Keep a program's clone alive with heartbeats until stdin ends. Each line `reset` on stdin resets the clone.
 
-    The answer to each reset is one line: the document of the reset, or of an error.
+    The command answers each reset with one line, which is the document of the reset or of an error.
     """
     from zsnapdb.base.errors import ZsnapdbError
     from zsnapdb.cli.notified_commands import evidence_of_clone
@@ -317,8 +317,8 @@ def destroy(
 ) -> None:
     """Stop the server of a clone or clone set, and destroy its datasets and commits.
 
-    If another clone was created from a commit, the commit becomes a commit of that clone. A clone that does not exist
-    is not an error. With --once a newer clone of the same name is kept.
+    If another clone was created from a commit, the commit becomes a commit of that clone. It is not an error if the
+    clone does not exist. With --once a newer clone of the same name is kept.
     """
     from zsnapdb.jobs.clone import destroy as job
     from zsnapdb.jobs.dataset_copies.sweep import ExtraRemoval
@@ -362,7 +362,7 @@ def reset(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Reset a clone to its original data, or to other data. Port, credentials and lease stay.
+    """Reset a clone to its original data, or to other data. Port, credentials and lease stay the same.
 
     If it is certain that only a few rows changed, the reset undoes these changes. Otherwise the reset replaces the
     data.

@@ -22,7 +22,7 @@ def pool(
 ) -> None:
     """Fill the pool of an instance with clones for `zsnapdb clone create`.
 
-    Pool clones without a running server, with too old data, or with outdated masking are destroyed and recreated.
+    Pool clones with a stopped server, outdated data or outdated masking are destroyed and recreated.
     """
     from zsnapdb.jobs.clone import pool_filling as job
     from zsnapdb.report.clone import create as report
@@ -62,7 +62,7 @@ def prepare(
     plan: options.PlanOnly = False,
     json: options.AsJson = False,
 ) -> None:
-    """Prepare a snapshot set for clones that start fast.
+    """Prepare a snapshot set, so that its clones start fast.
 
     A server recovers the snapshot set once and is shut down cleanly. If clones must be masked, the set is masked once.
     Clones of a prepared set, and their resets, do not need these steps.
@@ -100,7 +100,7 @@ def reap(
 ) -> None:
     """Destroy expired clones and virtual machines, and the leftovers of interrupted runs.
 
-    Servers that interrupted runs left running are stopped.
+    Servers left running by interrupted runs are stopped.
     """
     from zsnapdb.jobs.base import clock_record
     from zsnapdb.jobs.clone import reaper

@@ -69,10 +69,10 @@ def migration_check(
 ) -> None:
     """Run a migration on ephemeral clones, and measure how long it blocks readers and writers of tables.
 
-    The command gets its clone in DATABASE_URL, or in MYSQL_HOST, MYSQL_TCP_PORT and MYSQL_PWD. The command runs in the
-    current folder as the account that runs zsnapdb. With --load, the clones are created from the newest set after which
-    enough transactions were recorded. The recorded transactions are replayed at their original pace. Exit code 11 means
-    that the migration fails or exceeds the limits of the configuration.
+    The migration command finds the address of its clone in DATABASE_URL, or in MYSQL_HOST, MYSQL_TCP_PORT and
+    MYSQL_PWD. It runs in the current folder as the account that runs zsnapdb. With --load, the clones are created from
+    the newest set after which enough transactions were recorded. The recorded transactions are replayed at their
+    original pace. Exit code 11 means that the migration fails or exceeds the limits of the configuration.
     """
     from zsnapdb.base.errors import ConsistencyError
     from zsnapdb.base.quantities import parse_duration

@@ -1,4 +1,4 @@
-"""`zsnapdb clone tunnel`. The computer on which it runs needs no clones and no configuration of zsnapdb."""
+"""`zsnapdb clone tunnel`. The command also runs on computers without clones and without a configuration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def tunnel(
 ) -> None:
     """Forward a port of this computer to a clone on another host, by ssh, until Ctrl-C.
 
-    It starts ssh with the user's configuration and keys. It needs neither the password nor root.
+    The command starts ssh with the user's ssh configuration and keys. It needs neither the clone's password nor root
+    rights.
     """
     from zsnapdb.base import program_start
     from zsnapdb.base.errors import PreflightError, UsageError
@@ -69,7 +70,7 @@ def tunnel(
 
 
 def _request_address(name: str, via: str | None, authority: Path | None) -> tuple[str, str, int]:
-    """Return the host for ssh, and the address and port of the clone's server on it, as the service reports them."""
+    """Ask the service for the ssh host of the clone, and for the address and port of the clone's server there."""
     from zsnapdb.base.errors import ConfigError, PreflightError, ZsnapdbError, missing_library
     from zsnapdb.client.connection import connection
     from zsnapdb.client.errors import CloneCommandError
@@ -95,7 +96,7 @@ def _request_address(name: str, via: str | None, authority: Path | None) -> tupl
 
 
 def _free_port(wanted: int) -> int:
-    """Return this port of the computer if the port is free, and another free port otherwise."""
+    """Return the port `wanted` if this computer does not use it, and a free port otherwise."""
     for number in (wanted, 0):
         with contextlib.suppress(OSError), socket.socket() as tried:
             tried.bind(("127.0.0.1", number))

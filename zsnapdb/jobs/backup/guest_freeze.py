@@ -5,7 +5,7 @@ A freeze is ended by one of the following:
 - the guard process (`vm/thaw_guard.py`), if that process dies or misses the deadline,
 - the next run, which finds the mark file, if both processes are killed.
 
-The guest agent of Linux itself has no time limit for a freeze.
+The Linux guest agent itself has no time limit for a freeze.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def thaw_forgotten(instance: Instance, hypervisor: Agent, *, is_running: Callabl
 class GuestFreeze:
     """The freeze of a guest for one snapshot.
 
-    `problem` is the reason why the freeze is not valid; "" if it is valid.
+    The text `problem` says why the freeze is not valid; "" if it is valid.
     """
 
     def __init__(self, instance: Instance, hypervisor: Agent, uuid: str, deadline: float) -> None:
@@ -114,7 +114,7 @@ class GuestFreeze:
     def begin(self) -> None:
         """Freeze the file systems, unless `problem` is already set.
 
-        Afterwards `count` file systems are frozen, or `problem` says why it is not certain that they are frozen.
+        Afterwards `count` file systems are frozen, or `problem` says why they may not be frozen.
         """
         self._began = time.monotonic()
         if self.problem or self._guard is None:
@@ -137,9 +137,9 @@ class GuestFreeze:
     def end(self) -> None:
         """Thaw the file systems that `begin` froze. A second call is harmless.
 
-        Set `problem` if the agent thawed fewer file systems than it had frozen, because someone else thawed the others
-        earlier. A hook in the guest may thaw them at a deadline, Windows thaws them after 10 seconds, and an
-        administrator may thaw them at any time.
+        Set `problem` if the agent thawed fewer file systems than it had frozen, because the others were thawed earlier.
+        A hook in the guest may thaw them at a deadline, Windows thaws them after 10 seconds, and an administrator may
+        thaw them at any time.
 
         Raises:
             CommandTimeout: the agent does not confirm the thaw.
@@ -170,7 +170,7 @@ class GuestFreeze:
 def prepared(
     instance: Instance, hypervisor: Agent, uuid: str, deadline: float, open_guard: GuardOpener = guarding
 ) -> Iterator[GuestFreeze]:
-    """Run the block, which can begin the yielded freeze. Afterwards thaw the guest, even if the block failed.
+    """Yield a freeze that the block can begin. Afterwards thaw the guest, even if the block failed.
 
     If the guest cannot be frozen, the reason is recorded in `problem`, and the block runs without a freeze. A guest
     that another program froze stays frozen.

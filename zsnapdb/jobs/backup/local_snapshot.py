@@ -95,7 +95,7 @@ def write(instance: Instance, described: SourceDescription, made: SnapshotSet, c
 
 
 def _next_number(instance: Instance) -> int:
-    """Return a sequence number above those of all the instance's backups in this host's readable records.
+    """Return a sequence number that is greater than all numbers in this host's readable backup records.
 
     Sets from different pools are ordered by this number. Sets in one pool are ordered by their createtxg.
     """
@@ -147,9 +147,9 @@ def names(instance: Instance) -> list[str]:
 def remove_stale(instance: Instance, known: Collection[str], here: Collection[str]) -> None:
     """Remove the manifests of sets whose snapshots no longer exist.
 
-    `known` is a result of `names`. The caller must call `names` before it lists the snapshots, because a later result
-    could contain sets that are newer than the list. `here` contains the ids of the sets with a snapshot on the
-    instance's volumes. The manifest of a set stays if the set still has snapshots on former volumes of the instance.
+    The ids `known` come from `names`. The caller must call `names` before it lists the snapshots, because a later
+    result could contain sets that are newer than the list. The ids `here` are those of the sets with a snapshot on the
+    instance's volumes. The manifest of a set is kept if the set still has snapshots on former volumes of the instance.
     """
     for backup_id in known:
         if backup_id in here:
@@ -173,10 +173,10 @@ def read(instance: Instance, backup_id: str) -> Manifest | None:
 
 
 def _renamed(manifests: Sequence[Manifest]) -> dict[str, str]:
-    """If a dataset or its pool was renamed, map the recorded name of the dataset to its present name.
+    """If a dataset or its pool was renamed, map the recorded name of the dataset to its current name.
 
-    The snapshots of a copied dataset have the same GUIDs. But only the snapshots of the original dataset were created
-    in the recorded transaction group.
+    A copied dataset has snapshots with the same GUIDs, but only the original snapshots were created in the recorded
+    transaction group.
     """
     if not manifests:
         return {}
@@ -362,9 +362,9 @@ def _made_by_run(instance: Instance) -> LocalSnapshotResult | None:
 def snapshot(instance: Instance, *, once: bool = False, opener: SourceOpener = open_source) -> LocalSnapshotResult:
     """Create a local snapshot set, prove its position, and then destroy expired local sets.
 
-    With `once`, no set is created if an earlier command with this run id created one. That set is returned instead. If
-    there are thousands of sets, not every run looks for expired sets (`_is_due`). If an expired set cannot be
-    destroyed, the run warns, and the next run that looks for expired sets tries again.
+    With `once`, no set is created if an earlier command with this run id created one. That set is returned instead.
+    With thousands of sets, only some runs look for expired sets (`_is_due`). If an expired set cannot be destroyed, the
+    run warns, and the next run that looks for expired sets tries again.
     """
     events = KeptWarnings(instance.events)
     instance = instance.with_events(events)

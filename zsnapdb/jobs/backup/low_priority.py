@@ -16,7 +16,7 @@ _THIS_THREAD = 0
 
 
 class LowPriority:
-    """The low, former and high priority of a thread. If all three are equal, the thread's priority is never changed."""
+    """The low, previous and high priority of a thread. If all are equal, the thread's priority is never changed."""
 
     def __init__(self, before: int, low: int, high: int) -> None:
         self._before = before
@@ -25,7 +25,7 @@ class LowPriority:
 
     @contextlib.contextmanager
     def hurried(self) -> Iterator[None]:
-        """Run the block at the high priority if this account may set that priority, else at the former priority.
+        """Run the block at the high priority if this account may set that priority, else at the previous priority.
 
         Use this block while the thread holds a lock for which other processes wait. Otherwise these processes also wait
         whenever this thread waits for a processor.
@@ -45,8 +45,8 @@ def at_low_priority(*, may_stay_low: bool = False) -> Iterator[LowPriority]:
 
     See setpriority(2), "C library/kernel differences". If the kernel schedules by session or control group, the
     priority applies only within the group of this process (sched(7)). Take a lock only inside `hurried`, because other
-    processes may wait for the holder of the lock. If the account may not raise a lowered priority again, the priority
-    is lowered only with `may_stay_low`. In this case it stays low.
+    processes may wait for the holder of the lock. If the account cannot raise the priority again later, the priority is
+    lowered only with `may_stay_low`, and then stays low.
     """
     before = os.getpriority(os.PRIO_PROCESS, _THIS_THREAD)
     can_restore = _may_restore(before)

@@ -131,7 +131,7 @@ _LYING, _LOGICAL, _MOUNTED, _MOUNTPOINT = "referenced", "logicalreferenced", "mo
 def choose_format(
     instance: Instance, volumes: Mapping[str, str], base: Summary | None, stored: Sequence[Summary]
 ) -> FormChoice:
-    """Return the stream format of the next backup. `volumes` maps roles to datasets.
+    """Return the stream format of the next backup. The mapping `volumes` gives the dataset of each role.
 
     If `send` is not configured, an increment gets the same format as its base.
     """
@@ -159,7 +159,7 @@ def choose_format(
 def _stored_effect(stored: Sequence[Summary]) -> ZstdEffect | None:
     """Return how well zstd compressed the newest full backup with plain streams; None if there is no such backup.
 
-    `stored` contains the backups in the repository, oldest first.
+    The list `stored` contains the backups in the repository, oldest first.
     """
     plain = SEND_FLAGS[SendForm.PLAIN]
     for backup in reversed(stored):
@@ -172,9 +172,10 @@ def _stored_effect(stored: Sequence[Summary]) -> ZstdEffect | None:
 class BackupPlan:
     """The plan of a backup: its checks and hooks, the time limit of its lock in seconds, and its base with the reasons.
 
-    `form` is the format of the streams. `interrupted` contains the unfinished backups of earlier runs, each with a
-    decision: continue, finish, abandon or leave. `sent_from` maps each role to the full name of the base's local
-    snapshot or bookmark. It is empty for a full backup. `numbers` contains the sequence numbers of the stored backups.
+    The streams have the format `form`. The list `interrupted` contains the unfinished backups of earlier runs, each
+    with a decision: continue, finish, abandon or leave. The mapping `sent_from` gives the full name of the base's local
+    snapshot or bookmark by role. It is empty for a full backup. The set `numbers` contains the sequence numbers of the
+    stored backups.
     """
 
     observed: Observation
@@ -221,9 +222,9 @@ def plan(
 ) -> BackupPlan:
     """Return the plan of a backup from the repository and the local snapshots; change nothing.
 
-    `known` contains the backups in the repository; it is empty if there is no repository yet. `before` is the
-    transaction group of a set. If `before` is given, the base must be older than this group. `seen` contains the
-    snapshots of the instance's sets on this host, if the caller has just read them.
+    The argument `known` lists the backups in the repository; it is empty if there is no repository yet. If the
+    transaction group `before` of a set is given, the base must be older than this group. The argument `seen` contains
+    the snapshots of the instance's sets on this host, if the caller has just read them.
     """
     damage = known_damage(repository, instance.name) if repository is not None else DamageRegister()
     damaged = _warnings(known, damage)

@@ -76,7 +76,7 @@ def is_container(root: Path = Path("/"), environment: Mapping[str, str] = os.env
     """Return whether this process runs in an application container.
 
     The root file system of a container is removed with the container. A container image may set the environment
-    variable `container` (systemd.io/CONTAINER_INTERFACE). Kubernetes sets another variable.
+    variable `container` (systemd.io/CONTAINER_INTERFACE). Kubernetes sets a different variable.
     """
     named = environment.get("container", "") == "oci" or "KUBERNETES_SERVICE_HOST" in environment
     return named or any((root / mark).exists() for mark in _MARKS)
@@ -91,7 +91,7 @@ def judge_volumes_space(
 ) -> list[FitnessFinding]:
     """Return findings about whether there is enough free space for a snapshot. All volumes are in one pool.
 
-    `read` contains the properties `NAMES` of the pool and the volumes, if the caller has just read them.
+    The argument `read` contains the properties `NAMES` of the pool and the volumes, if the caller has just read them.
     """
     if not volumes:
         return []
@@ -264,7 +264,7 @@ def _chosen_lock(facts: ServerFacts, setting: str) -> tuple[LockChoice, FitnessF
 def _elsewhere(facts: ServerFacts, session: Session) -> list[FitnessFinding]:
     """Return a finding if the server's paths are not valid on this host, as for a server in a container.
 
-    `facts` are the server's answers, with paths as the server sees them.
+    The facts are the server's answers, with paths as the server sees them.
     """
     view = dataset_use_checks.other_view(facts.variables, session.peer)
     return [] if view is None else [judge_view(view)]
@@ -274,7 +274,7 @@ def with_discovered_volumes(instance: Instance, session: Session) -> Instance:
     """Return the instance with its volumes: the configured datasets, else the datasets with the server's files.
 
     Raises:
-        PreflightError: a path is on no dataset, or the server sees its files under other paths than this host.
+        PreflightError: a path is on no dataset, or the server and this host see the files under different paths.
     """
     if instance.settings.volumes is not None:
         return instance
@@ -298,7 +298,7 @@ def with_discovered_volumes(instance: Instance, session: Session) -> Instance:
 class CheckedDatasets:
     """A finding for each volume, the ciphers of the encrypted volumes, and the ZFS properties that were read.
 
-    `seen` contains the properties of the volumes and of their pools.
+    The mapping `seen` contains the properties of the volumes and of their pools.
     """
 
     findings: tuple[FitnessFinding, ...] = ()
@@ -307,7 +307,7 @@ class CheckedDatasets:
 
 
 def _judge_datasets(instance: Instance, volumes: dict[str, str]) -> CheckedDatasets:
-    """Check that each volume exists and is a filesystem. The same `zfs` command reads the space properties."""
+    """Check that each volume exists and is a filesystem. The same `zfs` command also reads the space properties."""
     findings: list[FitnessFinding] = []
     ciphers: dict[str, str] = {}
     there = [dataset for dataset in volumes.values() if datasets.exists(dataset)]

@@ -44,7 +44,7 @@ from zsnapdb.zfs.snapshots import OwnedSnapshot
 class InterruptedBackup:
     """An interrupted backup of this host, and the decision about this backup.
 
-    `journal` is None if the journal cannot be read.
+    The journal is None if it cannot be read.
     """
 
     backup_id: str
@@ -147,7 +147,7 @@ def _surroundings(
 
 
 def settle_all(instance: Instance, repository: Repository, backups: Iterable[InterruptedBackup]) -> list[BackupJournal]:
-    """Finish stored backups, abandon backups that cannot be continued, and return the other backups, oldest first.
+    """Finish stored backups, abandon backups that cannot be continued, and return the remaining backups, oldest first.
 
     The caller holds the lease of the instance.
     """
@@ -166,7 +166,7 @@ def settle_all(instance: Instance, repository: Repository, backups: Iterable[Int
 
 
 def give_up(instance: Instance, repository: Repository, item: InterruptedBackup) -> None:
-    """Remove the snapshots of an interrupted backup, then its journal. Its chunks stay until `zsnapdb prune`.
+    """Remove the snapshots of an interrupted backup, then its journal. `zsnapdb prune` later removes its chunks.
 
     If the journal cannot be read, `sweep` later recognises the snapshots by their properties.
     """
@@ -190,7 +190,7 @@ def give_up(instance: Instance, repository: Repository, item: InterruptedBackup)
 
 
 def _release_bases(volumes: Sequence[StartedVolume]) -> None:
-    """Release the holds of a killed run on its bases. Other holds stay, because the present run may hold a set."""
+    """Release a killed run's holds on its bases. Holds on sets remain, because they may belong to the current run."""
     points = snapshots.send_points_there({volume.dataset for volume in volumes if volume.from_guid is not None})
     bases = [
         points[volume.dataset].snapshots.get(volume.from_guid)
@@ -213,12 +213,12 @@ def sweep(
 ) -> list[OwnedSnapshot]:
     """Keep or remove each snapshot set that has no journal.
 
-    The set of a stored backup becomes a base, and a set that was local becomes local again. Other sets are removed.
+    The set of a stored backup becomes a base, and a set that was local becomes local again. All other sets are removed.
     Return the snapshots of the instance's sets on this host, except recorded local sets.
 
-    `but` contains the snapshots that this run itself holds; they stay unchanged. The caller acquired the instance's
-    lease before it listed the backups `known`. A set with foreign holds or clones stays, with a warning. This host's
-    marks of unfinished backups without a journal on this host are removed too.
+    The snapshots in `but`, which this run itself holds, stay unchanged. The caller acquired the instance's lease before
+    it listed the backups `known`. A set with foreign holds or clones is kept, with a warning. Marks of this host's
+    unfinished backups are removed too if the backups have no journal on this host.
     """
     stored = known.listed
     journalled = {file.name for file in journals(folder(instance))}

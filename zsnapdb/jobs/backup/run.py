@@ -90,8 +90,8 @@ def _begun(instance: Instance, run: str, early: tuple[str, ...] | None = None) -
 
     Return None if the record cannot be read or written, or if another command wrote it.
 
-    A missing record is created. `early` contains the backups that got the run's id while the clock was ahead. With
-    `early`, the record is replaced by a new one that names these backups.
+    A missing record is created. The argument `early` lists the backups that got the run's id while the clock was ahead.
+    With `early`, the record is replaced by a new one that names these backups.
     """
     records, known = OnceRecords(instance.host), None
     with contextlib.suppress(DamagedError, PreflightError):
@@ -104,7 +104,7 @@ def _begun(instance: Instance, run: str, early: tuple[str, ...] | None = None) -
 def stored_if_known(instance: Instance) -> Manifest | None:
     """Return the result of `backup_of_run`, for the check before the run starts.
 
-    Return None also if the store does not answer, because the run asks the store again later.
+    Also return None if the store does not answer, because the run asks the store again later.
     """
     with contextlib.suppress(UnreachableError):
         return backup_of_run(instance.impatient(_PATIENCE))
@@ -113,10 +113,7 @@ def stored_if_known(instance: Instance) -> Manifest | None:
 
 @contextlib.contextmanager
 def hinting(instance: Instance) -> Iterator[None]:
-    """Run the block.
-
-    If the block fails because another run is in progress, the hint says to repeat the command with the same id.
-    """
+    """Run the block. If another run is in progress, the error's hint says to repeat the command with the same id."""
     try:
         yield
     except BusyError as error:
@@ -130,8 +127,8 @@ def hinting(instance: Instance) -> Iterator[None]:
 class BackupResult:
     """A backup in the repository, and the durations of its snapshot and its transfer in seconds.
 
-    `continued` contains the interrupted backups that this run finished first. If `is_repeat` is set, this command made
-    no new backup: an earlier run with the same id had begun the returned backup.
+    The list `continued` contains the interrupted backups that this run finished first. If `is_repeat` is set, this
+    command made no new backup: an earlier run with the same id had begun the returned backup.
     """
 
     manifest: Manifest
@@ -144,7 +141,7 @@ class BackupResult:
 
 @dataclass(frozen=True)
 class _BackupRequest:
-    """The request of one run. `full` requests a full backup, and `fresh` abandons interrupted backups.
+    """The request of one run. The flag `full` requests a full backup, and `fresh` abandons interrupted backups.
 
     With `once`, no backup is made if the run with this id already has a backup.
     """
@@ -158,7 +155,7 @@ class _BackupRequest:
     done: DoneHooks
 
     def warn(self, text: str) -> None:
-        """Report a warning. The result contains the warning too."""
+        """Report a warning, and add it to the result."""
         self.events.warn(text)
 
 
@@ -173,7 +170,7 @@ def backup(
     """Make and store a proved backup of the instance. The backup can be the base of the next one.
 
     First, the run finishes this host's unfinished backups from their own snapshots. With `fresh`, it abandons these
-    unfinished backups instead. If this run is interrupted after its snapshots were created, the snapshots stay held,
+    unfinished backups instead. If this run is interrupted after its snapshots were created, the snapshots remain held,
     and the next run continues the backup. At the end the `done` hooks run, whether the backup succeeded or failed. No
     lock is held while the hooks run.
 
@@ -182,7 +179,7 @@ def backup(
     began a backup and this backup is now stored. The stored backup is returned instead.
 
     Raises:
-        UnreachableError: the store is unreachable for the repository's `patience`; the snapshots stay.
+        UnreachableError: the store is unreachable for the repository's `patience`; the snapshots are kept.
     """
     events = KeptWarnings(instance.events)
     done = DoneHooks(instance.name, instance.hooks(), events)
@@ -212,8 +209,8 @@ def backup_local_set(
 ) -> BackupResult:
     """Make a backup from a snapshot set that `zsnapdb snapshot` created.
 
-    `requested` is its id, or `latest` for the newest set. The source is not queried. If the backup fails, the set still
-    exists. In all other respects, this function works like `backup`.
+    The set is requested by its id, or as `latest` for the newest set. The source is not queried. If the backup fails,
+    the set still exists. In all other respects, this function works like `backup`.
 
     Raises:
         NotFound: this host has no such set.
@@ -447,7 +444,7 @@ def _store(
     bases: Mapping[str, str] | None = None,
     give_back: Callable[[], None] | None = None,
 ) -> Manifest:
-    """Store a new snapshot set. `bases` maps each role to the base of its volume, which this run holds.
+    """Store a new snapshot set. The mapping `bases` contains the base of each volume by role; this run holds the bases.
 
     If storing fails, the set is kept only if a later run can continue from the journal. Otherwise `give_back` is
     called, or the snapshots are removed.

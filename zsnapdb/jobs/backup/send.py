@@ -154,9 +154,9 @@ class _JournalledChunks(LeasedChunks):
 class Sender:
     """The part of a run that stores one backup.
 
-    `present` maps the object keys of the chunks that were stored when the run began to the chunks' sizes in bytes.
-    `bases` maps each role to the base of its volume, if the caller knows and holds the bases. If `bases` is None, the
-    bases are looked up.
+    The mapping `present` gives the size in bytes of each chunk that was stored when the run began, by the chunk's
+    object key. The mapping `bases` contains the base of each volume by role, if the caller knows and holds the bases.
+    If `bases` is None, the bases are looked up.
     """
 
     instance: Instance
@@ -264,7 +264,7 @@ class Sender:
         return part
 
     def _send(self, volume: StartedVolume, base: str | None, key: DataKey | None) -> VolumePart:
-        """Send one volume. `base` is the full name of the base's snapshot or bookmark, or None for a full stream.
+        """Send one volume. Its base is the snapshot or bookmark `base` (full name); None means a full stream.
 
         Afterwards all its chunks are stored, the END record of the stream has been read, and `zfs send` has succeeded.
         """
@@ -333,8 +333,9 @@ def store_stream(
 ) -> Uploaded:
     """Send a volume's snapshot and store the stream. Afterwards all chunks are stored, and `zfs send` succeeded.
 
-    `base` is the snapshot or bookmark from which the stream is sent, or None for a full stream. `known`, `on_stored`
-    and `memory` have the same meaning as in `upload`. `total` is the estimated size in bytes, if it is already known.
+    The stream is sent from the snapshot or bookmark `base`; None means a full stream. The arguments `known`,
+    `on_stored` and `memory` have the same meaning as in `upload`. The argument `total` is the estimated size in bytes,
+    if already known.
 
     Raises:
         ConfigError: the stream would have too many chunks. No chunk is stored.
@@ -397,7 +398,8 @@ def _bases_held(
 ) -> Iterator[Mapping[str, str]]:
     """Hold the base snapshots, and yield the base of each increment by role. If the block fails, release these holds.
 
-    `known` contains the bases if the caller already holds them. If this run is killed, the next run releases the holds.
+    The argument `known` contains the bases if the caller already holds them. If this run is killed, the next run
+    releases the holds.
     """
     if known is not None:
         yield known
@@ -471,7 +473,7 @@ def started_backup(
 ) -> StartedBackup:
     """Return all facts that a later run needs to continue the backup. Call this before the backup's streams are sent.
 
-    `sent_from` maps each role to the base's local snapshot or bookmark; empty for a full backup.
+    The mapping `sent_from` contains the base's local snapshot or bookmark by role; it is empty for a full backup.
     """
     settings = instance.upload_settings()
     # If the stream contains blocks that the pool has compressed, it is not compressed a second time.
@@ -500,8 +502,8 @@ def started_backup(
 def _sized(volume: StartedVolume, base: str | None) -> StartedVolume:
     """Return the volume with the estimated size of its stream.
 
-    The estimate of an increment from a bookmark takes long. So if the base is a bookmark, `store_stream` makes the
-    estimate later.
+    The estimate of an increment from a bookmark takes a long time. So if the base is a bookmark, `store_stream` makes
+    the estimate later.
     """
     if volume.from_guid is not None and (base is None or "@" not in base):
         return volume

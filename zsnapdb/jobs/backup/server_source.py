@@ -3,7 +3,7 @@
 During the snapshot, hooks, a stopped applier and a lock prevent writes. The binlog in the snapshot proves the position
 of the backup.
 
-A change through mapped memory is in a snapshot only after the kernel has written it back. With the setting
+A snapshot contains a change through mapped memory only after the kernel has written the change back. With the setting
 myisam_use_mmap, MyISAM changes rows directly in the mapped file. FLUSH TABLES unmaps the file without a sync
 (storage/myisam/mi_dynrec.c of MySQL and MariaDB). After FLUSH TABLES, the changed pages are only in the page cache, so
 a ZFS snapshot does not contain them.
@@ -74,7 +74,7 @@ _CATCH_UP_SECONDS = 30.0
 def is_written_through_memory(facts: ServerFacts) -> bool:
     """Return whether the server may change table files through mapped memory.
 
-    A table that was opened while the setting was on stays mapped, so the result is True if any MyISAM table exists.
+    A table that was opened while myisam_use_mmap was on stays mapped, so the result is True if any MyISAM table exists.
     """
     return "MyISAM" in facts.engines or any(facts.variables.get(name) == "ON" for name in _SWITCHES)
 
@@ -96,7 +96,7 @@ def write_back(mountpoints: Iterable[str], seconds: float = _AHEAD_SECONDS) -> N
 
 
 def tail_before(instance: Instance, observed: Observed) -> KnownTail | None:
-    """Return the end of the server's newest binlog, as far as this end is known. Call this before the server is locked.
+    """Return the known end of the server's newest binlog. Call this before the server is locked.
 
     If the server has written little since the recorded tail, return the recorded tail. Otherwise read the server's own
     files after the recorded tail. `prove_position` uses a tail only if the binlog in the snapshot contains it too, and
@@ -199,8 +199,8 @@ _POSITION_BYTES = 4096
 class ServerHold:
     """The result of holding the server: the lock, and the time in milliseconds for which the lock was held.
 
-    `before` is the position that the server published just before the snapshot. `channels` are the replication channels
-    at that time. `known` is the tail of the newest binlog that was read before the hold.
+    The server published the position `before` just before the snapshot. Its replication channels at that time are
+    `channels`. The tail `known` of the newest binlog was read before the hold.
     """
 
     choice: LockChoice
@@ -241,7 +241,7 @@ def open_server(instance: Instance) -> Iterator[ServerSource]:
 
 @dataclass(frozen=True)
 class ServerSource:
-    """The server of an instance. The session `session` is used for queries. Another connection holds the lock."""
+    """The server of an instance. The session `session` is used for queries. A different connection holds the lock."""
 
     instance: Instance
     session: Session

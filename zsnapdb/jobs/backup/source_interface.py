@@ -40,7 +40,7 @@ from zsnapdb.zfs import destruction, holds, snapshots
 class Observation(Protocol):
     """The observed state of a source that is fit for a backup: all findings, and the dataset of each volume by role.
 
-    `ciphers` are the ciphers of the encrypted datasets.
+    The field `ciphers` contains the ciphers of the encrypted datasets.
     """
 
     @property
@@ -56,7 +56,7 @@ class Observation(Protocol):
 
 
 class Proof(Protocol):
-    """The proof by a source that a snapshot set is consistent. The engine sets `properties` on the snapshots."""
+    """A source's proof that a snapshot set is consistent. The engine sets `properties` on the snapshots."""
 
     @property
     def properties(self) -> Mapping[str, str]: ...
@@ -64,7 +64,7 @@ class Proof(Protocol):
 
 @dataclass(frozen=True)
 class SourceDescription:
-    """The descriptions for the manifest: of the source and, by role, of each volume."""
+    """The manifest's descriptions of the source and of each volume (by role)."""
 
     source: SourcePart
     volumes: Mapping[str, VolumeType]
@@ -191,9 +191,9 @@ def take(
 
     The request marks the snapshots with `state`. Afterwards the snapshots of a backup are held and bookmarked, so that
     the next increment remains possible if the snapshots are removed. The snapshots `bases`, from which the backup is
-    sent, are held too. The snapshots of sets that are not backups need no hold. Clones are made from these snapshots,
-    and ZFS destroys no snapshot that has clones. After an error, the new snapshots are removed. Errors of the source
-    are raised too.
+    sent, are held too. The snapshots of sets that are not backups need no hold. Clones are created from these
+    snapshots, and ZFS destroys no snapshot that has clones. After an error, the new snapshots are removed. Errors of
+    the source are raised too.
 
     Raises:
         ConsistencyError: the snapshots are not in one transaction group.

@@ -31,9 +31,9 @@ from zsnapdb.zfs import holds, snapshots
 class OutageSnapshot:
     """A proved snapshot set that is not stored yet.
 
-    `created` is the time of the proof. `seconds` is the time that it took to create the set.
+    The field `created` is the time of the proof. The creation of the set took `seconds`.
 
-    `instance` is the instance of the set, with its volumes.
+    The field `instance` contains the instance of the set, with its volumes.
     """
 
     instance: Instance
@@ -58,8 +58,8 @@ class OutageSnapshot:
     def becomes_backup(self) -> None:
         """Mark the set as the set of a backup that is not stored yet. The caller writes the journal next.
 
-        Until the journal is written, the manifest of the local set stays. If this run is killed, the manifest tells the
-        next run that the set was local.
+        Until the journal is written, the manifest of the local set is kept. If this run is killed, the manifest tells
+        the next run that the set was local.
         """
         with instance_snapshots.changing_sets(self.instance, self.instance.volumes.values()):
             holds.ensure_held(self.names, holds.HOLD_TAG)

@@ -65,7 +65,7 @@ class ObservedInside:
 class LockedGuestServer:
     """The locked server inside a machine. The lock lasts for at most `remaining()` more seconds.
 
-    `after` is set when the lock is released: it is the position that the server had published at that time.
+    When the lock is released, `after` is set to the position that the server had published at that time.
     """
 
     facts: ServerFacts
@@ -117,7 +117,7 @@ class ExaminedInside:
 
 
 def examine(instance: Instance, addresses: Collection[str], minimum: Grade) -> ExaminedInside:
-    """Check the server in the machine, if one is configured. `addresses` are the addresses of the machine.
+    """Check the server in the machine, if one is configured. The machine has the given addresses.
 
     If the server cannot be locked and the grade must be quiesced, the finding prevents the backup. Otherwise it is a
     warning, and no lock is taken.
@@ -398,7 +398,7 @@ class MachineSource:
         freeze.end()
 
     def _power(self, observed: ObservedMachine) -> Power:
-        """Return the present power state of the machine.
+        """Return the current power state of the machine.
 
         Raises:
             PreflightError: the domain no longer exists.

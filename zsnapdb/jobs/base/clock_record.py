@@ -23,7 +23,7 @@ A short wait suffices, because holders of this lock only read and write the reco
 
 
 def removal_time(host: Host) -> RemovalTime:
-    """Return the time that decides about expiry, and record the present readings of the clocks.
+    """Return the time that decides about expiry, and record the current readings of the clocks.
 
     If the record cannot be written, the next command uses the previous record. On a host without a steady clock, the
     wall clock is trusted, because no other clock can check it.

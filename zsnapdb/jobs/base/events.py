@@ -62,7 +62,7 @@ class KeptWarnings:
 
 
 def told(error: ZsnapdbError) -> str:
-    """Return the error's message for the reader of warnings, who may not see the names of others."""
+    """Return the error's message for the reader of warnings, who may not see names of other owners' objects."""
     return run_context.current_audience().told(error).message
 
 

@@ -184,7 +184,7 @@ class Host:
     """
 
     def reading(self) -> ClockReading | None:
-        """Return the present readings of the wall clock and the steady clock; None if there is no steady clock."""
+        """Return the current readings of the wall clock and the steady clock; None if there is no steady clock."""
         from zsnapdb.planning.clock_guard import ClockReading
 
         steady = self.steady or (system_steady if self.now is system_now else None)

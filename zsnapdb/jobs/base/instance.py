@@ -103,7 +103,7 @@ class Instance:
         return own.in_repository(repository, settings.repository[repository])
 
     def in_repository(self, name: str, other: RepositorySettings) -> Instance:
-        """Return the instance with another repository than its own. The settings change in the same way as for `at`."""
+        """Return the instance with the repository `other` instead of its own. The settings change as for `at`."""
         objectives = (other.objectives or self.settings.objectives).model_copy(update={"copies": {}})
         changes = {"repository": name, "keep": other.keep or self.settings.keep, "objectives": objectives}
         return replace(
@@ -187,7 +187,7 @@ class Instance:
         return replace(self, wait=seconds)
 
     def logging_in_as(self, user: str, password_file: Path | None) -> Instance:
-        """Return the instance with another account for its sessions.
+        """Return the instance with a different account for its sessions.
 
         If `password_file` is None, this account has no password. The address of the server does not change.
         """
@@ -263,8 +263,8 @@ class Instance:
     def session(self, *, read_timeout: float = 60.0) -> Session:
         """Open a session to the instance's server.
 
-        The session treats paths that the server reports as valid on this host. Raises PreflightError if the instance is
-        a virtual machine.
+        Paths that the server reports are treated as paths on this host. Raises PreflightError if the instance is a
+        virtual machine.
         """
         # Import late, so that commands that only use the repository load no database client.
         from zsnapdb.mysql.session import Session
@@ -274,7 +274,7 @@ class Instance:
     def session_inside(self, *, read_timeout: float = 60.0) -> Session:
         """Open a session to the server inside the instance's virtual machine.
 
-        The session treats paths that the server reports as valid only in the guest.
+        Paths that the server reports are treated as paths in the guest only.
         """
         from zsnapdb.mysql.session import Session
 
@@ -287,7 +287,7 @@ class Instance:
         """Open the instance's repository.
 
         If the repository's marker is lost, the instance's manifests identify the repository instead. Raises NotFound,
-        which contains the address, if no repository is found at the address.
+        with the address, if no repository is found there.
         """
         # Import late, because most commands need no repository, and the import would take longer than the command
         # itself.

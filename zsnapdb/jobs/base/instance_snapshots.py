@@ -1,6 +1,6 @@
 """Functions that read an instance's snapshots on this host.
 
-A cache makes sure that each command reads only the snapshots that it needs.
+A cache lets each command read only the snapshots that it needs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _file(instance: Instance, place: str) -> Path:
 
 
 def recorded_snapshots(instance: Instance, place: str, names: SnapshotNames) -> frozenset[str]:
-    """Return the short names of the snapshots that the cache lists as local and that were not replaced since then.
+    """Return the short names of snapshots that the cache lists as local and that were not replaced later.
 
     A cache file is ignored if it is a link or belongs to another account.
     """
@@ -77,7 +77,7 @@ def recorded_snapshots(instance: Instance, place: str, names: SnapshotNames) -> 
 
 
 def read_generation(instance: Instance) -> str:
-    """Return the present id of the cache. `changing_sets` gives the cache a new id.
+    """Return the current id of the cache. `changing_sets` gives the cache a new id.
 
     Call this before the snapshots are read. Pass the id to `note_snapshots`.
     """
@@ -162,10 +162,10 @@ If there are more, all snapshots are listed, which takes no longer.
 
 @dataclass(frozen=True)
 class SetsHere:
-    """All snapshots on some datasets whose names have the form of snapshot set names. They come from one listing.
+    """One listing of the snapshots on some datasets, limited to snapshots that are named like snapshot sets.
 
-    `listed` is None if the snapshots cannot be listed without starting a program. `generation` is the id that the cache
-    had before the listing.
+    The field `listed` is None if the snapshots cannot be listed without starting a program. The field `generation` is
+    the id that the cache had before the listing.
     """
 
     instance: Instance
@@ -181,7 +181,7 @@ class SetsHere:
     def note(self, seen: Iterable[OwnedSnapshot]) -> None:
         """Add the local snapshots among `seen` to the cache, so that other runs need not read these snapshots.
 
-        `seen` must have been read with the property `HOLDS`.
+        The snapshots `seen` must have been read with the property `HOLDS`.
         """
         if self.listed is not None:
             note_snapshots(self.instance, self.listed, seen, self.generation)
@@ -208,7 +208,7 @@ class SetsHere:
         return frozenset(one for one in named_here if one is not None)
 
     def newest_first(self, states: Collection[str]) -> Iterator[list[OwnedSnapshot]]:
-        """Yield the snapshots that `read` returns in several lists, newest sets first.
+        """Yield the snapshots that `read` returns, split into several lists, newest sets first.
 
         The order is that of their creation in ZFS. Sets without a snapshot of every volume are left out.
         """
@@ -225,8 +225,8 @@ class SetsHere:
     def torn_after(self, group: int, states: Collection[str], volumes: int) -> list[OwnedSnapshot]:
         """Return the snapshots of incomplete sets that are in one of the states and newer than the transaction group.
 
-        `volumes` is the number of snapshots of a complete set. zsnapdb creates all snapshots of a set at once. So if a
-        snapshot of a set is missing, another program renamed or destroyed the snapshot, or renamed its dataset.
+        A complete set has `volumes` snapshots. zsnapdb creates all snapshots of a set at once. So if a snapshot of a
+        set is missing, another program renamed or destroyed the snapshot, or renamed its dataset.
         """
         if self.listed is None:
             known = {one.snapshot.full_name: one for one in self.read((), states)}

@@ -36,18 +36,22 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=RecordPart)
 DOCUMENTS = "documents.json"
+_BACKUPS, _BINLOGS = "backups.json", "binlogs.json"
 _LOCK_SECONDS = 30.0
 
 
 @dataclass
 class _Read:
-    """The parsed content of the files. `state` shows whether the files have changed since they were parsed.
+    """The parsed content of the files. The field `state` shows whether `places` have changed since then.
 
-    `knows_any` is set if this host stored or adopted backups. Digests are stored as bytes. Bytes need half as much
-    memory as text, and no parsed file has to stay in memory.
+    The field `places` lists the folder of the records, the folders below it, and the files that may be in them.
+
+    The field `knows_any` is set if this host stored or adopted backups. Digests are stored as bytes. Bytes need half as
+    much memory as text, and no parsed file has to stay in memory.
     """
 
-    state: tuple[tuple[str, int, int], ...] = ()
+    places: Sequence[Path]
+    state: Sequence[tuple[int, int, int]]
     digests: set[bytes] = field(default_factory=set)
     knows_any: bool = False
 
@@ -56,7 +60,7 @@ class _Read:
 class OwnDocumentFiles:
     """The digests of an instance's documents.
 
-    `folder` contains the records of the instance, and `address` is the address of the repository. Each file is read
+    The folder contains the records of the instance, and `address` is the address of the repository. Each file is read
     only when it is needed.
     """
 
@@ -69,10 +73,14 @@ class OwnDocumentFiles:
     def knows(self, digest: str) -> bool:
         """Return whether this host stored or adopted a document with this SHA-256 digest."""
         packed = bytes.fromhex(digest)
+        return packed in self._refreshed(lambda read: packed in read.digests).digests
+
+    def _refreshed(self, is_enough: Callable[[_Read], bool]) -> _Read:
+        """Return the digests. Files that changed are read again, unless the known digests are enough."""
         with self._reading:
-            if self._read is None or (packed not in self._read.digests and self._read.state != self._state()):
+            if self._read is None or not (is_enough(self._read) or self._read.state == _state(self._read.places)):
                 self._read = self._load()
-            return packed in self._read.digests
+            return self._read
 
     @property
     def has_begun(self) -> bool:
@@ -85,19 +93,14 @@ class OwnDocumentFiles:
         A host that has neither stored nor adopted a backup cannot distinguish its own documents from foreign ones.
         After an upgrade from a version without records, it cannot do so until the first backup, archive run or drill.
         """
-        if not self.has_begun:
-            return False
-        self.knows("")
-        return self._read is not None and self._read.knows_any
+        return self.has_begun and self._refreshed(lambda read: read.knows_any).knows_any
 
     def note(self, place: str, digest: str) -> None:
         """Record a document before it is stored. Warn if the record cannot be written."""
-        if not self.has_begun:
-            self.knows("")
-            if self._read is not None and self._read.knows_any:
-                # An earlier version may have stored more documents, so `inherit_documents` creates the record with all
-                # documents.
-                return
+        if not self.has_begun and self._refreshed(lambda read: read.knows_any).knows_any:
+            # An earlier version may have stored more documents, so `inherit_documents` creates the record with all
+            # documents.
+            return
         with self._warning():
             self.change(lambda own: own.with_digests(place, (digest,)))
         if self._read is not None:
@@ -115,7 +118,7 @@ class OwnDocumentFiles:
         The ids of each repository are in order, oldest first. The result is empty if this host stored any backup in the
         repository `repository_id`.
         """
-        records = (_parsed(file, BackupRecord) for file in sorted(self.folder.rglob("backups.json")))
+        records = (_parsed(file, BackupRecord) for file in sorted(self.folder.rglob(_BACKUPS)))
         stored = {
             record.repository_id: tuple(one.backup_id for one in record.stored)
             for record in records
@@ -182,35 +185,43 @@ class OwnDocumentFiles:
                 " as foreign"
             )
 
-    def _files(self) -> list[Path]:
-        return sorted([self.folder / DOCUMENTS, *self.folder.rglob("backups.json"), *self.folder.rglob("binlogs.json")])
-
-    def _state(self) -> tuple[tuple[str, int, int], ...]:
-        state = []
-        for file in self._files():
-            with contextlib.suppress(OSError):
-                seen = file.stat()
-                state.append((str(file), seen.st_mtime_ns, seen.st_ino))
-        return tuple(state)
-
     def _load(self) -> _Read:
-        read = _Read(self._state())
-        for file in self._files():
-            if file.name == "backups.json":
+        folders = [self.folder, *sorted(self.folder.rglob("*/"))]
+        places = [*folders, *(folder / name for folder in folders for name in (DOCUMENTS, _BACKUPS, _BINLOGS))]
+        read = _Read(places, _state(places))
+        for file in places:
+            if file.name == _BACKUPS:
                 backups = _parsed(file, BackupRecord)
                 stored = backups.stored if backups is not None else ()
                 begun = [one for one in backups.removed if not one.acknowledged] if backups is not None else []
                 manifests = (*(one.manifest for one in stored), *(one.manifest for one in begun))
                 read.digests |= {bytes.fromhex(digest) for digest in manifests if digest is not None}
                 read.knows_any = read.knows_any or bool(stored)
-            elif file.name == "binlogs.json":
+            elif file.name == _BINLOGS:
                 binlogs = _parsed(file, ArchivedBinlogs)
                 for one in binlogs.files if binlogs is not None else ():
                     read.digests |= {bytes.fromhex(digest) for digest in (one.digest, one.line) if digest is not None}
-            else:
+            elif file == self.folder / DOCUMENTS:
                 own = _parsed(file, OwnDocuments)
                 read.digests |= {bytes.fromhex(one) for many in (own.digests.values() if own else ()) for one in many}
         return read
+
+
+def _state(places: Sequence[Path]) -> list[tuple[int, int, int]]:
+    """Return the modification time, inode and number of links of each place; zeros if it does not exist.
+
+    Two changes in one tick of the clock give the same time. A replaced file has another inode, and a new folder another
+    number of links of its parent.
+    """
+    state = []
+    for place in places:
+        try:
+            seen = place.stat()
+        except OSError:
+            state.append((0, 0, 0))
+        else:
+            state.append((seen.st_mtime_ns, seen.st_ino, seen.st_nlink))
+    return state
 
 
 def _parsed(file: Path, kind: type[P]) -> P | None:

@@ -38,9 +38,9 @@ def exclusive(
 ) -> Iterator[None]:
     """Run the block as the only holder of the lock `name` on this host.
 
-    `folder` contains the lock files. If `folder` is None, the folder of this host is used. If this run has to wait,
-    `tell` receives a line. Afterwards the lock file is removed. Raises BusyError if another run still holds the lock
-    after `patience` seconds, and PreflightError if the lock file cannot be created.
+    The lock files are in `folder`, or in this host's folder if it is None. If this run has to wait, the function `tell`
+    gets a message. Afterwards the lock file is removed. Raises BusyError if another run still holds the lock after
+    `patience` seconds, and PreflightError if the lock file cannot be created.
     """
     folder = folder or THIS_HOST.run
     with exclusive_with_child(name, doing=doing, patience=patience, folder=folder, tell=tell) as opened:
@@ -159,7 +159,7 @@ def _file_name(name: str) -> str:
 
 
 def _holder(file: TextIO) -> str:
-    """Return the holder from the lock file. The present holder may not have written its description yet."""
+    """Return the holder from the lock file. The current holder may not have written its description yet."""
     file.seek(0)
     match = _HOLDER.fullmatch(file.read(_LONGEST))
     return f"process {match[1]} is {match[2]}" if match else "an unknown process"

@@ -185,7 +185,7 @@ def archive_once(instance: Instance) -> Round:
 
 
 def _newest_binlog(instance: Instance) -> ServerBinlog | None:
-    """Return the newest readable binlog of the server, with its present size; None if there is none."""
+    """Return the newest readable binlog of the server, with its current size; None if there is none."""
     with instance.session() as session:
         binlogs = LocalFiles(find_source(session)).list()
     return next((binlog for binlog in reversed(binlogs) if not binlog.problem), None)

@@ -1,10 +1,10 @@
 """The archiver of one server's binlogs. It stores rotated binlogs as complete files, and the active binlog in segments.
 
-The archiver stores no bytes that the server could still lose, and reports every gap. It syncs the binlog file before it
-archives a segment, because readable bytes may not be on disk yet. A server that loses transactions in a power failure
-assigns their GTIDs to other transactions. The archive is read again at every start. The decisions are in
-`planning/binlog/archive.py`. No binlog records the engine of a table that was created without ENGINE. So the archiver
-asks the server for the engine of the tables that new statements created.
+The archiver stores only bytes that the server can no longer lose, and reports every gap in the archive. It syncs the
+binlog file before it archives a segment, because readable bytes may not be on disk yet. If a server loses transactions
+in a power failure, it later assigns their GTIDs to other transactions. The archiver reads the archive again at every
+start. The decisions are in `planning/binlog/archive.py`. The binlog does not record the engine of a table that was
+created without an ENGINE clause. So the archiver asks the server for the engines of newly created tables.
 """
 
 from __future__ import annotations
@@ -79,9 +79,9 @@ def made_parts(
 ) -> tuple[CreatedTablePart, ...]:
     """Return the engines that the server reports for the created tables.
 
-    Tables whose engine has changed since their creation are left out. Attributes of a table that a later ALTER TABLE
-    may have changed are left out too. The result is empty if the server does not answer or has been replaced. If the
-    result is empty, a restore lists these tables as tables without a recorded engine.
+    The result lacks tables whose engine has changed since their creation. It also lacks table attributes that a later
+    ALTER TABLE may have changed. The result is empty if the server does not answer or is now a different server. In
+    this case, a restore reports that the engines of these tables are not recorded.
     """
     as_made = [table for table in tables if table.table and not table.is_touched][:MOST_MADE]
     if not as_made:
@@ -118,8 +118,8 @@ def _word(value: object) -> str | None:
 class Round:
     """The result of one round over the server's binlogs.
 
-    Sizes are in bytes, and times are in microseconds UTC. `end` is the present end of the archived binlogs in the
-    history `incarnation`.
+    Sizes are in bytes, and times are in microseconds UTC. `end` is the binlog position at which the archive of the
+    incarnation `incarnation` now ends.
     """
 
     new_incarnation: str | None = None
@@ -187,8 +187,8 @@ class CompletenessRecorder:
     def after(self, result: Round, horizon: CommitHorizon | None, archive: BinlogArchive) -> Round:
         """Record the time of the horizon if the round has archived all commits up to the horizon.
 
-        Return the round with the recorded time. If the repository refuses the record, warn and raise no error, because
-        the binlogs were archived.
+        Return the round with the recorded time. The binlogs are already archived, so a refusal by the repository only
+        causes a warning.
         """
         if result.new_incarnation:
             # The last record belongs to another incarnation, so a new record is due in the next round.
@@ -230,15 +230,13 @@ _MERGED = 32
 
 @dataclass
 class _RoundResults:
-    """The results of the current round so far."""
-
     rotated: list[str] = field(default_factory=list)
     transactions: int = 0
     plain_size: int = 0
 
 
 class Archiver:
-    """The archiver of one server's binlogs, which works in rounds, and alone writes to its incarnation."""
+    """The archiver of one server's binlogs. It works in rounds, and is the only writer of its incarnation."""
 
     def __init__(self, instance: Instance, archive: BinlogArchive, source: BinlogSource) -> None:
         self._instance = instance
@@ -382,7 +380,7 @@ class Archiver:
         return self._incarnation.id
 
     def _key(self, name: str) -> DataKey | None:
-        """Return the data key of this run for a file; None without encryption."""
+        """Return the data key with which this run encrypts a file; None if the repository is not encrypted."""
         keyring = self._archive.repository.keyring
         if not keyring.is_encrypting:
             return None
@@ -435,7 +433,7 @@ class Archiver:
             self._merge(file, step.name)
 
     def _store(self, file: BinaryIO, segment: Segment) -> Segment:
-        """Store a segment. Afterwards the segment is part of the archive."""
+        """Store a segment, and add it to the archive."""
         key = self._key(segment.name)
         plain = read_plain(file, segment.start, segment.end)
         associated = self._archive.associated(
@@ -463,7 +461,7 @@ class Archiver:
     def _merge(self, file: BinaryIO, name: str) -> None:
         """If there are many segments, merge the last segments into one.
 
-        The merged segment is read back before the others are removed.
+        The merged segment is read back before the original segments are removed.
         """
         segments = self._kept[-1].segments if self._kept and self._kept[-1].name == name else ()
         small = segments[

@@ -38,7 +38,7 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class FindRequest:
-    """The search that the command line requests. A period consists of two times, each with a time zone."""
+    """The search that the command line requests. `between` and `user_time` are periods: two times with a time zone."""
 
     table: str | None = None
     kinds: str | None = None
@@ -83,7 +83,7 @@ def _period(times: tuple[str, str] | None) -> Period | None:
 
 @dataclass(frozen=True)
 class ReadBinlog:
-    """A binlog that was read: its name, its history, and its bytes. For a binlog on the server, the history is None."""
+    """A binlog that was read: its name, history and size in bytes. For a binlog on the server, the history is None."""
 
     name: str
     history: str | None
@@ -95,8 +95,7 @@ class Search:
     """The transactions that a search selects, in the order of the report.
 
     `matched` is the number of selected transactions before the limit was applied. `asks_archive` is set if the search
-    also read archived binlogs that the server no longer has. `problems` contains the binlogs that could not be read,
-    with the reasons.
+    also read archived binlogs that the server no longer has. `problems` lists the unreadable binlogs with the reasons.
     """
 
     transactions: tuple[ListedTransaction, ...]
@@ -140,8 +139,8 @@ class _Reading:
 def find(instance: Instance, request: FindRequest) -> Search:
     """Return the transactions that the request selects; change nothing.
 
-    The binlogs of the server are read. Archived binlogs are read only if the server has no binlogs, or if a period
-    begins before the server's oldest binlog.
+    The binlogs of the server are read. Archived binlogs are read only if the server has no binlogs, or if a requested
+    period begins before the server's oldest binlog.
     """
     request.filter()
     problems: list[ZsnapdbError] = []
@@ -157,7 +156,7 @@ def find(instance: Instance, request: FindRequest) -> Search:
 def search(
     instance: Instance, request: FindRequest, files: LocalFiles | None, problems: Sequence[ZsnapdbError] = ()
 ) -> Search:
-    """Return the result of `find` for these binlogs of the server.
+    """Return the result of `find` for the given binlogs of the server.
 
     If the server does not answer, `files` is None and `problems` contains the reason.
     """
@@ -206,7 +205,7 @@ def _live(files: LocalFiles, problems: list[ZsnapdbError]) -> list[_LiveBinlog]:
 
 
 def _read_archived(instance: Instance, reading: _Reading, live: Sequence[_LiveBinlog]) -> None:
-    """Read the archived binlogs that the server lacks and that may contain transactions of the periods."""
+    """Read the archived binlogs that are not on the server and may contain transactions of the requested periods."""
     archive = instance.archive(instance.open_repository())
     loaded, _ = own_archived_binlogs.known_part(instance, archive.repository, archive.load())
     reading.problems.extend(loaded.damaged)
@@ -263,7 +262,7 @@ def follow(instance: Instance, request: FindRequest, stop: Stop, report: Report)
     runs.
 
     Raises:
-        UsageError: the request has a period or an order.
+        UsageError: the request contains a period or a sort order.
         DamagedError: a binlog is damaged.
     """
     conditions = request.filter()
@@ -278,7 +277,7 @@ def follow(instance: Instance, request: FindRequest, stop: Stop, report: Report)
 
 
 def follow_files(files: LocalFiles, conditions: ChangeFilter, stop: Stop, report: Report) -> None:
-    """Report the selected transactions that are added to these binlogs, until `stop` is set. See `follow`."""
+    """Report the selected transactions that are added to the given binlogs, until `stop` is set. See `follow`."""
 
     def select(listed: ListedTransaction) -> None:
         match = conditions.match(listed.changes)
@@ -299,7 +298,7 @@ def _present(files: LocalFiles) -> _Place | None:
 
 
 def _read_on(files: LocalFiles, place: _Place | None, report: Report) -> _Place | None:
-    """Report the transactions after the part `place`, in the same binlog and in later binlogs. Return the new end."""
+    """Report the transactions after the end of `place`, even in later binlogs. Return the part that was read last."""
     binlogs = files.list()
     problem = next((binlog.problem for binlog in binlogs if binlog.problem), None)
     if problem is not None:

@@ -1,8 +1,8 @@
-"""`zsnapdb binlog purge`: removes archived binlogs from the server in small batches, with the server's own statement.
+"""`zsnapdb binlog purge`: removes archived binlogs from the server in small batches, with PURGE BINARY LOGS.
 
 A binlog is removed only if the repository contains a good copy. All of these conditions must be met:
 
-- All objects of its archived copy are listed with their sizes.
+- The store lists all objects of the archived copy with the right sizes.
 - No check found damage in the copy.
 - The purge has read the copy completely.
 - The server's own file has the same bytes as the copy.
@@ -84,7 +84,7 @@ class _Archived:
     local: LocalFiles
 
     def is_believed(self, instance: Instance, name: str) -> bool:
-        """Return whether this host's own record or a trusted signature proves the copy's description."""
+        """Return whether a record of this host or a trusted signature proves the description of the copy."""
         file = self.files[name]
         return (file.incarnation, file.name) in own_archived_binlogs.known_binlogs(
             instance, self.archive.repository, [file]
@@ -126,7 +126,7 @@ def _look(instance: Instance, session: Session) -> tuple[PurgePlan, _Archived]:
 def _refuse_short(instance: Instance, repository: Repository, archive: Archive) -> None:
     """Raise DamagedError if the archive lacks binlogs that this host archived.
 
-    If the archive lacks such a binlog, the server's file may be the only copy.
+    If so, the server's file may be the only copy of the binlog.
     """
     _, checked = host_backup_record.checked_backups(instance, repository, archive)
     for finding in checked.findings:
@@ -135,7 +135,7 @@ def _refuse_short(instance: Instance, repository: Repository, archive: Archive) 
 
 
 def _refuse_replaced(instance: Instance, repository: Repository, history: KnownHistory, local: Sequence[str]) -> None:
-    """Raise DamagedError if the history lacks the description of a binlog in `local` that this host stored in it.
+    """Raise DamagedError if this host stored the description of a binlog in `local`, but the history lacks it.
 
     Another history may have binlogs of the same names, so each name is compared within this history.
     """
@@ -152,7 +152,7 @@ def _refuse_replaced(instance: Instance, repository: Repository, history: KnownH
 
 
 def _damaged(instance: Instance, archived: _Archived, names: Sequence[str]) -> dict[str, str]:
-    """Return the known damage of these binlogs' archived copies, from the list of objects and from earlier checks."""
+    """Return, by binlog name, the damage that the object list or earlier checks show in the archived copies."""
     files = [archived.files[name] for name in names]
     sizes = stored_sizes(archived.archive, files)
     known = known_damage(archived.archive.repository, instance.name)

@@ -131,7 +131,7 @@ class LocalFiles:
     def list(self) -> list[ServerBinlog]:
         """Return the binlogs in the order of the index.
 
-        A binlog whose head is incomplete, as during a rotation, is left out.
+        A binlog with an incomplete head is left out, for example during a rotation.
         """
         binlogs = []
         paths = {}
@@ -153,7 +153,7 @@ class LocalFiles:
         return binlogs
 
     def _outside(self, named: Path) -> ServerBinlog:
-        """Return an entry for a binlog outside the folder.
+        """Return an entry for a binlog outside the server's binlog folder.
 
         The binlog is not read, because a forged index could name any file of the host.
         """
@@ -200,7 +200,7 @@ class LocalFiles:
 
 
 def head_part(source: BinlogSource, opening: Opening) -> HeadPart:
-    """Return a binlog's head, fingerprint and encryption in the form in which the archive stores them."""
+    """Return a binlog's head, fingerprint and encryption in the format of the archive."""
     head = opening.head
     return HeadPart(
         server_uuid=source.server_uuid,
@@ -235,9 +235,9 @@ def cuts(
 ) -> Iterator[SegmentCut]:
     """Yield the segments from byte `start` to the end of the last complete transaction within `size` bytes of the file.
 
-    `complete` is the end of the last complete transaction in the archived part. If there is none, it is the end of the
-    file's head. A segment has at most `limit` bytes, and ends at the end of a transaction. Only a transaction longer
-    than `limit` is split.
+    `complete` is the offset at which the last complete archived transaction ends. If there is none, it is the end of
+    the file's head. A segment has at most `limit` bytes, and ends at the end of a transaction. Only a transaction
+    longer than `limit` is split.
     """
     first = 0 if start == 0 else complete
     builder = SpanBuilder(first, complete, witness)
@@ -276,9 +276,9 @@ class KnownHistory:
 def known_history(archive: Archive, source: BinlogSource, files: LocalFiles) -> KnownHistory:
     """Return the archived binlogs of the server's newest incarnation.
 
-    Normally the server's newest incarnation is the newest one with the server's name. But if the server's binlogs
-    contain a whole newer incarnation with any server_id, the server certainly continues that incarnation. In this case
-    the binlogs of that incarnation are returned.
+    Normally this is the newest incarnation that was archived under the server's UUID or server_id. But if the server's
+    binlogs contain a whole newer incarnation with any server_id, the server certainly continues that incarnation. In
+    this case the binlogs of that incarnation are returned.
 
     Raises:
         PreflightError: this decision needs the server's binlogs, but they cannot be read.
@@ -327,7 +327,7 @@ def contains_last(files: LocalFiles, file: ArchivedFile) -> bool:
 
 
 def last_seen(newest: ArchivedFile, complete: Sequence[CompleteUntil]) -> int | None:
-    """Return a time (microseconds UTC) before every commit that follows the newest archived file; None if unknown."""
+    """Return a time before all commits after the newest archived file, in microseconds UTC; None if unknown."""
     place = (newest.incarnation, newest.name)
     times = [one.until for one in complete if (one.incarnation, one.name) == place and one.end == newest.end]
     return max((time for time in (newest.seen, *times) if time is not None), default=None)

@@ -54,7 +54,7 @@ class LoggedTransaction:
 
 
 def find_transaction(instance: Instance, files: LocalFiles, gtid: str) -> LoggedTransaction:
-    """Return the transaction with this GTID, written as the server writes GTIDs.
+    """Return the transaction with this GTID. The GTID must be in the server's notation.
 
     The archive is read only if the server's own binlogs lack the transaction.
 
@@ -133,7 +133,7 @@ def _check_rows(transaction: TransactionChanges, gtid: str) -> None:
 class Conflict:
     """A row that was changed after the transaction.
 
-    `is_new` is set if the transaction deleted the row, and a row with its key exists again.
+    `is_new` is set if the transaction deleted the row, and a new row with the same key exists.
     """
 
     change: RowChange
@@ -193,9 +193,9 @@ def undo(instance: Instance, gtid: str) -> Undo:
 
 
 def who_sees_triggers(own: Instance, other: Instance, *, is_named: bool) -> Instance:
-    """Return `own` if its account can see triggers, else `other`.
+    """Return the instance `own` if its account can see triggers, else the instance `other`.
 
-    If the user did not choose the account of `other` and the server refuses its login, `own` is returned too.
+    If the user did not choose the account of `other` and the server refuses this account, return `own` in any case.
     """
     with own.session() as session:
         if _sees_triggers(session):
@@ -290,7 +290,7 @@ def check(instance: Instance) -> None:
 
 
 def apply(instance: Instance, undone: Undo, before: StateBefore) -> Undo:
-    """Undo the transaction on the server, in a single new transaction, which changes all rows or none.
+    """Undo the transaction on the server in one new transaction, which changes either all rows or none.
 
     The account must be able to change these rows. Before the commit, every table must have the same definition as in
     the clone. Every row must equal the row that the clone had directly before the transaction.

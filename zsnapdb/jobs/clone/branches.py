@@ -194,7 +194,7 @@ def switch(
 
     Changes since the newest commit of the old branch are committed first, so that a switch back restores them.
     Afterwards the clone's server is running. An interrupted switch leaves the clone on the old branch with the old
-    data, or on the new branch with the new data. The same command then continues the switch.
+    data, or on the new branch with the new data. Repeating the command continues the switch.
     """
 
     def decide(info: CloneInfo) -> tuple[Intention, Callable[[], SwitchedBranch]]:
@@ -240,7 +240,7 @@ def switch(
 
 @contextlib.contextmanager
 def _locked_clone(settings: Settings, host: Host, name: str, events: Events) -> Iterator[CloneInfo]:
-    """Yield the clone under its lock. First revert a data change that was interrupted before it became current."""
+    """Lock the clone, revert an interrupted data change if its new data is not current yet, and yield the clone."""
     with locked_clone(settings, host, name) as info:
         if info.phase is CopyPhase.CHANGING:
             volumes.warn_of_kept(revert_interrupted_change(info), info.name, events)
@@ -273,7 +273,8 @@ def _end_of_head(host: Host, info: CloneInfo, known: Branches) -> LogEnd | None:
     """Return the end of the running server's binlog at the time when the data equalled the head of the branch.
 
     Return None if that end is unknown. A reset that undoes rows writes nothing to the binlog, but records where the
-    binlog ends. If the newest commit has recorded the same end, the reset may have followed it, so the result is None.
+    binlog ends. If the newest commit recorded the same end, the reset may have happened after the commit, so the result
+    is None.
     """
     state = reset_baseline.read(host, info)
     if state is None:
@@ -307,7 +308,7 @@ _LONG_SECONDS = 6 * 3600.0
 
 @dataclass(frozen=True)
 class ComparedTable:
-    """A table in two states: the row counts, and the differences. The row count is None for a state without the table.
+    """A table in two states: the row counts and the differences. A row count is None if the state lacks the table.
 
     `added`, `removed` and `changed` count rows by primary key. `changes` contains the first changed rows, and `shape`
     describes their columns. If rows cannot be compared by key, `reason` says why, and `is_same` says whether the number
@@ -354,7 +355,6 @@ class BranchDifference:
 
     @property
     def is_same(self) -> bool:
-        """Whether the commits are equal."""
         return self.is_whole and not self.schema and all(table.is_same for table in self.tables)
 
 

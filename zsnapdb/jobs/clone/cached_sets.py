@@ -2,8 +2,8 @@
 
 A received set comes from the repository, or from a replay up to a point. A prepared set is a copy on which a server
 recovered once and was shut down cleanly. The copy is masked if clones of the instance are masked. Each set has an
-anchor: a dataset without files, whose local properties contain all records. The copy is the dataset `c` below the
-anchor. An anchor in phase `making` is a leftover if the process that created it no longer runs.
+anchor: a dataset without files, whose local ZFS properties contain all records of the set. The copy is the dataset `c`
+below the anchor. An anchor in phase `making` is a leftover if the process that created it no longer runs.
 """
 
 from __future__ import annotations
@@ -117,12 +117,12 @@ class ReusableSet(SetRecord):
 
 
 def _beside(home: str, kind: str) -> str:
-    """Return the parent dataset of all sets of this kind, next to the clones' dataset."""
+    """Return the parent dataset of all sets of this kind. It is a sibling of the dataset that contains the clones."""
     return f"{home.rpartition('/')[0]}/{kind}"
 
 
 def anchor_of(home: str, kind: str, name: str) -> str:
-    """Return the name of the anchor dataset of the set with that name."""
+    """Return the name of the anchor dataset of the set with the given name."""
     return f"{_beside(home, kind)}/{name}"
 
 
@@ -187,7 +187,7 @@ def _set(kind: str, dependents: Mapping[Snapshot, str], found: CopyDatasets) -> 
 
 
 def find(home: str, kind: str, name: str) -> ReusableSet | None:
-    """Return the received or prepared set with that name, complete or not; None if it does not exist.
+    """Return the received or prepared set with the given name, complete or not; None if it does not exist.
 
     Raises:
         DamagedError: the properties of the set cannot be read.
@@ -198,7 +198,7 @@ def find(home: str, kind: str, name: str) -> ReusableSet | None:
 
 
 def prepared_commits(home: str, commits: Collection[str]) -> list[ReusableSet]:
-    """Return all prepared sets whose data comes from one of these commits, masked or not, complete or not."""
+    """Return all prepared sets whose data comes from one of the given commits, masked or not, complete or not."""
     prepared = _read_sets(PREPARED, [_beside(home, PREPARED)]).copies
     return [item for item in prepared if item.source is SourceKind.COMMIT and item.set_id in commits]
 
@@ -211,7 +211,7 @@ def _source_of(stored: ReusableSet, kind: SourceKind, *, is_prepared: bool) -> C
 
 
 def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSource | None:
-    """Return the received set whose snapshots have these GUIDs (by role); None if there is no such set."""
+    """Return the received set whose snapshots have the given GUIDs (by role); None if there is no such set."""
     # In earlier versions, the name of a received set contained only its id.
     for name in (received_name(set_id, guids), set_id):
         stored = find(home, RECEIVED, name)
@@ -223,7 +223,7 @@ def find_received(home: str, set_id: str, guids: Mapping[str, int]) -> CloneSour
 
 
 def find_ready_point(home: str, set_id: str) -> CloneSource | None:
-    """Return the complete set with this id that a replay created in this home of clones; None if there is none.
+    """Return the complete set with the given id that a replay created in this home of clones; None if there is none.
 
     The dataset `home` need not exist.
     """
@@ -232,10 +232,10 @@ def find_ready_point(home: str, set_id: str) -> CloneSource | None:
 
 
 def find_point(settings: Settings, instance: Instance, set_id: str) -> CloneSource | None:
-    """Return the set with this id that a replay created for a clone; None if there is none.
+    """Return the set with the given id that a replay created for a clone; None if there is none.
 
-    The id of such a set is in no repository. If several pools have the set, for example after a split, the set in
-    production's pool is returned.
+    No repository contains such a set. If several pools have the set, for example after a split, the set in production's
+    pool is returned.
 
     Raises:
         PreflightError: several pools have the set, and none or several of them are production's.
@@ -254,9 +254,9 @@ def find_point(settings: Settings, instance: Instance, set_id: str) -> CloneSour
 
 
 def find_reached(home: str, instance: str, identity: str) -> CloneSource | None:
-    """Return the set that an earlier replay to exactly this point (`RestorePlan.point_identity`) created, or None.
+    """Return the set from a replay to exactly this point (`RestorePlan.point_identity`); None if there is none.
 
-    A set in another home is no source, because its clones would be in another pool.
+    Sets in other homes of clones are ignored, because their clones would be in another pool.
     """
     sets = _read_sets(RECEIVED, [_beside(home, RECEIVED)]).copies
     return _point_source(_points(sets, instance, lambda one: one.point == identity))
@@ -276,7 +276,7 @@ def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
 
     `rules` is the digest of the rules that masked the set, or "" if it is unmasked. If the source has no set prepared
     by these rules, return its unmasked prepared set. If that does not exist either, return the source. A prepared set
-    with this name but other data is not used.
+    that has the expected name but other data is ignored.
     """
     for wanted in dict.fromkeys((rules, "")):
         stored = find(home, PREPARED, name_of(source, wanted))
@@ -363,7 +363,7 @@ def remove(stored: ReusableSet) -> None:
 
 
 def remove_if_exists(home: str, kind: str, name: str) -> None:
-    """Destroy the set with that name if it exists, complete or not."""
+    """Destroy the set with the given name if it exists, complete or not."""
     stored = find(home, kind, name)
     if stored is not None:
         remove(stored)
@@ -387,7 +387,7 @@ def drop_unused_of_subjects(settings: Settings, instance: str, was_source: str) 
 
 
 def remove_unused(item: ReusableSet) -> None:
-    """Destroy the set, with the errors of `remove`.
+    """Destroy the set. Raises the errors of `remove`.
 
     Raises:
         BusyError: the set was received for a subject, and a process is about to clone it.
@@ -416,9 +416,9 @@ def oldest_first(
 ) -> list[T]:
     """Return the items ordered by the age of their sets, oldest first.
 
-    If a set no longer exists on production's datasets, this host's record shows its age. A set of unknown age is
-    treated as the oldest, because nothing proves that it is newer than another set. A set in another pool than
-    production's is also treated as the oldest.
+    If a set no longer exists on production's datasets, its age comes from this host's record. A set of unknown age is
+    treated as the oldest, because nothing proves that it is newer than another set. A set outside production's pool is
+    also treated as the oldest.
     """
     listed = list(items)
     names: dict[str, set[str]] = {}
@@ -447,7 +447,7 @@ def oldest_first(
 def kept_since(source: object, known: Iterable[CloneClaim], host: Host) -> str:
     """Return the time since which subjects have kept this source's data.
 
-    The time is for a clone that is created from the source now. `known` contains the other clones. Clones that belong
+    The result is for a clone that is created from the source now. `known` contains all other clones. Clones that belong
     to root are ignored.
     """
     of_commit = begun_of(source)

@@ -50,9 +50,9 @@ _NOTE = re.compile(r"([0-9]{1,19}) ([0-9]{1,19})")
 def taking_over(revisions: Iterable[str], most: int) -> Iterator[None]:
     """Run the block with increased quotas: each revision gets `most` more bytes, so that it can take over commits.
 
-    Without this, ZFS refuses `zfs promote` if the snapshots that are taken over do not fit into the quota. After the
-    block, users of each clone can write as much as before. A revision without a quota gets none. The caller holds the
-    locks of the clones.
+    Without the increase, ZFS refuses `zfs promote` if the snapshots to take over do not fit into the quota. After the
+    block, users of each clone can write as much as before. A revision without a quota stays without one. The caller
+    must hold the locks of the clones.
     """
     begun = []
     for revision in revisions:
@@ -233,7 +233,7 @@ def _takes_over(revision: Properties) -> bool:
 
 
 def _masked(volumes: Iterable[Properties]) -> str | None:
-    """Return the time when the last of these volumes was masked; None if a volume is not masked."""
+    """Return the time when the last of the given volumes was masked; None if a volume is not masked."""
     marks = [volume[clone_properties.MASKED_PROPERTY] for volume in volumes]
     is_masked = all(mark.is_local and mark.value != clone_properties.NOT_MASKED for mark in marks) and bool(marks)
     return max(mark.value for mark in marks) if is_masked else None
@@ -250,7 +250,7 @@ def no_such_clone(name: str) -> UnknownNameError:
 
 
 def find(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone with this label or id.
+    """Return the clone with the given label or id.
 
     Raises:
         UnknownNameError: no clone has the name.
@@ -283,7 +283,7 @@ def find(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 
 def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone whose dataset has that name, whatever its label is. Raises the errors of `find`."""
+    """Return the clone whose dataset has the given name, whatever its label is. Raises the errors of `find`."""
     one = _of_dataset(settings, host, name)
     if one is None:
         raise no_such_clone(name)
@@ -291,7 +291,7 @@ def of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo:
 
 
 def reread_clone(settings: Settings, host: Host, name: str) -> CloneInfo | None:
-    """Return the present state of the clone whose dataset has that name.
+    """Return the present state of the clone whose dataset has the given name.
 
     Return None if the clone no longer exists or its properties cannot be read.
     """
@@ -309,10 +309,10 @@ def _of_dataset(settings: Settings, host: Host, name: str) -> CloneInfo | None:
 
 
 def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
-    """Return the present state `now` of the clone.
+    """Return `now`, the present state of the clone, if it is still the clone `meant`.
 
     Raises:
-        UnknownNameError: another clone than `meant` now has the name.
+        UnknownNameError: a different clone now has the name.
     """
     if now.guid != meant.guid:
         raise UnknownNameError(
@@ -322,7 +322,7 @@ def refuse_other(meant: CloneInfo, now: CloneInfo) -> CloneInfo:
 
 
 def refuse_other_data(first: CloneInfo, other: CloneInfo) -> None:
-    """Raise ConsistencyError unless both clones come from the same snapshots with the same name."""
+    """Raise ConsistencyError unless both clones were created from the same snapshots."""
     if first.original_key != other.original_key:
         raise ConsistencyError(
             f"clone {other.label} has other data than {first.label}: somebody renamed or replaced {first.original}",
@@ -331,7 +331,7 @@ def refuse_other_data(first: CloneInfo, other: CloneInfo) -> None:
 
 
 def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
-    """Raise ExistsError if one of these clones, or its set or dataset, already has that name."""
+    """Raise ExistsError if a clone in `others`, its set or its dataset already uses the label as its name."""
     other = next((one for one in others if one.is_called(label) or label in (one.name, one.set_name)), None)
     if other is not None:
         raise ExistsError(
@@ -344,7 +344,7 @@ def refuse_label(others: Iterable[CloneClaim], label: str) -> None:
 
 @contextlib.contextmanager
 def locked_clone(settings: Settings, host: Host, name: str) -> Iterator[CloneInfo]:
-    """Lock the clone with that label or name, and yield its current state.
+    """Lock the clone with the given label or name, and yield its current state.
 
     Raises the errors of `ready`.
     """
@@ -368,7 +368,7 @@ def verb(
     *,
     needs_lease: bool = True,
 ) -> CloneVerb[P, R]:
-    """Return the command for the clone with that label or name.
+    """Return the command for the clone with the given label or name.
 
     The command raises the errors of `ready` and, with `needs_lease`, of `require_lease` before it calls `decide`.
     """
@@ -392,20 +392,20 @@ def require_lease(host: Host, info: CloneInfo) -> None:
 
 
 def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:
-    """Return the clone with its correct quota. The caller holds the clone's lock."""
+    """Return the clone with its correct quota. The caller must hold the clone's lock."""
     for revision in info.takes_over:
         settle_adopted_commits(revision)
     return of_dataset(settings, host, info.name) if info.takes_over else info
 
 
 def is_dataset(settings: Settings, name: str) -> bool:
-    """Return whether a dataset in the homes of clones has this name. No clone gets such a name as a label."""
+    """Return whether a dataset in the homes of clones has the given name. No clone gets such a name as a label."""
     possible = [f"{above}/{name}" for above in homes(settings)] if clone_properties.is_clone_name(name) else []
     return any(datasets.exists(dataset) for dataset in possible)
 
 
 def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) -> Settings:
-    """Return the settings with this server program for the clone's instance.
+    """Return the settings in which the clone's instance uses the server program `binary`.
 
     If `binary` is None, the settings stay unchanged.
 
@@ -415,7 +415,7 @@ def with_binary(settings: Settings, host: Host, name: str, binary: Path | None) 
 
 
 def ready(settings: Settings, host: Host, name: str) -> CloneInfo:
-    """Return the clone with that name.
+    """Return the clone with the given name.
 
     Raises:
         PreflightError: the clone is incomplete, is being destroyed, or has no user yet.
@@ -448,10 +448,10 @@ ROOT = "root"
 
 
 def require_owner(settings: Settings, host: Host, name: str, account: str) -> None:
-    """Raise UnknownNameError unless the account owns the clone with that name, or all clones of the set with that name.
+    """Raise UnknownNameError unless the account owns the clone, or all clones of the set, with the given name.
 
-    If another account owns the clone, the error is the same as for a missing clone, and takes equally long. Root may
-    use all clones.
+    If another account owns the clone, the error is the same as for a missing clone, and comes after the same time. Root
+    may use all clones.
     """
     if account == ROOT:
         return
@@ -465,11 +465,11 @@ def _is_meant(info: CloneInfo, name: str) -> bool:
 
 
 def instances_of(settings: Settings, host: Host, name: str) -> set[str]:
-    """Return the instances of the clone or set of clones with that name; empty if neither exists."""
+    """Return the instances of the clone or set of clones with the given name; empty if neither exists."""
     return {info.instance for info in listing(settings, host) if _is_meant(info, name)}
 
 
 def names_of(settings: Settings, host: Host, name: str) -> set[str]:
-    """Return the id and label of the clone with that name, or of all clones in the set with that name."""
+    """Return the id and label of the clone with the given name, or of all clones in the set with the given name."""
     clones = [info for info in listing(settings, host) if _is_meant(info, name)]
     return {word for info in clones for word in (info.id, info.label)}

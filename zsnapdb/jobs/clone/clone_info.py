@@ -58,7 +58,8 @@ from zsnapdb.zfs.destruction import Mark
 def heartbeat_file(host: Host, name: str) -> Path:
     """Return the file of the clone's newest heartbeat.
 
-    The file contains the boot id and the time of the monotonic clock. Its modification time is the wall clock's time.
+    The file contains the boot id and the time of the monotonic clock. Its modification time is the wall-clock time of
+    the heartbeat.
     """
     return host.run / "heartbeats" / name
 
@@ -209,12 +210,12 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 
 
 def is_clone_name(text: str) -> bool:
-    """Return whether a clone may have that name."""
+    """Return whether the text is a valid name for a clone."""
     return _NAME.fullmatch(text) is not None
 
 
 def refuse_name(text: str) -> None:
-    """Raise UsageError if a clone may not have that name."""
+    """Raise UsageError if the text is not a valid name for a clone."""
     if not is_clone_name(text):
         raise UsageError(f"invalid clone name {text!r}", hint="use at most 32 of: small letters, digits, - and _")
 
@@ -241,7 +242,7 @@ _STAYS, _TAKEN, _EXCHANGED = PropertyTransition.STAYS, PropertyTransition.TAKEN,
 def _called(name: str) -> Form[str]:
     """Return the reader and writer of a property that contains the clone's name.
 
-    Without a valid name in the property, the reader returns the name of the dataset, which never changes.
+    If the property contains no valid name, the reader returns the name of the dataset, which never changes.
     """
 
     def value(found: CopyDatasets) -> str:
@@ -302,8 +303,8 @@ _BRANCHES = Form(
 class CloneClaim:
     """The owner of a clone, and the properties that no other clone may share. All are read from the anchor `top`.
 
-    `name` is the name of the dataset, `label` the present name for users. `id` never changes, even if a swap moves the
-    clone to another dataset. Labels and ids are unique.
+    `name` is the name of the dataset, and `label` is the present name for users. `id` never changes, even if a swap
+    moves the clone to another dataset. Labels and ids are unique.
     """
 
     name: str
@@ -419,7 +420,7 @@ class CloneRecord(CloneClaim):
 
     @property
     def original(self) -> str:
-        """The snapshot set from which the clone was created, as `--from` accepts it."""
+        """The snapshot set from which the clone was created, in the notation of `--from`."""
         return self.original_words.partition(" ")[0]
 
     @property
@@ -449,7 +450,7 @@ class CloneInfo(CloneRecord):
     is_independent: bool
     pid: int | None
     is_led_to: bool = False
-    """Whether HAProxy forwards the kept port to the clone's server."""
+    """Whether HAProxy forwards the fixed port to the clone's server."""
     kept_bytes: int = 0
     """The part of `own_bytes` that belongs to earlier data. The clone's commits still contain this data."""
     takes_over: tuple[str, ...] = ()
@@ -469,7 +470,7 @@ class CloneInfo(CloneRecord):
 
     @property
     def client_port(self) -> int:
-        """The port for clients: the kept port if HAProxy forwards it to the server, else the server's port."""
+        """The port for clients: the fixed port if HAProxy forwards it to the server, else the server's port."""
         return self.kept_port if self.kept_port is not None and self.is_led_to else self.port
 
     @property

@@ -1,7 +1,7 @@
 """Commits of a clone. A commit is a snapshot set of the clone's volumes, created while writes are blocked.
 
 The head of the current branch is the newest commit among the snapshots of the present data. If there is none, the head
-is the commit that the anchor records. So the snapshots of a new commit move the head without another step.
+is the commit that the anchor records. So creating the snapshots of a commit also moves the head.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def commit(settings: Settings, host: Host, name: str, message: str) -> CloneVerb
 
 
 def commit_locked(host: Host, info: CloneInfo, text: str) -> Committed:
-    """Commit a clone whose server has been started before. The caller holds the clone's lock."""
+    """Commit a clone whose server has been started before. The caller must hold the clone's lock."""
     commit_id = host.new_backup_id()
     new = CommitRecord(
         id=commit_id,
@@ -134,7 +134,7 @@ def end_of_log(info: CloneInfo) -> LogEnd | None:
 
 @contextlib.contextmanager
 def writes_paused(info: CloneInfo) -> Iterator[None]:
-    """If the clone's server is running, prevent its writes during the block.
+    """If the clone's server is running, prevent writes to it during the block.
 
     The lock has a deadline and a watchdog, like the lock of a backup. If a running statement blocks the lock, the lock
     is requested repeatedly for up to a minute.
@@ -169,7 +169,7 @@ def newest_commit(info: CloneInfo, made: Sequence[Commit] | None = None) -> Comm
     """Return the newest commit of the clone's present data; None if there is none.
 
     The commit from which the data was cloned is ignored, even if a takeover moved it to this clone. `made` contains the
-    commits of the present data, oldest first. If `made` is None, the commits are read here.
+    commits of the present data, oldest first. If `made` is None, this function reads the commits.
     """
     made = commits(info.current) if made is None else made
     last = made[-1] if made else None
@@ -195,7 +195,7 @@ def read_branches(info: CloneInfo, made: Sequence[Commit] | None = None) -> Bran
 
 
 def parent_of(info: CloneInfo) -> str:
-    """Return the parent that a new commit gets.
+    """Return the parent for a new commit.
 
     The parent is the newest commit of the branch, else the set from which the data was cloned.
     """

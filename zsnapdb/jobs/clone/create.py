@@ -61,7 +61,7 @@ from zsnapdb.zfs import datasets
 def create(settings: Settings, instance: Instance, request: CloneRequest) -> Created:
     """Create a clone, start its server and check the server.
 
-    Afterwards the server answers on its own port, and users log in to a new account. The server shares no identity,
+    Afterwards the server answers on its own port, and users log in with a new account. The server shares no identity,
     path, account or replication with its source, and its data has exactly the recorded position. If an error occurs,
     the datasets of the clone are removed. A set that was prepared for the clone is kept for later clones.
     """
@@ -172,7 +172,7 @@ def _obtain(
     planned: CloneSource | RemoteBackup | RestorePlan | None,
     locked: contextlib.ExitStack,
 ) -> CloneSource:
-    """Return the snapshots to clone. If they do not exist yet, create or receive them, or replay to the point.
+    """Return the snapshots to clone. If they do not exist yet, create them, receive them, or replay to the point.
 
     A new live set stays locked until the context `locked` ends, so that no sweep removes the set as a leftover.
     """

@@ -51,11 +51,11 @@ from zsnapdb.zfs import datasets
 class PlannedSource:
     """The source of a planned clone.
 
-    `source` is a snapshot set on this host, a backup that must be received, or the plan of a point in time. If `source`
-    is None, a snapshot set is created now. `snapshots` contains the existing snapshots by role. `receives` contains the
-    backups to receive first, oldest first. `replays` is the number of batches of archived binlogs to replay first.
-    `rules` is the digest of the rules that masked the source, or "" if it is not masked. `masking` says how the clone
-    is masked.
+    `source` is a snapshot set on this host, a backup that must be received, or the plan of a restore to a point. If
+    `source` is None, a snapshot set is created now. `snapshots` contains the existing snapshots by role. `receives`
+    contains the backups to receive first, oldest first. `replays` is the number of batches of archived binlogs to
+    replay first. `rules` is the digest of the rules that masked the source, or "" if it is not masked. `masking` says
+    how the clone is masked.
     """
 
     kind: SourceKind
@@ -77,7 +77,7 @@ class PlannedSource:
 
 @dataclass(frozen=True, kw_only=True)
 class ClonePlan(CloneRecord):
-    """The plan of `create` for a request: this source, and the first record for the anchor.
+    """The plan of `create` for a request: the source of the clone, and the first record for the clone's anchor.
 
     `home` is the state of the clones' parent dataset at planning time.
     """
@@ -113,14 +113,14 @@ def plan(settings: Settings, instance: Instance, request: CloneRequest) -> Clone
 def plan_from(
     settings: Settings, instance: Instance, request: CloneRequest, source: CloneSource, masking: MaskingChoice
 ) -> ClonePlan:
-    """Return the plan of a clone from exactly these snapshots. The volumes of `instance` are known."""
+    """Return the plan of a clone from exactly the snapshots in `source`. `instance` must contain its volumes."""
     return plan_for(settings, instance, request, _of_snapshots(source, masking))
 
 
 def planned_source(settings: Settings, instance: Instance, request: CloneRequest) -> PlannedSource:
     """Return the source of the clone, and how the clone is masked; change nothing.
 
-    The volumes of `instance` are known.
+    `instance` must contain its volumes.
     """
     rules = masking_requirement.rules_of(instance.settings.masking, requested=request.masks)
     if request.at is not None:
@@ -188,14 +188,14 @@ def _of_snapshots(source: CloneSource, masking: MaskingChoice) -> PlannedSource:
 
 
 def _home_of(settings: Settings, made_from: PlannedSource) -> str:
-    """Return the parent dataset of clones in the source's pool. Refuse a pool with an alternate root."""
+    """Return the parent dataset of clones in the source's pool. Raise PreflightError if the pool has an altroot."""
     pool = made_from.pool or pool_for(settings, [place.dataset for place in made_from.origin.volumes.values()])
     refuse_alternate_root(pool)
     return home(settings, pool)
 
 
 def plan_for(settings: Settings, instance: Instance, request: CloneRequest, made_from: PlannedSource) -> ClonePlan:
-    """Return the plan of `create` with this source; change nothing. Raises the errors of `plan`."""
+    """Return the plan of `create` with the source `made_from`; change nothing. Raises the errors of `plan`."""
     name, origin = request.name or random_name(instance), made_from.origin
     refuse_name(name)
     _check_host(settings, instance, origin)
@@ -286,9 +286,9 @@ def _refuse_files_in(root: Path) -> None:
 def _admitted(
     settings: Settings, host: Host, request: CloneRequest, name: str, free: int, known: KnownCopies[CloneClaim]
 ) -> tuple[CloneLease, int, int | None]:
-    """Return the lease of a new clone, the port of its server, and its kept port.
+    """Return the lease of a new clone, the port of its server, and its fixed port.
 
-    `free` is the free space of the pool in bytes, and `known` contains the other clones.
+    `free` is the free space of the pool in bytes, and `known` contains the existing clones.
 
     Raises:
         PreflightError: a quota, the lease or the ports do not allow the clone.

@@ -49,7 +49,7 @@ class Login:
 
     @property
     def local_only(self) -> bool:
-        """Whether only clients on this host reach the clone."""
+        """Whether only clients on this host can reach the clone."""
         return is_loopback(self.bind_address)
 
     @property
@@ -61,8 +61,7 @@ class Login:
     def option_file(self) -> str:
         """The text of an option file for clients.
 
-        If a client program of the server's flavour uses this file, it can connect to this clone, but to no other
-        server.
+        With this file, a client program of the server's flavour can connect to this clone, but to no other server.
         """
         return text(self.password, self.host, self.port) + only_below(str(_mount_of(self.socket)))
 
@@ -98,7 +97,7 @@ def address_of(bind_address: str, port: int) -> str:
 def write(file: Path, password: SecretStr, host: str, port: int, user: str) -> None:
     """Write the credentials file, which only the server's account `user` can read.
 
-    If a client program of the server's flavour uses this file, it can connect to clones, but to no other server.
+    With this file, a client program of the server's flavour can connect to clones, but to no other servers.
     """
     server.write_private(file, text(password, host, port) + only_below(str(_mount_of(file).parent)), user)
 
@@ -111,7 +110,7 @@ def text(password: SecretStr, host: str, port: int) -> str:
 def text_for_clones(login: Login) -> str:
     """Return the text of an option file that stays valid after resets.
 
-    If a client uses this file, it can connect to clones, but to no other server.
+    With this file, a client can connect to clones, but to no other servers.
     """
     return text(login.password, login.host, login.port) + only_below(str(_mount_of(login.socket).parent))
 
@@ -136,7 +135,7 @@ def write_internal(file: Path, password: SecretStr) -> None:
 
 
 def internal_account_sql(origin: SourceServer, password: SecretStr, *, lock: bool) -> str:
-    """Return the SQL statements that create the internal account. With `lock`, they also lock all other accounts.
+    """Return the SQL statements that create the internal account. If `lock` is set, they also lock all other accounts.
 
     The statements are not written to the clone's binlog, so that its GTIDs stay those of the source.
     """

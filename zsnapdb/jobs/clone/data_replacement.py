@@ -1,4 +1,4 @@
-"""Replaces the data of a clone, whose name, port, credentials and lease stay the same."""
+"""Replaces the data of a clone. The clone's name, port, credentials and lease stay the same."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class ResetPlan:
     """The plan of a reset: the clone, and for each role the snapshot with the new data.
 
     `snapshots` is empty if the snapshots must be created or received first. `is_original` is set if the clone was
-    created from this data. `drops` is the live set that is removed together with the old data, unless another clone
-    uses this live set; "" if there is none.
+    created from the new data. `drops` is the live set that is removed together with the old data, or "" if there is
+    none. A live set that another clone uses is not removed.
     """
 
     info: CloneInfo
@@ -83,7 +83,7 @@ def plan(settings: Settings, host: Host, info: CloneInfo, requested: str | None,
 def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | RemoteBackup:
     """Return the snapshot set from which the clone was created, even if the clone's data now comes from another set.
 
-    If the clone must be masked and the current rules masked a copy of that set, return this copy.
+    If the clone must be masked, and a copy of that set was masked by the current rules, return the copy.
 
     Raises:
         PreflightError: the set is neither on this host nor in the repository.
@@ -111,10 +111,10 @@ def _original(settings: Settings, host: Host, info: CloneInfo) -> CloneSource | 
 
 
 def _require_same_source(info: CloneInfo, found: CloneSource | RemoteBackup) -> CloneSource | RemoteBackup:
-    """Return the source `found` if it is the clone's original snapshot set, which has the same name.
+    """Return the source `found` if it is the set from which the clone was created, and not a new set with its name.
 
-    Another program may have renamed the set's snapshots and reused the name. Older versions recorded no identity of the
-    set.
+    Another program may have renamed the set's snapshots and reused the name. Older versions of zsnapdb did not record
+    the identity of the set.
 
     Raises:
         PreflightError: the source may be another set.
@@ -155,7 +155,7 @@ def _prepared_of(names: Iterable[str]) -> str:
 def replace_data(
     settings: Settings, host: Host, info: CloneInfo, requested: str | None, events: Events, *, accepts_older: bool
 ) -> CloneInfo:
-    """Replace the data of the clone. The caller holds the clone's lock."""
+    """Replace the data of the clone. The caller must hold the clone's lock."""
     # Check the clone's quota before receiving new data.
     quota_beside(settings, info)
     if requested != LIVE_STATE:
@@ -196,8 +196,8 @@ def _source(
 def _clone_beside(settings: Settings, info: CloneInfo, source: CloneSource, made: Sequence[Commit]) -> int:
     """Clone the source as a new, unmounted revision next to the current revision; return its number.
 
-    The quota of the clone stays the same. `made` contains the commits of the old data. Without commits, the old data
-    does not count towards the quota, because it will be removed. So even a clone without free space can be reset.
+    The quota of the clone stays the same. `made` contains the commits of the old data. If there are no commits, the old
+    data will be removed, so it does not count towards the quota. So even a clone without free space can be reset.
     """
     quota = space_limits.of_other_data(settings, info, keeps_data=bool(made))
     revision = next_number(info)
@@ -223,9 +223,9 @@ def quota_beside(settings: Settings, info: CloneInfo, *, is_committed: bool = Fa
 def put_data(
     settings: Settings, host: Host, info: CloneInfo, source: CloneSource, known: Branches, events: Events
 ) -> CloneInfo:
-    """Replace the clone's data with the data of this source, and record the given branches.
+    """Replace the clone's data with the data of `source`, and record the given branches.
 
-    The caller holds the clone's lock.
+    The caller must hold the clone's lock.
     """
     revision = _clone_beside(settings, info, source, commits(info.current))
     of, branches = f"branch {known.current}", known.encode()
@@ -246,8 +246,8 @@ def _replace_data(
 ) -> CloneInfo:
     """Make the new revision the current one, start its server, and remove the old revision.
 
-    If this is interrupted before the server has started, the clone already has the new data. The next start of the
-    clone completes the replacement, and removes the old data. `branches` contains the clone's branches after the
+    If the function is interrupted before the server has started, the clone already has the new data. The next start of
+    the clone completes the replacement, and removes the old data. `branches` contains the clone's branches after the
     replacement. `begun` is the time since which subjects have kept the data.
     """
     password = credentials.read(info.client_file)

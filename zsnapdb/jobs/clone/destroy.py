@@ -1,6 +1,6 @@
 """Destroys clones, and leftovers of clones from failed runs.
 
-A dataset is destroyed only if its own property contains the clone's name.
+A dataset is destroyed only if a property of the dataset itself contains the clone's name.
 """
 
 from __future__ import annotations
@@ -49,9 +49,10 @@ from zsnapdb.zfs.mounts import ForeignMount
 class CloneRemoval:
     """The plan to destroy a clone.
 
-    `prepared` contains the prepared sets of the clone's commits, which are destroyed first. `obstacles` contains the
-    reasons that prevent the removal. `has_detaching` is set if an interrupted detach left snapshots on the clone.
-    `foreign` contains other datasets that depend on the clone, such as production after `zfs promote` of the clone.
+    `prepared` contains the prepared sets that were made from the clone's commits. They are destroyed first. `obstacles`
+    contains the reasons that prevent the removal. `has_detaching` is set if an interrupted detach left snapshots on the
+    clone. `foreign` contains datasets outside the clone that depend on it, such as production after `zfs promote` of
+    the clone.
     """
 
     steps: Removal
@@ -69,8 +70,8 @@ class CloneRemoval:
 def plan_removal(anchor: str, name: str, seen: SeenSnapshots | None = None) -> CloneRemoval:
     """Return the plan to destroy the clone; change nothing.
 
-    `seen` contains all snapshots below the anchor, with `foreign.COLUMNS`. If `seen` is None, the snapshots are read
-    here.
+    `seen` contains all snapshots below the anchor, with the properties `foreign.COLUMNS`. If `seen` is None, this
+    function reads the snapshots.
 
     Raises:
         NotOursError: a dataset below the anchor does not have the mark of the clone.
@@ -131,11 +132,11 @@ def remove_all(host: Host, anchor: str, name: str, root: Path, planned: CloneRem
     """Stop the clone's server, destroy the anchor and all datasets below it, and remove the mount folders.
 
     First, each dataset is checked for the clone's mark. If another clone depends on a commit, the commit is handed over
-    to that clone. The caller holds the clone's lock. `planned` is the plan that the caller made under the lock. If
-    `planned` is None, the plan is made here.
+    to that clone. The caller must hold the clone's lock. `planned` is the plan that the caller made under the lock. If
+    `planned` is None, this function makes the plan.
 
     Raises:
-        PreflightError: another dataset depends on the clone; nothing was changed.
+        PreflightError: a dataset outside the clone depends on it; nothing was changed.
     """
     mark = clone_mark(name)
     planned = planned or plan_removal(anchor, name)
@@ -199,7 +200,7 @@ class DestroyPlan:
 
 
 def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = ()) -> tuple[DestroyPlan, ...]:
-    """Return the plan of `destroy` for each clone with that name; change nothing.
+    """Return the plan of `destroy` for each clone with the given name; change nothing.
 
     The name can belong to a clone or to a set of clones. The replicas of a set come first. If there is no such clone or
     set, the result is empty.
@@ -215,7 +216,7 @@ def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemova
 
 
 def find_clones(settings: Settings, host: Host, name: str) -> list[CloneInfo]:
-    """Return the clone with that name, or the clones of the set, replicas first; empty if neither exists."""
+    """Return the clone with the given name, or the clones of the set, replicas first; empty if neither exists."""
     with contextlib.suppress(NotFound):
         return [find(settings, host, name)]
     members = [info for info in listing(settings, host) if info.set_name == name]
@@ -239,7 +240,7 @@ def _plan_one(info: CloneInfo, also: Collection[ExtraRemoval]) -> DestroyPlan:
 
 
 def destroy(settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = ()) -> tuple[DestroyPlan, ...]:
-    """Stop the server and destroy exactly the datasets of the clone, or of each clone in the set with that name.
+    """Stop the server and destroy exactly the datasets of the clone, or of each clone in the set with the given name.
 
     If there is no such clone or set, the result is empty, so the command can be repeated. If a dataset does not have
     the mark of the clone, nothing of the clone is destroyed. `reap` finishes an interrupted destroy.
@@ -270,7 +271,7 @@ def destroy(settings: Settings, host: Host, name: str, also: Collection[ExtraRem
 def destroy_locked(
     settings: Settings, host: Host, name: str, also: Collection[ExtraRemoval] = (), *, called: str | None = None
 ) -> list[DestroyPlan]:
-    """Destroy the clone whose dataset has this name, if it exists. The caller holds the clone's lock.
+    """Destroy the clone whose dataset has the given name, if it exists. The caller must hold the clone's lock.
 
     If `called` is not None, the clone is destroyed only if it or its set has this name.
     """
@@ -288,17 +289,17 @@ def destroy_locked(
 
 
 def destroy_own(settings: Settings, host: Host, name: str) -> None:
-    """Destroy the clone whose dataset has this name, if it exists. The clone was created by this process.
+    """Destroy the clone whose dataset has the given name, if it exists. The clone was created by this process.
 
-    `expected_clone` is not checked here. Its environment variable identifies the clone that the user named, not this
-    clone.
+    The check of `expected_clone` is skipped: its environment variable identifies the clone that the user named, not
+    this clone.
     """
     with locks.lock_clone(name), contextlib.suppress(NotFound):
         _destroy(settings, host, of_dataset(settings, host, name), ())
 
 
 def _drop_replaced(settings: Settings, host: Host, name: str) -> None:
-    """Destroy the datasets of a clone that a swap replaced, so that another clone can get their name.
+    """Destroy the datasets of a clone that a swap replaced, so that another clone can use their name.
 
     The next sweep destroys the datasets that remain, or reports why it cannot.
     """
@@ -341,8 +342,8 @@ def drop_live(source: CloneSource) -> None:
 def unused_live(instance: Instance, only: str | None = None) -> list[SnapshotSet]:
     """Return the instance's live sets (snapshot sets created for clones) that have no clones.
 
-    If `only` is not None, only the set with this id is checked. A set with zsnapdb's bookmarks is left out, because it
-    is a backup whose recorded state another program changed.
+    If `only` is not None, only the set with this id is checked. A set with zsnapdb's bookmarks is left out,
+    because it is a backup whose recorded state another program changed.
     """
     unused = [
         live.set
@@ -359,7 +360,7 @@ def _bookmarks_of(live: SnapshotSet) -> set[tuple[int, str]]:
 
 
 def drop_unused_live(instance: Instance, backup_id: str) -> None:
-    """Remove the live set with that id, unless it still has clones.
+    """Remove the live set with the given id, unless it still has clones.
 
     If another process has the lock of the instance's live sets, the set stays until the next sweep.
     """

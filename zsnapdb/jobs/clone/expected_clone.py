@@ -40,7 +40,7 @@ class ExpectedClone(BaseModel):
     guid: str | None = None
 
     def variables(self) -> Mapping[str, str]:
-        """Return the environment variables that name this clone to a command."""
+        """Return the environment variables that tell a command to expect this clone."""
         return {MEANT_VARIABLE: self.model_dump_json()}
 
     def is_this(self, info: CloneInfo) -> bool:
@@ -66,7 +66,7 @@ def expected_clone() -> ExpectedClone | None:
 
 
 def require(info: CloneInfo, name: str) -> None:
-    """Raise UnknownNameError unless this is the expected clone. The error is the same as for an unknown name.
+    """Raise UnknownNameError unless `info` is the expected clone. The error is the same as for an unknown name.
 
     A caller that will change the clone must hold the clone's lock, so that no other clone can take the name.
     """

@@ -37,7 +37,7 @@ def routes(settings: AddressSettings) -> KeptRoutes:
 
 
 def lead_port(settings: AddressSettings, port: int, route: KeptRoute | None) -> None:
-    """Forward the port to this route, or to no server if `route` is None. End all earlier sessions on the port.
+    """Forward the port to `route`, or to no server if `route` is None. End all earlier sessions on the port.
 
     Raises:
         PreflightError: HAProxy does not listen at the port, or still has another route for the port.
@@ -90,15 +90,15 @@ def _refuse_foreign(settings: AddressSettings) -> None:
 
 
 def routed_ports(settings: AddressSettings | None) -> set[int]:
-    """Return all server ports to which HAProxy forwards, including those of outdated routes.
+    """Return all server ports to which HAProxy forwards, including the targets of outdated routes.
 
-    No new server may get such a port.
+    A new server must not get any of these ports.
     """
     return {route.port for route in routes_or_none(settings).values() if route is not None}
 
 
 def routes_or_none(settings: AddressSettings | None) -> KeptRoutes:
-    """Return the routes of HAProxy; empty if HAProxy does not answer or if clones keep no ports."""
+    """Return the routes of HAProxy; empty if HAProxy does not answer, or if clones have no fixed ports."""
     if settings is not None:
         with contextlib.suppress(PreflightError):
             return routes(settings)

@@ -60,7 +60,7 @@ class CloneServer:
 def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
     """Remove the source's identity from the files before a server starts on them. Return the recorded position.
 
-    `known` is the last proved tail of the source's newest binlog, if there is one. Afterwards the files belong to the
+    `known` is the last verified end of the source's newest binlog, if there is one. Afterwards the files belong to the
     account of the clone's server. If another clone's server ran on these files before they were committed, the private
     folder of that server is removed too.
     """
@@ -75,11 +75,11 @@ def make_separate(clone: CloneServer, known: KnownTail | None) -> Position:
 def first_start(
     clone: CloneServer, position: Position, password: SecretStr, before_users: Callable[[Session], None] | None = None
 ) -> Position:
-    """Start the server, and check its position and its separation from the source. After an error, stop the server.
+    """Start the server, and check its position and its separation from the source. If an error occurs, stop the server.
 
     The data of the server must have exactly the given position. Return this position with the complete GTIDs.
     `position` may lack GTIDs that are in no binlog of the copy, for example because masking removed the binlogs.
-    `before_users` is called while no user can log in. After the checks, the users' account is created with this
+    `before_users` is called while no user can log in. After the checks, the users' account is created with the given
     password and the clone's rights.
     """
     internal = fresh_password()
@@ -124,7 +124,7 @@ def start_again(clone: CloneServer) -> None:
 
 
 def make_users(session: Session, clone: CloneServer, password: SecretStr) -> None:
-    """Create or replace the clone's account for users, with this password and the clone's rights."""
+    """Create or replace the clone's account for users, with the given password and the clone's rights."""
     hosts = credentials.hosts_of_users(clone.record.bind_address)
     accounts.make_users(session, ACCOUNT, hosts, password, clone.record.rights, clone.record.origin.flavour)
 

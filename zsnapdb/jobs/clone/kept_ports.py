@@ -1,6 +1,6 @@
-"""The kept ports of clones. HAProxy forwards each kept port to the present server of its clone.
+"""The fixed ports of clones. HAProxy forwards each fixed port to the present server of its clone.
 
-Dataset properties record each clone's kept port and the target of that port. HAProxy is changed only under the lock of
+Dataset properties record each clone's fixed port and the target of that port. HAProxy is changed only under the lock of
 names and ports, after these properties were read. If a run dies after it changed a clone but before it changed HAProxy,
 the next call of `follow` repairs the route.
 """
@@ -25,7 +25,7 @@ from zsnapdb.planning.clone.kept_ports import KeptRoute
 
 
 def settings_of(settings: Settings) -> AddressSettings:
-    """Return the settings `clones.address`, which configure kept ports.
+    """Return the settings `clones.address`, which configure fixed ports.
 
     Raises:
         ConfigError: `clones.address` is not configured.
@@ -36,10 +36,10 @@ def settings_of(settings: Settings) -> AddressSettings:
 
 
 def choose(settings: Settings, clones: Iterable[CloneClaim], bind_address: str) -> int | None:
-    """Return the port that a new clone keeps; None if it keeps no port.
+    """Return the fixed port for a new clone; None if the clone gets no fixed port.
 
-    The caller holds the lock of names and ports. HAProxy listens only at `clones.bind_address`, so a clone with another
-    address keeps no port. A clone also keeps no port if all configured ports are already kept.
+    The caller must hold the lock of names and ports. HAProxy listens only at `clones.bind_address`, so a clone with
+    another address gets no fixed port. A clone also gets none if all configured ports are in use.
     """
     configured = settings.clones.address
     if configured is None or bind_address != settings.clones.bind_address:
@@ -49,15 +49,15 @@ def choose(settings: Settings, clones: Iterable[CloneClaim], bind_address: str) 
 
 
 def route_of(info: CloneInfo) -> KeptRoute:
-    """Return the address to which HAProxy must forward the kept port of the clone."""
+    """Return the address to which HAProxy must forward the fixed port of the clone."""
     return KeptRoute(info.host, info.port)
 
 
 def route_port(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
-    """Forward the kept port of the clone to its server, and end all earlier sessions of the port.
+    """Forward the fixed port of the clone to its server, and end all earlier sessions of the port.
 
-    The caller holds the lock of names and ports. If HAProxy does not accept the route, this function only warns. Return
-    the clone with the new value of `is_led_to`.
+    The caller must hold the lock of names and ports. If HAProxy does not accept the route, this function only warns.
+    Return the clone with the new value of `is_led_to`.
     """
     configured = settings.clones.address
     if configured is None or info.kept_port is None:
@@ -72,9 +72,9 @@ def route_port(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo
 
 
 def open_to(settings: Settings, info: CloneInfo, events: Events) -> CloneInfo:
-    """Call `route_port` unless HAProxy already forwards the kept port to the server.
+    """Call `route_port` unless HAProxy already forwards the fixed port to the server.
 
-    The caller holds the clone's lock.
+    The caller must hold the clone's lock.
     """
     if info.kept_port is None or info.is_led_to:
         return info
@@ -90,11 +90,11 @@ def close(settings: Settings, host: Host, info: CloneInfo) -> None:
 
 @dataclass(frozen=True)
 class KeptPort:
-    """The kept port of a clone, or another port for which HAProxy has a route.
+    """The fixed port of a clone, or another port for which HAProxy has a route.
 
-    `clone` is None if no clone keeps the port. `seen` is the present route in HAProxy. `is_listened_at` says whether
-    HAProxy listens at the port. HAProxy may not listen there if its configuration file is older than zsnapdb's
-    settings.
+    `clone` is None if the port belongs to no clone. `seen` is the present route in HAProxy. `is_listened_at` says
+    whether HAProxy listens at the port. HAProxy might not listen there if its configuration file is older than
+    zsnapdb's settings.
     """
 
     port: int
@@ -109,13 +109,12 @@ class KeptPort:
 
     @property
     def is_right(self) -> bool:
-        """Whether the route in HAProxy is correct."""
         return self.seen == self.wanted
 
 
 @dataclass(frozen=True)
 class KeptPorts:
-    """The kept ports and the ports with a route in HAProxy, and the error if HAProxy could not be queried."""
+    """The fixed ports and the ports with a route in HAProxy, and the error if HAProxy could not be queried."""
 
     ports: tuple[KeptPort, ...]
     error: ZsnapdbError | None = None
@@ -127,7 +126,7 @@ class KeptPorts:
 
 
 def look(settings: Settings, host: Host) -> KeptPorts:
-    """Return the kept ports of all clones, and the ports for which HAProxy has a route.
+    """Return the fixed ports of all clones, and the ports for which HAProxy has a route.
 
     Raises:
         ConfigError: `clones.address` is not configured.
@@ -164,14 +163,14 @@ def follow(settings: Settings, host: Host) -> tuple[KeptPort, ...]:
 
 
 def follow_if_there(settings: Settings, host: Host) -> None:
-    """Call `follow` if clones keep ports, and ignore its errors. The doctor reports wrong routes."""
+    """Call `follow` if clones have fixed ports, and ignore its errors. The doctor reports wrong routes."""
     if settings.clones.address is not None:
         with contextlib.suppress(ZsnapdbError):
             follow(settings, host)
 
 
 def configuration(settings: Settings, host: Host) -> str:
-    """Return the configuration of HAProxy with the present route of every kept port."""
+    """Return the configuration of HAProxy with the present route of every fixed port."""
     listed = catalogue.listing(settings, host)
     must = {info.kept_port: route_of(info) for info in listed if info.kept_port is not None}
     return kept_ports.configuration(settings_of(settings), settings.clones.bind_address, must, haproxy_socket.account())

@@ -131,10 +131,10 @@ def start_first(
     *,
     is_noted: bool = True,
 ) -> FirstStart:
-    """Remove the source's identity from the files, mask them unless `rules` is empty, and start the server.
+    """Remove the source's identity from the files, mask the files unless `rules` is empty, and start the server.
 
     `password` is the password for the users. Without a password, the files are not masked and the server is not
-    started. With `is_noted`, the state of the clone is recorded, so that a later reset is fast.
+    started. If `is_noted` is set, the state of the clone is recorded, so that a later reset is fast.
     """
     position = isolated_start.make_separate(clone, binlog_tail_record.read(instance, clone.record.flavour))
     if password is None:
@@ -191,9 +191,9 @@ def _start_steps(settings: Settings, info: CloneInfo) -> tuple[str, ...]:
 
 
 def start_locked(settings: Settings, host: Host, info: CloneInfo, password: SecretStr | None = None) -> None:
-    """Start the clone's server. The caller holds the clone's lock.
+    """Start the clone's server. The caller must hold the clone's lock.
 
-    At a first start, the users' account gets `password`. If `password` is None, a new password is created.
+    At the first start, the users' account gets the given password. If `password` is None, a new password is created.
     """
     refuse_running_elsewhere(info)
     volumes.mount(info.volumes.values())
@@ -247,8 +247,8 @@ def extend(
 ) -> CloneVerb[Intention, CloneInfo]:
     """Extend the lease, so that it ends `seconds` from now.
 
-    The default for `seconds` is `clones.ttl`. A lease that ends later is not changed. `quota` is the new limit in bytes
-    for the clone's own data. With `quota` but without `seconds`, the lease is not changed.
+    The default for `seconds` is `clones.ttl`. If the lease already ends later, it is not changed. `quota` is the new
+    limit in bytes for the clone's own data. If only `quota` is given, the lease is not changed.
     """
     longer = copy_properties.extension(settings, seconds, host.latest())
 
@@ -326,8 +326,8 @@ def heartbeat_while(settings: Settings, host: Host, name: str, process: int) -> 
     """Send heartbeats for the clone until the process `process` on this host has ended.
 
     Return the last observed state of the clone. The first heartbeat raises the errors of `beat`. After the first
-    heartbeat, only the removal of the clone is an error. Other errors when the clone is read are ignored, because the
-    holder of the clone did not cause them.
+    heartbeat, only the removal of the clone raises an error. Other errors are ignored when the clone is read, because
+    the holder of the clone did not cause them.
 
     Raises:
         NotFound: there is no such process.
@@ -395,7 +395,7 @@ def login(settings: Settings, host: Host, name: str) -> Login:
 
 
 def require_running(info: CloneInfo) -> None:
-    """Raise PreflightError if the clone's server is not running; ServerError if another mount namespace has it."""
+    """Raise PreflightError if the clone's server is not running; ServerError if it runs in another mount namespace."""
     if info.pid is None:
         refuse_running_elsewhere(info)
         raise PreflightError(
@@ -431,7 +431,7 @@ def open_client(settings: Settings, host: Host, name: str, login: Login, words: 
     """Replace this process with the client, which logs in to the clone with `login`.
 
     `words` are the client's arguments. The client gets its option file as an open file descriptor. The file itself is
-    not safe to use: the clone's server could replace it by one that names a plugin, and the client would load that
+    not safe to use: the clone's server could replace it with a file that names a plugin, and the client would load that
     plugin as root.
 
     Raises:
@@ -535,8 +535,8 @@ class RequestLines:
 def hold(settings: Settings, host: Host, name: str, descriptor: int, reset: Callable[[CloneInfo], None]) -> CloneInfo:
     """Send heartbeats for the clone.
 
-    Call `reset` with the first state of the clone whenever the line `reset` is read. If the lease requires no
-    heartbeats, none are sent. Raises the errors of `heartbeat_while`.
+    Whenever the line `reset` is read, call the function `reset` with the state that the clone had at the start. If the
+    lease requires no heartbeats, none are sent. Raises the errors of `heartbeat_while`.
 
     Raises:
         UsageError: a line is not `reset`.

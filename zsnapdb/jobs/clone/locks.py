@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.05
 
 
 def names_and_ports() -> contextlib.AbstractContextManager[None]:
-    """Take the lock for reserving a clone's name or port. Callers do only fast work under this lock."""
+    """Take the lock for reserving a clone's name or port. Callers must do only fast work under this lock."""
     return exclusive("clones", doing="making a clone", patience=PATIENCE)
 
 
@@ -33,7 +33,7 @@ def name_of_clone(name: str) -> str:
 
 
 def lock_clone(name: str, *, patience: float = PATIENCE) -> contextlib.AbstractContextManager[None]:
-    """Take the lock for changes of the clone whose dataset has that name.
+    """Take the lock for changes of the clone whose dataset has the given name.
 
     Read the clone's properties again after taking the lock, because another process may have changed them.
     """
@@ -70,7 +70,7 @@ def lock_reusable_set(kind: str, set_id: str) -> contextlib.AbstractContextManag
 
 
 def using_received(instance: str) -> contextlib.AbstractContextManager[None]:
-    """Prevent the removal of unused received sets of the instance. Several processes may hold this lock."""
+    """Prevent the removal of unused received sets of the instance. Several processes may hold this lock together."""
     return shared(f"received-of-{instance}", patience=PATIENCE)
 
 
@@ -89,9 +89,8 @@ def wait_for_turn(
     """Wait for one of this host's turns, and keep the turn during the block.
 
     A process needs a turn to clone volumes or to start a server. There are `places` turns. If `places` is None, there
-    is one turn for each processor that this process may use. On one processor, ten servers start faster one after the
-    other than all at the same time, and they delay the source's commits less. A process that has a turn must not wait
-    for another lock.
+    is one turn for each processor that this process may use. On one processor, ten servers start faster, and delay the
+    source's commits less, if they start one after the other. A process that has a turn must not wait for another lock.
 
     Raises:
         BusyError: no turn was free for `patience` seconds.

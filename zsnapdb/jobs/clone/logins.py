@@ -1,4 +1,4 @@
-"""Shows the owner of a clone its login again, or sets a new password.
+"""Shows a clone's login again to the clone's owner, or sets a new password.
 
 The password is stored only in the credentials file of the clone, which root and the server's account can read. The
 server itself stores only a hash.

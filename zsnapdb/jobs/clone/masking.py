@@ -136,7 +136,7 @@ def digest(masking: MaskingSettings) -> str:
 
 @contextlib.contextmanager
 def unchanged(masking: MaskingSettings, rules: str) -> Iterator[None]:
-    """Check that the rules have this digest before the block and do not change during the block.
+    """Check that the rules have the digest `rules` before the block and do not change during the block.
 
     A file counts as changed even if a second change restored its content.
 
@@ -249,7 +249,7 @@ def mask(
     instance: str,
     clone: str,
 ) -> MaskingReport:
-    """Mask a mounted copy whose server is stopped, after the identity of the source was removed from the copy.
+    """Mask a mounted copy. Its server must be stopped, and its files must no longer have the source's identity.
 
     The server must recover to `position`. During masking the server listens only on a socket in its private folder.
     Afterwards the server is shut down cleanly, and its GTIDs are those of `position`. The files then contain no earlier
@@ -313,8 +313,8 @@ def _prepare(session: Session, facts: ServerFacts) -> tuple[dict[str, FileState]
 def _running(copy: Copy, timeout: float, password: SecretStr) -> Iterator[Session]:
     """Run the copy's server without a network during the block.
 
-    After the block, purge the server's binlogs and shut it down cleanly. If an error occurs, the server is killed. The
-    account of the session, with `password`, exists only while the server runs.
+    After the block, purge the server's binlogs and shut the server down cleanly. If an error occurs, the server is
+    killed. The account of the session has the password `password`, and exists only while the server runs.
     """
     init_file = copy.folder / "init.sql"
     socket = copy.process().socket
@@ -427,7 +427,7 @@ def _remove_logs(copy: Copy, facts: ServerFacts) -> None:
 
 
 def _text_logs(copy: Copy, running: Mapping[str, str]) -> list[Path]:
-    """Return the log files in the copy that may contain statements of the copy's server or of the source."""
+    """Return the copy's log files that may contain statements of the copy's server or the source."""
     logs = [Path(path) for path in row_remnants.text_logs(running)]
     for path in row_remnants.text_logs(copy.variables):
         # Skip a log outside the volumes, because it was not copied.

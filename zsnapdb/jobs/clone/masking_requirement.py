@@ -47,7 +47,7 @@ def rules_of(settings: MaskingSettings, *, requested: bool) -> str:
 
 
 def rules_of_clone(settings: Settings, info: CloneInfo) -> str:
-    """Return the digest of the rules by which this clone must be masked.
+    """Return the digest of the rules by which the clone must be masked.
 
     Return "" if masking is not required, or if the clone's instance is not configured.
     """
@@ -73,7 +73,7 @@ def is_masked_commit(source: CloneSource) -> bool:
 
 
 def masked_by(names: Collection[str]) -> str:
-    """Return the digest of the rules that masked these volumes or commits; "" if digests differ or one is missing."""
+    """Return the digest of the rules that masked the volumes or commits; "" if digests differ or one is missing."""
     seen = datasets.properties_of(list(names), [MASKED_BY_PROPERTY])
     found = {
         values[MASKED_BY_PROPERTY].value if values[MASKED_BY_PROPERTY].is_local else "" for values in seen.values()
@@ -96,7 +96,7 @@ def refuse_other_rules(commit: Collection[str], rules: str) -> None:
 def ensure(
     settings: MaskingSettings, host: Host, clone: CloneServer, position: Position, rules: str, volumes: Collection[str]
 ) -> MaskingReport | None:
-    """Mask the clone that has these volumes, by the rules with the digest `rules`. If `rules` is empty, do not mask.
+    """Mask the clone with the given volumes by the rules with the digest `rules`. If `rules` is empty, do not mask.
 
     Return None if nothing was masked. The volumes are marked as masked only when masking is complete. A clone is
     already masked if its source is a commit of a masked clone, or a prepared set that was masked by the same rules.
@@ -136,7 +136,7 @@ def ensure(
 def masks_at_start(settings: Settings, info: CloneInfo) -> bool:
     """Return whether the clone must be masked at its first start.
 
-    This is the case if masking is required and its source is not masked.
+    This is the case if masking is required and the clone's source is not masked.
     """
     rules = rules_of_clone(settings, info)
     origins = _origins(info.volumes.values()) if rules else []
@@ -157,7 +157,7 @@ def refuse_snapshots(volumes: Collection[str]) -> None:
 
 
 def without_binlogs(origin: SourceServer, position: Position) -> SourceServer:
-    """Return the origin of a copy whose binlogs were removed, so that no binlog contains its GTIDs up to the position.
+    """Return the origin of a copy after its binlogs were removed: its GTIDs up to the position are in no binlog.
 
     MySQL keeps these GTIDs in mysql.gtid_executed (refman 8.4, "mysql.gtid_executed Table").
     """
@@ -167,16 +167,16 @@ def without_binlogs(origin: SourceServer, position: Position) -> SourceServer:
 
 
 def _origins(volumes: Collection[str]) -> list[str]:
-    """Return the snapshots from which these datasets were cloned; empty if one of the datasets has no origin."""
+    """Return the snapshots from which the datasets were cloned; empty if one of the datasets has no origin."""
     origins = [values["origin"].value for values in datasets.properties_of(list(volumes), ["origin"]).values()]
     return [] if any(origin in ("", datasets.UNSET) for origin in origins) else origins
 
 
 def are_masked(made: Collection[str], rules: str) -> bool:
-    """Return whether every one of these snapshots records that its data is masked.
+    """Return whether each of the given snapshots records that its data is masked.
 
     The snapshots must belong to a commit, or to a prepared set that was masked by the rules with this digest. Inherited
-    properties are ignored. They may come from a masked clone that later became a normal server.
+    properties are ignored, because they may come from a masked clone that later became a normal server.
     """
     marks = datasets.properties_of(list(made), [MASKED_PROPERTY, RULES_PROPERTY])
     return all(
@@ -188,14 +188,14 @@ def are_masked(made: Collection[str], rules: str) -> bool:
 
 
 def have_rules(made: Collection[str]) -> bool:
-    """Return whether one of these snapshots records the rules that masked the data of its prepared set."""
+    """Return whether one of the given snapshots records the rules that masked the data of its prepared set."""
     return any(
         values[RULES_PROPERTY].is_local for values in datasets.properties_of(list(made), [RULES_PROPERTY]).values()
     )
 
 
 def is_of_prepared(volumes: Collection[str]) -> bool:
-    """Return whether these datasets were cloned from a masked prepared set."""
+    """Return whether the given datasets were cloned from a masked prepared set."""
     origins = _origins(volumes)
     return bool(origins) and have_rules(origins)
 

@@ -79,7 +79,7 @@ _MICROSECONDS = 1_000_000
 
 @dataclass(frozen=True)
 class PlannedLoad:
-    """The load to replay: the transactions that production committed in some seconds after a snapshot set."""
+    """The load to replay: the transactions that production committed in a certain time after a snapshot set."""
 
     manifest: Manifest
     step: Replay
@@ -92,11 +92,11 @@ class PlannedLoad:
 
 
 def plan_load(settings: Settings, instance: Instance, source: str, seconds: float) -> PlannedLoad:
-    """Return the load in the `seconds` after the named set, or after the newest set that is at least `seconds` old.
+    """Return the load in the first `seconds` after a set; `latest` is the newest set of at least that age.
 
     Raises:
         PreflightError: no set is old enough, the server cannot replay relay logs, nothing was committed, or clones are
-            masked, because the binlogs contain the rows that masking hides.
+            masked (the binlogs contain the rows that masking hides).
         NotFound: the binlogs do not contain the load.
     """
     if masking_requirement.rules_of(instance.settings.masking, requested=False):
@@ -212,7 +212,7 @@ def start_load(settings: Settings, instance: Instance, clone: RunningClone, plan
 
 
 def _commits(step: Replay, logs: RelayLogs) -> Iterator[tuple[int, int, int]]:
-    """Yield log number, end offset and commit time (microseconds UTC) of each transaction."""
+    """Yield the log number, the end offset and the commit time (microseconds UTC) of each transaction."""
     for number, part in enumerate(step.logs, 1):
         with safe_open.open_to_read(logs.file(number)) as file:
             for one in transactions(file, part.file, part.start, part.stop):
@@ -231,8 +231,8 @@ class MigrationRequest:
 
     `words` contains the command and its arguments. The command runs in `folder`. If `words` is empty, the configured
     command is used. The clones are created from the set `source`. The load that was recorded in the `load` seconds
-    after this set is replayed during the migration. If `load` is None, no load is replayed. With a load, `latest` is
-    the newest set that is at least `load` seconds old.
+    after this set is replayed during the migration. If `load` is None, no load is replayed. If a load is replayed,
+    `latest` is the newest set that is at least `load` seconds old.
     """
 
     words: Sequence[str]
@@ -325,7 +325,7 @@ def _missing_program(named: Path) -> ConfigError:
 
 
 def _environment(clone: RunningClone) -> dict[str, str]:
-    """Return the variables by which a migration finds its clone. The URL contains the schema if there is only one."""
+    """Return the environment variables for a migration's login. The URL contains the schema if there is only one."""
     login = clone.login
     with clone.session() as session:
         schema = planning.only_schema([name for name in schemas(session) if name not in SYSTEM_SCHEMAS])
@@ -350,7 +350,7 @@ def _run(clone: RunningClone, hook: Hook) -> MigrationRun:
 
 
 def _after(run: MigrationRun, read: Callable[[], Read]) -> tuple[Read | None, MigrationRun]:
-    """Return the result of `read`, and the run. If the clone's server does not answer, the run has failed."""
+    """Return the result of `read`, and the run. If the clone's server does not answer, the run counts as failed."""
     try:
         return read(), run
     except ServerError as error:

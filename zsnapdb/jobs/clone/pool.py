@@ -1,7 +1,7 @@
 """The pool of an instance: clones that are created in advance, so that their handout takes only a moment.
 
-A slot is a clone that waits in the pool. A mark on the slot's anchor shows this. A handout removes the mark and sets
-the owner in a single change of properties. So a killed process leaves either a slot or a clone with an owner.
+A slot is a clone that waits in the pool. The slot's anchor has a mark. A handout removes the mark and sets the owner in
+a single change of properties. So a killed process leaves either a slot or a clone with an owner.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def candidate(settings: Settings, instance: Instance, request: CloneRequest) -> 
 
 
 def hand_out(settings: Settings, instance: Instance, request: CloneRequest) -> Created | None:
-    """Give a suitable slot to the owner of the request, with a new password; None if no slot is suitable.
+    """Give a suitable slot to the owner of the request, with a new password. Return None if no slot is suitable.
 
     A slot is not handed out if it has been used, its server does not answer, or its server is not separate from the
     source.
@@ -129,9 +129,9 @@ def _hand_out(settings: Settings, instance: Instance, request: CloneRequest, inf
 def give_login(
     settings: Settings, instance: Instance, info: CloneInfo, rights: AccountRights, password: SecretStr
 ) -> None:
-    """Replace the users' account of the slot by one with this password and these rights.
+    """Replace the users' account of the slot with an account that has the given password and rights.
 
-    The caller holds the slot's lock.
+    The caller must hold the slot's lock.
 
     Raises:
         ZsnapdbError: the slot is not masked or not separate, or was used since its creation.
@@ -248,7 +248,7 @@ def slots_of(settings: Settings, instance: Instance) -> list[CloneInfo]:
 
 
 def good_slots(settings: Settings, instance: Instance) -> list[CloneInfo]:
-    """Return the clones that wait in the instance's pool and seem fit to be handed out."""
+    """Return the clones that wait in the instance's pool and appear suitable for a handout."""
     request = CloneRequest(OWNER)
     return [info for info in slots_of(settings, instance) if _fits(settings, instance, request, info) is None]
 

@@ -75,9 +75,9 @@ def plan_fill(settings: Settings, instance: Instance) -> PoolPlan:
 
 
 def _of_repository(instance: Instance, known: Sequence[CloneInfo], slots: Sequence[PoolSlot]) -> list[PoolSlot]:
-    """Return the slots.
+    """Return the slots, and mark those whose data is no longer current.
 
-    Mark a slot as not current if later backups in the repository do not continue the history of its backup. The
+    A slot is no longer current if later backups in the repository do not continue the history of the slot's backup. The
     repository is read only if production is not on this host.
     """
     received = {info.name: info.original for info in known if production_here(instance, info.origin) is None}
@@ -90,7 +90,7 @@ def _of_repository(instance: Instance, known: Sequence[CloneInfo], slots: Sequen
 
 
 def is_of_volumes(origin: SourceServer, volumes: Mapping[str, str]) -> bool:
-    """Return whether the data of a clone comes from these datasets (role to dataset).
+    """Return whether the data of a clone comes from the datasets in `volumes` (role to dataset).
 
     At a handout only configured datasets are compared, because a discovery of datasets would take too long.
     """
@@ -137,8 +137,8 @@ def _drop(settings: Settings, instance: Instance, name: str) -> bool:
 def read_host_room(settings: Settings, instance: str, above: str, *, makes_form: bool) -> HostRoom:
     """Return the free memory and space of this host for clones below the dataset `above`.
 
-    With `makes_form`, a masked prepared set of the newest set must be created before the clones. It is assumed to be as
-    large as the instance's largest masked prepared set.
+    If `makes_form` is set, a masked prepared set of the newest snapshot set must be created before the clones. It is
+    assumed to be as large as the instance's largest masked prepared set.
     """
     known = cached_sets.listing(settings) if makes_form else []
     forms = [one.own_bytes for one in known if one.instance == instance and one.rules and one.phase is CopyPhase.READY]
@@ -182,7 +182,7 @@ def _observe_pool(settings: Settings, instance: Instance) -> tuple[list[PoolSlot
 
 
 def _home(settings: Settings, instance: Instance) -> str | None:
-    """Return the dataset that will contain the instance's clones; None if only the server can show it."""
+    """Return the dataset that will contain the instance's clones; None if the server must be asked for it."""
     volumes, pools = instance.settings.volumes, datasets.pools()
     if volumes or settings.clones.dataset is not None:
         above = home_for(settings, list(volumes.values()) if volumes else [])

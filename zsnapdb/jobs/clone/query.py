@@ -50,7 +50,7 @@ class Candidate:
 
 
 class MomentMatch(StrEnum):
-    """How the state that is used matches the requested moment.
+    """The way in which the chosen state matches the requested moment.
 
     - snapshot: a snapshot set has exactly the state of the moment
     - replay: a replay of archived binlogs ends at exactly the moment
@@ -64,7 +64,7 @@ class MomentMatch(StrEnum):
 
 @dataclass(frozen=True)
 class Moment:
-    """The snapshot set that is used for a requested moment, and how the set matches the moment.
+    """The snapshot set for a requested moment, and how the set matches the moment.
 
     `made` (UTC) is the time of the snapshot set. `reason` says why only the nearest set is available. `point` is the
     plan of a replay. `history` is the binlog history that the user named for the moment, or None.
@@ -81,7 +81,7 @@ class Moment:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the state that is used is exactly the state of the requested moment."""
+        """Whether the chosen state is exactly the state of the requested moment."""
         return self.match is not MomentMatch.NEAREST
 
     def describe(self) -> str:
@@ -104,9 +104,9 @@ def find_moment(settings: Settings, instance: Instance, requested: str, history:
 
     The moment is written like a restore's point (`planning/restore/point_forms.py`), with the same meaning. `latest` is
     the end of the archive or the newest snapshot set on this host, whichever is newer; `latest-backup` is the newest
-    snapshot set. If a time or GTIDs are between two snapshot sets, the state is reached by a replay if the archive
-    contains the binlogs. Otherwise the nearest earlier snapshot set on this host is returned, with the reason.
-    `history` is the id of the binlog history to which the time or the GTIDs belong. Other histories are ignored.
+    snapshot set. A state between two snapshot sets is reached by a replay if the archive contains the binlogs.
+    Otherwise the nearest earlier snapshot set on this host is returned, with the reason. `history` is the id of the
+    binlog history to which the time or the GTIDs belong. Other histories are ignored.
 
     Raises:
         NotFound: no snapshot set on this host is early enough.
@@ -196,7 +196,7 @@ def _candidates(instance: Instance) -> list[Candidate]:
 def _without_replay(
     error: ZsnapdbError, nearest: Moment | None, candidates: Sequence[Candidate], requested: str
 ) -> Moment:
-    """Return the set to use, because a replay to the moment is impossible. Raise `error` if no set may be used."""
+    """Return the snapshot set to use if a replay to the moment is impossible. Raise `error` if no set may be used."""
     if isinstance(error, AmbiguousPointError):
         raise error
     if nearest is not None and nearest.is_exact:
@@ -207,7 +207,7 @@ def _without_replay(
 
 
 def choose(candidates: Sequence[Candidate], requested: str) -> Moment:
-    """Return the snapshot set from the list (oldest first) to use for the requested moment.
+    """Return the candidate to use for the requested moment. The candidates are ordered, oldest first.
 
     Raises:
         NotFound: no set is early enough.

@@ -103,7 +103,7 @@ def _unused_live(settings: Settings, host: Host) -> Iterator[tuple[Instance, Sna
 
 
 def plan(settings: Settings, host: Host) -> list[ReapOutcome]:
-    """Return the actions that `reap` would do now; change nothing."""
+    """Return the actions that `reap` would perform now; change nothing."""
     return list(_sweep(settings, host, removal_time(host), act=False))
 
 
@@ -115,9 +115,9 @@ def reap(
 ) -> list[ReapOutcome]:
     """Remove the leftovers of killed runs, and at most `clones.reap_limit` expired clones in one sweep.
 
-    The properties of each clone are read and judged under the clone's lock. A clone that another process is changing is
-    skipped. If an error occurs with one clone, the sweep still continues with the other clones. A clone with snapshots
-    that other programs created stays, unless `also` allows their removal. `removed` is called after each removal.
+    The properties of each clone are read and checked under the clone's lock. A clone that another process is changing
+    is skipped. If an error occurs with one clone, the sweep still continues with the other clones. A clone stays if
+    other programs created snapshots of it, unless `also` allows their removal. `removed` is called after each removal.
     """
     outcomes = []
     for outcome in _sweep(settings, host, removal_time(host), act=True, also=also):
@@ -172,9 +172,9 @@ def _reusable_sets(settings: Settings, kind: str, time: RemovalTime, *, act: boo
 def _judge_clone(
     settings: Settings, info: CloneInfo, time: RemovalTime, *, act: bool, also: Collection[ExtraRemoval]
 ) -> JudgedLease:
-    """Decide whether to remove a clone. The caller holds the lock of the clone.
+    """Decide whether to remove a clone. The caller must hold the lock of the clone.
 
-    With `act`, also repair the clone if needed, and record for the next sweep whether the clone is in use.
+    If `act` is set, also repair the clone if needed, and record for the next sweep whether the clone is in use.
     """
     if info.phase in HALF_MADE:
         return JudgedLease.leak(f"half made (phase {info.phase})")
@@ -257,7 +257,7 @@ def _verdict(settings: Settings, info: CloneInfo, time: RemovalTime, *, notes: b
 def use_of(info: CloneInfo, time: RemovalTime, *, notes: bool = False) -> CloneUse:
     """Return the number of connected clients, and the time since which sweeps have found no client.
 
-    With `notes`, record this time and the server's connection count for the next sweep.
+    If `notes` is set, record this time and the server's connection count for the next sweep.
     """
     if info.is_of_nobody:
         # No user has a login for this clone.

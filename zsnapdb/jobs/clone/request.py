@@ -30,8 +30,8 @@ class CloneRequest:
 
     `history` is the id of the binlog history that contains the point `at`; it is needed if several histories contain
     the point. If `name` is None, the clone gets a random name. If `ttl` (seconds) or `bind_address` is None, the
-    configured value is used. `point` is the plan that restores `at`, if the caller has already made this plan.
-    `requested` is the source that the user wrote, if the caller replaced it with another `source`.
+    configured value is used. `point` is the plan that restores the point `at`, if the caller has already made this
+    plan. `requested` is the source that the user wrote, if the caller replaced it with another `source`.
     """
 
     owner: str
@@ -81,7 +81,7 @@ class CloneRequest:
 
 
 def profile_of(name: str) -> ServerProfile:
-    """Return the profile with that name."""
+    """Return the profile with the given name."""
     return ServerProfile(name)
 
 
@@ -99,7 +99,7 @@ def random_name(instance: Instance) -> str:
 class CreateDurations:
     """The durations of the parts of `create`, in seconds.
 
-    `source` is the time to find or create the snapshots, and `clone` the time to clone and mark the datasets.
+    `source` is the time to find or create the snapshots, and `clone` is the time to clone and mark the datasets.
     `identity` is the time to remove the identity of the source from the files. `start` is the time to start and recover
     the server. No duration includes masking.
     """

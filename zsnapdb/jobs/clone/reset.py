@@ -72,7 +72,6 @@ class ResetIntention:
 
     @property
     def way(self) -> ResetWay:
-        """The way in which the clone would get its data."""
         if self.undoes is not None:
             return ResetWay.UNDO
         return ResetWay.SWAP if self.slot is not None else ResetWay.REPLACE
@@ -93,7 +92,6 @@ class ResetClone:
 
     @property
     def way(self) -> ResetWay:
-        """The way in which the clone got its data."""
         if self.undone is not None:
             return ResetWay.UNDO
         return ResetWay.SWAP if self.swap_seconds is not None else ResetWay.REPLACE
@@ -113,7 +111,7 @@ def reset_plan(
 ) -> ResetIntention:
     """Return the plan of `reset`; change nothing.
 
-    `reset` may use another way than planned if users write to the clone after this plan.
+    `reset` may use a different way if users write to the clone after the plan was made.
     """
     info = ready(settings, host, name)
     require_lease(host, info)
@@ -175,7 +173,7 @@ def reset(
     """Reset the clone to the requested snapshot set or, if `requested` is None, to its original data.
 
     The original data is the data of the snapshot set from which the clone was created, even after other resets. The
-    kept port, credentials and lease stay the same. Afterwards the clone's server is running on the new data. No user
+    fixed port, credentials and lease stay the same. Afterwards the clone's server is running on the new data. No user
     can reach the old data any more. The clone's commits stay. The fastest way whose result is certain is used. If
     `replaces` is set, the data is always replaced. For `accepts_older`, see `locate`.
 
@@ -207,7 +205,7 @@ def _reset_record(run: str, done: ResetClone) -> RecordedReset:
 
 
 def done_by_run(settings: Settings, host: Host, name: str) -> ResetClone | None:
-    """Return the result of the reset by the run with this id.
+    """Return the result of the reset by an earlier run with the same id.
 
     Return None if that run did not reset the clone, or if the data was replaced later.
     """
@@ -263,12 +261,12 @@ _HINT = "its data is replaced instead"
 
 
 def is_offered(settings: Settings) -> bool:
-    """Return whether clones on this host have kept ports. A swap is possible only with kept ports."""
+    """Return whether clones on this host have fixed ports. A swap is possible only with fixed ports."""
     return settings.clones.address is not None
 
 
 def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> CloneInfo:
-    """Replace the user's clone with a pool clone that has the original data. The caller holds the clone's lock.
+    """Replace the user's clone with a pool clone that has the original data. The caller must hold the clone's lock.
 
     All sessions of the user are ended. Afterwards the user reaches the new data with the same port and password. Return
     the clone on its new dataset.
@@ -387,6 +385,6 @@ def _of_user(host: Host, info: CloneInfo) -> dict[str, str]:
 
 
 def _of_nobody(slot: CloneInfo) -> dict[str, str]:
-    """Return the properties that remove the user from the former clone, and give this clone the pool clone's label."""
+    """Return the new properties of the clone that a swap replaced: no user, and the label of the pool clone."""
     now = replace(slot, pool=PoolMark.REPLACED, kept_port=None, lease=replace(slot.lease, heartbeat=None))
     return property_fields.changed_by("swap", now, PropertyTransition.EXCHANGED)

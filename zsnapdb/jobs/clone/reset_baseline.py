@@ -90,7 +90,7 @@ class ResetBaseline(BaseModel):
 
     @property
     def by_table(self) -> dict[tuple[str, str], int] | None:
-        """The counters by schema and table; None if they are unknown."""
+        """The AUTO_INCREMENT counters by schema and table; None if they are unknown."""
         if self.counters is None:
             return None
         return {(counter.schema_name, counter.table): counter.value for counter in self.counters}
@@ -140,7 +140,7 @@ def note(host: Host, clone: CloneServer, rules: str, session: Session) -> None:
 
 
 def binlog_folder(copy: Copy) -> Path | None:
-    """Return the folder of the copy's binlogs, according to its source's variables; None if it has none."""
+    """Return the folder of the copy's binlogs, according to the source's variables; None if there are no binlogs."""
     paths = binlog_paths(copy.variables, "log_bin")
     return None if paths is None else Path(copy.paths.translate(paths[0])).parent
 
@@ -158,7 +158,7 @@ def store(host: Host, name: str, state: ResetBaseline) -> None:
 def note_reset(host: Host, info: CloneInfo, reset: RecordedReset) -> None:
     """Record which reset produced the clone's data, so that a repeated run with the same id does not repeat the reset.
 
-    If the clone's state is not recorded, nothing is written. The caller holds the clone's lock, so the state cannot
+    If the clone's state is not recorded, nothing is written. The caller must hold the clone's lock, so the state cannot
     change meanwhile.
     """
     state = read(host, info)
@@ -203,7 +203,7 @@ class LogEnd:
 
     @classmethod
     def parse(cls, text: str) -> LogEnd | None:
-        """Return the end that a property records; None if the text cannot be parsed."""
+        """Return the binlog end in the text of a property; None if the text cannot be parsed."""
         match = _FORM.fullmatch(text)
         return cls(match.group(1), int(match.group(2)), match.group(3)) if match is not None else None
 

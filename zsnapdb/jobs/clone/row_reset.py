@@ -75,7 +75,7 @@ class _Since:
 
 
 def undo_rows(settings: Settings, host: Host, info: CloneInfo) -> UndoneRows:
-    """Undo all row changes in the running clone since its recorded state. The caller holds the clone's lock.
+    """Undo all row changes in the running clone since its recorded state. The caller must hold the clone's lock.
 
     Afterwards all sessions of users have ended, every row and counter has its old value, and the statistics match the
     rows.
@@ -229,7 +229,7 @@ def _transactions(
 
 
 def _other_file(file: BinaryIO, name: str, state: ResetBaseline) -> str | None:
-    """Return why the file is not the recorded binlog although it has the same name; None otherwise."""
+    """Return why the file is not the recorded binlog although it has the same name; None if it is that binlog."""
     if name != state.file:
         return None
     is_same = os.fstat(file.fileno()).st_ino == state.inode and file.seek(0, os.SEEK_END) >= state.offset

@@ -1,4 +1,4 @@
-"""The results of earlier runs whose ids the callers chose.
+"""Finds the results of earlier runs. The caller of a run chose the run's id.
 
 The anchor of a clone and each commit record the id of the run that created them.
 """
@@ -19,7 +19,7 @@ from zsnapdb.planning.clone.pool import PoolMark
 
 
 def created(settings: Settings, instance: Instance) -> Created | None:
-    """Return the clone that the run with this id created or got from the pool; None if there is none.
+    """Return the clone that an earlier run with the same id created or got from the pool; None if there is none.
 
     If the run left an incomplete clone, destroy that clone first, because its name is requested again.
 
@@ -43,7 +43,7 @@ def created(settings: Settings, instance: Instance) -> Created | None:
 
 
 def password_of(settings: Settings, host: Host, clone_id: str) -> str | None:
-    """Return the password of the clone that the run with this id created; None if there is no such clone."""
+    """Return the password of the clone that an earlier run with the same id created; None if there is none."""
     try:
         info = find(settings, host, clone_id)
     except UnknownNameError:
@@ -53,14 +53,14 @@ def password_of(settings: Settings, host: Host, clone_id: str) -> str | None:
 
 
 def committed(settings: Settings, host: Host, name: str) -> Committed | None:
-    """Return the commit of this clone that the run with this id created; None if there is none."""
+    """Return the commit of the clone that an earlier run with the same id created; None if there is none."""
     info, run = find(settings, host, name), host.run_id()
     own = next((commit for commit in sources.commits(info.top) if commit.run_id == run), None)
     return Committed(info, own.set, own.message) if own is not None else None
 
 
 def guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
-    """Return the GUIDs of the clone with that name, or of all clones in the set that has that name.
+    """Return the GUIDs of the clone with the given name, or of all clones in the set with the given name.
 
     Each clone has its own GUID.
     """

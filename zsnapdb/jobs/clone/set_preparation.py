@@ -1,4 +1,4 @@
-"""Prepares a snapshot set: a server recovers a copy of it once, masks it if required, and is shut down cleanly.
+"""Prepares a snapshot set: a server recovers a copy, the copy is masked if required, and the server is shut down.
 
 Clones of the prepared set need neither recovery nor masking.
 """
@@ -39,7 +39,7 @@ from zsnapdb.zfs import datasets
 
 @dataclass(frozen=True)
 class PreparedSet:
-    """A prepared set, and the report of its masking, which is None if nothing was masked now."""
+    """A prepared set, and the masking report. The report is None if nothing was masked now."""
 
     source: CloneSource
     masking: MaskingReport | None = None
@@ -104,7 +104,7 @@ def prepare_source(
     `own` is the digest of the rules that mask the prepared set, or "" for no masking. Create the prepared set if it
     does not exist and no other process is creating it. If the user did not request the prepared set (`unasked`), it may
     occupy at most as much space as one clone. During the creation, the space limit for all clones is lower by that
-    amount. The volumes of `instance` are known. Raises the errors of `prepare`.
+    amount. `instance` must contain its volumes. Raises the errors of `prepare`.
 
     Raises:
         BusyError: another process takes too long to create the prepared set.
@@ -126,7 +126,7 @@ def prepare_source(
 
 
 def forms_of(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
-    """Return the instance's prepared sets with that id. For `latest`, use the id of the newest prepared set.
+    """Return the instance's prepared sets with the given id. For `latest`, use the id of the newest prepared set.
 
     Raises:
         UnknownNameError: the instance has no such prepared set.
@@ -148,7 +148,7 @@ def forms_of(settings: Settings, instance: Instance, requested: str) -> list[Reu
 
 
 def remove_forms(settings: Settings, instance: Instance, requested: str) -> list[ReusableSet]:
-    """Destroy the prepared sets with that id, and return them. Raises the errors of `forms_of` and `remove`."""
+    """Destroy the prepared sets with the given id, and return them. Raises the errors of `forms_of` and `remove`."""
     gone = forms_of(settings, instance, requested)
     for form in gone:
         with locks.lock_reusable_set(PREPARED, form.name):
@@ -160,9 +160,9 @@ def remove_forms(settings: Settings, instance: Instance, requested: str) -> list
 
 
 def is_done(source: CloneSource, rules: str) -> bool:
-    """Return whether the source is prepared.
+    """Return whether the source is prepared and masked as required.
 
-    If `rules` is not empty, it must also be masked by the rules with that digest.
+    `rules` is the digest of the required masking rules, or "" if the source must be unmasked.
     """
     return source.is_prepared and source.rules == rules
 

@@ -148,13 +148,13 @@ def reach(
 
 
 def _with_own_mount_root(settings: Settings, name: str) -> Settings:
-    """Return the settings with a separate mount root for this set, so that its mounts cannot collide with a restore."""
+    """Return the settings with a separate mount root for the set, so that its mounts cannot collide with a restore."""
     root = settings.clones.mount_root / f".{name}"
     return settings.model_copy(update={"restore": settings.restore.model_copy(update={"mount_root": root})})
 
 
 def _fresh_anchor(home: str, name: str) -> str:
-    """Remove the leftovers of a killed run under this name, and return the name of the set's anchor."""
+    """Remove the leftovers of a killed run for the same set, and return the name of the set's anchor."""
     cached_sets.remove_if_exists(home, RECEIVED, name)
     return cached_sets.anchor_of(home, RECEIVED, name)
 
@@ -186,7 +186,7 @@ SERVER_STEPS: Handlers = {Recover: recover, Replay: replay, CheckServer: check}
 
 
 def _steps(work: ServerWork, handlers: Handlers) -> list[Step]:
-    """Return the plan's steps of these types. `LeaveStopped` is not needed: a set's server is always left stopped."""
+    """Return the steps of the plan that have a handler. `LeaveStopped` needs none: a set's server is always stopped."""
     unknown = [step.name for step in work.plan.steps if type(step) not in {*VOLUME_STEPS, *SERVER_STEPS, LeaveStopped}]
     assert not unknown, f"a set has no such steps: {unknown}"
     return [step for step in work.plan.steps if type(step) in handlers]

@@ -127,7 +127,7 @@ def _group_here(instance: Instance, stored: Manifest) -> int | None:
 def _group_received(instance: Instance, stored: Manifest) -> int | None:
     """Return the latest transaction group of the backup's snapshots on production; None if there are none.
 
-    If `zfs send -R` moved production, it received the backup in other groups, and the sets after the backup too.
+    If production was moved with `zfs send -R`, ZFS received the backup and all later sets in other transaction groups.
     """
     guids = set(stored.guids().values())
     places = [name for name in instance.volumes.values() if datasets.exists(name)]
@@ -140,8 +140,8 @@ def _group_received(instance: Instance, stored: Manifest) -> int | None:
 def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
     """Return whether ZFS created the stored backup before or together with the local set.
 
-    If the backup was made from another pool, its order is known only if the datasets of the set have received its
-    snapshot.
+    If the backup was made from another pool, the order is known only if the datasets of the set have received the
+    backup's snapshot.
     """
     if version.pool_guid(local.pool) == stored.pool_guid:
         return not creation_order.made_before((local.set,), stored.createtxg)
@@ -155,8 +155,8 @@ def _is_no_newer(stored: Manifest, local: CloneSource) -> bool:
 def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
     """Raise PreflightError if production is on this host, but has neither a snapshot nor a bookmark of the backup.
 
-    Such an error means that other datasets were configured after the backup, or that the original datasets were
-    replaced. If a restore replaced the datasets, its record names the backup from which production continues.
+    Possible causes: other datasets were configured after the backup, or the original datasets were replaced. If a
+    restore replaced the datasets, its record names the backup from which production continues.
     """
     volumes = instance.settings.volumes or {}
     places = [name for name in volumes.values() if datasets.exists(name)]
@@ -172,7 +172,7 @@ def _refuse_other_volumes(instance: Instance, stored: Manifest) -> None:
 
 
 def take_back_hint(places: Collection[str]) -> str:
-    """Return a hint on how to get the snapshots of these datasets back from a promoted clone.
+    """Return a hint on how to get the snapshots of the given datasets back from a promoted clone.
 
     `zfs promote` moves snapshots and bookmarks from a dataset to its clone (zfs-promote(8)). If the datasets do not
     depend on a clone, return "".
@@ -198,7 +198,7 @@ def _same_set_here(settings: Settings, instance: Instance, target: Manifest) -> 
 
 
 def pool_for(settings: Settings, volumes: list[str]) -> str:
-    """Return the pool for clones of these datasets: the configured pool, else the datasets' pool, else the only pool.
+    """Return the pool for clones of the datasets: the configured pool, else the datasets' pool, else the only pool.
 
     Raises:
         PreflightError: no pool is suitable.
@@ -209,7 +209,7 @@ def pool_for(settings: Settings, volumes: list[str]) -> str:
 
 
 def home_for(settings: Settings, volumes: list[str]) -> str:
-    """Return the dataset that contains clones of these datasets. Raises PreflightError if no pool is suitable."""
+    """Return the dataset that contains clones of the given datasets. Raises PreflightError if no pool is suitable."""
     return home(settings, pool_for(settings, volumes))
 
 
@@ -224,7 +224,7 @@ def origin_of_live(instance: Instance) -> SourceServer:
 
 
 def take_live(instance: Instance) -> CloneSource:
-    """Create a live set under the weakest sufficient lock. Its position is proved as for a backup.
+    """Create a live set under the weakest sufficient lock. Its position is verified like that of a backup.
 
     The set is destroyed together with its last clone.
     """

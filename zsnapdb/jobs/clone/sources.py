@@ -267,8 +267,8 @@ def has_state(instance: Instance, origin: SourceServer, set_id: str) -> bool:
 def production_here(instance: Instance, origin: SourceServer) -> list[str] | None:
     """Return production's datasets on this host; None if production is not here.
 
-    These are the datasets that the origin records. If they do not exist, as after `zfs rename`, the configured datasets
-    are used.
+    These are the datasets that the origin records. If they do not exist, for example after `zfs rename`, the configured
+    datasets are used.
     """
     known = [place.dataset for place in origin.volumes.values()], list((instance.settings.volumes or {}).values())
     return next((one for one in known if one and all(datasets.exists(place) for place in one)), None)
@@ -280,7 +280,7 @@ def origin_at(manifest: Manifest, planned: RestorePlan) -> SourceServer:
 
 
 def _foreign(instance: Instance, name: str) -> CloneSource:
-    """Return the snapshots with that name on all volumes as a source. Another program may have created them.
+    """Return a source from the snapshots with the given name on all volumes. Another program may have created them.
 
     The facts about the server are copied from the instance's newest snapshot set, because snapshots of other programs
     do not record such facts.
@@ -393,7 +393,7 @@ def begun_of(source: object) -> str:
 
 
 def find_commit(settings: Settings, commit_id: str) -> Commit | None:
-    """Return the commit with that id on this host, if it exists and readers of the output may see it; else None."""
+    """Return the commit with the given id on this host; None if it does not exist or readers may not see it."""
     reader = run_context.current_audience()
     # Commits of two clones in the same second may have the same id.
     named = (one for top in homes(settings) for one in commits(top) if one.set.backup_id == commit_id)
@@ -401,7 +401,7 @@ def find_commit(settings: Settings, commit_id: str) -> Commit | None:
 
 
 def _commit(settings: Settings, instance: Instance, commit_id: str) -> CloneSource | None:
-    """Return the commit with that id as a source; None if there is none.
+    """Return the commit with the given id as a source; None if there is none.
 
     Raises:
         PreflightError: the commit belongs to a clone of another instance, whose data and masking rules differ.

@@ -2,9 +2,9 @@
 
 A quota limits the space of a dataset and everything below it. This includes snapshots, but not blocks that are shared
 with the source (zfsprops(7), quota). So the quota of a clone limits all writes of its users. The space of a set is
-checked and reserved before the set is received, and counts towards the limit of the subject that caused the set. While
-the set is being received, its anchor has a reservation (zfsprops(7), reservation). So other processes see only the
-remaining free space.
+checked and reserved before the set is received. It counts towards the limit of the subject for whom the set is
+received. While the set is being received, its anchor has a reservation (zfsprops(7), reservation). So other processes
+see only the remaining free space.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def shortage(settings: Settings, pool: str) -> str:
 
 
 def available(info: CloneInfo) -> int:
-    """Return the free bytes for the clone. For their limit, see `available_below`."""
+    """Return the free space for the clone in bytes. See `available_below`."""
     return available_below(info.top.rpartition("/")[0])
 
 
@@ -201,9 +201,9 @@ def read_pool_space(home: str) -> PoolSpace:
 def guard(settings: Settings, reserved: int = 0, known: PoolSpace | None = None) -> None:
     """Set the common quota of all clones, so that they leave `clones.free_floor` free in the pool.
 
-    `reserved` bytes of the free space are for a set that is being created next to the clones. This is called whenever a
-    clone is created and whenever `reap` runs. An administrator's quota is not changed. `known` is the present state of
-    one parent dataset of clones, if the caller has just read it.
+    `reserved` bytes of the free space are for a set that is being created next to the clones. The function is called
+    whenever a clone is created and whenever `reap` runs. An administrator's quota is not changed. `known` is the
+    present state of one parent dataset of clones, if the caller has just read it.
     """
     for home in homes(settings):
         seen = known if known is not None and known.home == home else read_pool_space(home)
@@ -255,7 +255,7 @@ _SIZES = ("logicalreferenced", "referenced")
 
 
 def needed_for(source: RemoteBackup | RestorePlan) -> int:
-    """Return the maximum size in bytes of the set that is created from these backups or by this plan."""
+    """Return the maximum size in bytes of the set that is created from the given backup or by the given plan."""
     if isinstance(source, RestorePlan):
         plain = sum(step.plain_bytes for step in source.steps if isinstance(step, Preflight))
         return planning.received_quota(plain)
@@ -278,7 +278,7 @@ def _ratio(chain: Iterable[Manifest]) -> float:
 
 
 def refuse_received(settings: Settings, home: str, name: str, needed: int) -> None:
-    """Raise PreflightError if a set with this number of bytes may not be received now; change nothing.
+    """Raise PreflightError if a set of `needed` bytes may not be received now; change nothing.
 
     The pool must still have `clones.free_floor` free after the set is received. The limits are
     `clones.received_per_owner` for a subject, `clones.received_total` for all subjects, and `clones.receives` for the
@@ -330,7 +330,7 @@ def refuse_source(settings: Settings, home: str, source: CloneSource | RemoteBac
 
 
 def reserve_set_space(settings: Settings, home: str, name: str, facts: Mapping[str, str], needed: int) -> None:
-    """Create the anchor of the set with these properties, a reservation and a quota of `needed` bytes.
+    """Create the anchor of the set with the properties `facts`, a reservation and a quota of `needed` bytes.
 
     Raises the errors of `refuse_received`; in that case nothing was created.
     """

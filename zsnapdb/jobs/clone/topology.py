@@ -56,7 +56,7 @@ class CloneSet:
 
 
 def topology_of(name: str) -> CloneTopology:
-    """Return the topology of a set with that name."""
+    """Return the topology of a set with the given name."""
     return CloneTopology(name)
 
 
@@ -135,7 +135,7 @@ def create_set(
 
 
 def _as_planned(request: CloneRequest, planned: ClonePlan) -> CloneRequest:
-    """Return the request with the source from the plan: the backup that the plan chose for `latest`, or its point."""
+    """Return the request with the source from the plan: the backup chosen for `latest`, or the plan of the replay."""
     if isinstance(planned.made_from.source, RestorePlan):
         return replace(request, point=planned.made_from.source)
     return replace(request, source=planned.made_from.set_id) if request.source == LATEST else request

@@ -39,7 +39,7 @@ _LONGEST_SECONDS = 86400.0
 
 @dataclass(frozen=True)
 class UndoProof:
-    """The result of a successful test: all changes of the transaction, one for each row, and the state before it."""
+    """The result of a successful test: the transaction's changes, one for each row, and the state before them."""
 
     changes: tuple[RowChange, ...]
     before: StateBefore
@@ -90,7 +90,7 @@ def _before(settings: Settings, instance: Instance, gtid: str, logged: Sequence[
 
 
 class _Tables:
-    """The definitions of tables directly before the transaction. Each must equal the present definition."""
+    """The definitions of tables directly before the transaction. Each must equal the table's present definition."""
 
     def __init__(self, gtid: str, then: TableShapes, now: TableShapes) -> None:
         self.then: dict[str, TableShape] = {}

@@ -94,7 +94,6 @@ class _Clock:
         self._began = time.monotonic()
 
     def done(self, name: str) -> None:
-        """End a phase, and report its duration."""
         now = time.monotonic()
         self.phases.append(RehearsalPhase(name, now - self._began))
         self._began = now
@@ -163,7 +162,7 @@ def rehearse(
 
 
 def _for_release(described: CloneServer, version: str) -> tuple[CloneServer, tuple[str, ...]]:
-    """Return the server without the SQL modes that this version does not know, and the removed modes.
+    """Return the server without the SQL modes that the given version does not know, and the removed modes.
 
     A server exits at the first unknown mode, even if a later line overrides the setting.
     """

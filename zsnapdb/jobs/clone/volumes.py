@@ -50,7 +50,7 @@ If the source needs a processor, a busy clone gets about a tenth of it (sched(7)
 
 
 def settings_of_clone(server: ServerSettings, clones: CloneSettings) -> ServerSettings:
-    """Return the settings of a clone's server: a lower priority than the source, an empty buffer pool, and the account.
+    """Return the settings of a clone's server: a lower priority than the source, a cold buffer pool, and the account.
 
     The instance's configuration can override the priority and the buffer pool options.
     """
@@ -71,7 +71,7 @@ def layout_of(origin: SourceServer, top: str, root: Path) -> CopyLayout:
 def copy_of(
     origin: SourceServer, layout: CopyLayout, root: Path, settings: ServerSettings, clones: CloneSettings
 ) -> Copy:
-    """Return the copy for the server of a clone."""
+    """Return the copy on which the server of a clone runs."""
     pairs = tuple((place.mountpoint, layout.mountpoints[role]) for role, place in origin.volumes.items())
     own = settings_of_clone(settings, clones)
     return Copy(
@@ -95,7 +95,7 @@ def outer_first(layout: CopyLayout) -> list[tuple[str, str]]:
 def clone_volumes(source: CloneSource, layout: CopyLayout, marks: Mapping[str, str], quota: int = 0) -> None:
     """Clone and mark every volume with one command each, parent datasets first. No volume is mounted.
 
-    `quota` is the limit in bytes for the own data of all volumes together, or 0 for no limit.
+    `quota` limits the own data of all volumes together, in bytes; 0 means no limit.
 
     Raises:
         ConsistencyError: a snapshot was replaced.
@@ -124,7 +124,7 @@ def mount(volumes: Iterable[str]) -> None:
 
 
 def mount_for_good(volumes: Iterable[str]) -> None:
-    """Mount the datasets that are not mounted, now and at each boot."""
+    """Mount the datasets that are not mounted, and enable mounting at each boot."""
     names = list(volumes)
     mount(names)
     datasets.set_on_all(names, {"canmount": "on"})
@@ -137,7 +137,7 @@ def snapshot(volumes: Mapping[str, str], short: str, properties: Mapping[str, st
 
 
 def is_detaching(snapshot: str) -> bool:
-    """Return whether a detach created the snapshot with this short name."""
+    """Return whether a detach created the snapshot with the given short name."""
     return snapshot.startswith(f"{DETACHING}-")
 
 
@@ -177,7 +177,8 @@ SeenSnapshots = Mapping[Snapshot, dict[str, Property]]
 def find_foreign_snapshots(top: str, name: str, seen: SeenSnapshots | None = None) -> list[ForeignSnapshot]:
     """Return the snapshots that other programs created on the clone's dataset `top` and on the datasets below it.
 
-    `seen` contains all snapshots of these datasets, with `COLUMNS`. If `seen` is None, the snapshots are read here.
+    `seen` contains all snapshots of these datasets, with the properties `COLUMNS`. If `seen` is None, this function
+    reads the snapshots.
     """
     marks = (clone_mark(name), Mark(COMMIT_PROPERTY))
     if seen is None:
@@ -205,7 +206,7 @@ def refuse(top: str, name: str, *, may_go: bool, seen: SeenSnapshots | None = No
 
 
 def warn_of_kept(kept: Sequence[ForeignSnapshot], name: str, events: Events) -> None:
-    """Warn that the clone's former data stays, because other programs created these snapshots of it."""
+    """Warn that the clone's former data stays, because other programs created the given snapshots of it."""
     if kept:
         events.warn(
             f"the former data stays in the pool, because other programs made snapshots of clone {name}:"
@@ -239,7 +240,7 @@ def begin_change(info: CloneInfo) -> None:
 
 
 def undo_change(info: CloneInfo, revision: int) -> None:
-    """Remove a new revision after an error. The clone keeps its old data and gets back the phase in `info`."""
+    """Remove a new revision after an error. The clone keeps its old data, and its phase is again the one in `info`."""
     drop_detaching(info.top, clone_mark(info.name))
     top = f"{info.top}/r{revision}"
     mark = clone_mark(info.name)
@@ -257,7 +258,7 @@ def hide_volumes(info: CloneInfo) -> None:
 def revert_interrupted_change(info: CloneInfo) -> list[ForeignSnapshot]:
     """Undo a reset or detach that was interrupted before its new data became current. The clone keeps its old data.
 
-    The caller holds the clone's lock. Return the result of `drop_leftovers`.
+    The caller must hold the clone's lock. Return the result of `drop_leftovers`.
     """
     kept = drop_leftovers(info)
     if info.phase is CopyPhase.CHANGING:
@@ -266,7 +267,7 @@ def revert_interrupted_change(info: CloneInfo) -> list[ForeignSnapshot]:
 
 
 def drop_leftovers(info: CloneInfo) -> list[ForeignSnapshot]:
-    """Destroy the revisions that are not current. The caller holds the clone's lock.
+    """Destroy the revisions that are not current. The caller must hold the clone's lock.
 
     A revision stays if it has commits, or snapshots that other programs created. Return the snapshots of other
     programs.

@@ -1,6 +1,6 @@
 """The catalogue of one kind of copies on this host, read from dataset properties.
 
-It also contains the base of commands on a copy.
+The module also contains the base class of commands on a copy.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 
 
 class NamedCopy(Protocol):
-    """The attributes that every copy with a name for users has."""
+    """The attributes of every copy that has a name for users."""
 
     @property
     def name(self) -> str:
@@ -99,7 +99,7 @@ class CopyDatasets:
         return CopyPhase(stated.value)
 
     def lease(self) -> CloneLease:
-        """Return the lease of the copy. If a time in the lease is unreadable, it is treated as never."""
+        """Return the lease of the copy. If a time in the lease is unreadable, the time counts as "never"."""
         return read_lease(*map(self.text, (EXPIRES_PROPERTY, PROTECTED_PROPERTY, CHANGED_PROPERTY)))
 
 
@@ -130,7 +130,7 @@ class UnreadableCopy:
 
 @dataclass(frozen=True)
 class KnownCopies(Generic[C]):
-    """The readable and the unreadable copies of one kind. `what` is the word for this kind of copies in messages."""
+    """The readable and the unreadable copies of one kind. `what` is the name of this kind in messages."""
 
     what: str
     copies: Sequence[C]
@@ -145,7 +145,7 @@ def dependents(clones: str) -> tuple[str, ...]:
 def snapshot_together(names: Sequence[str], properties: Mapping[str, str]) -> list[Snapshot]:
     """Create all snapshots in one request, and return them in the order of `names`.
 
-    All must be in one transaction group.
+    ZFS must create all snapshots in one transaction group.
     """
     pending = snapshots.PendingSnapshots.of(list(names), properties)
     pending.start()
@@ -159,7 +159,7 @@ def snapshot_together(names: Sequence[str], properties: Mapping[str, str]) -> li
 def destroying(anchor: str, *marks: Mark) -> Iterator[list[str]]:
     """Yield the datasets below the anchor of a copy, so that the block destroys them.
 
-    After the block, destroy the anchor. During this, the copy's phase prevents other processes from using the copy. If
+    After the block, destroy the anchor. Meanwhile, the copy's phase prevents other processes from using the copy. If
     this process is interrupted, the next sweep continues.
 
     Raises:
@@ -179,7 +179,7 @@ def homes(configured: str | None, below: str) -> list[str]:
 
 
 def home(configured: str | None, pool: str, below: str, key: str) -> str:
-    """Return the dataset for new copies in the pool: the configured dataset, else `below` in the pool.
+    """Return the dataset for new copies in the pool: the configured dataset, else the dataset `below` in the pool.
 
     Raises:
         PreflightError: the dataset in the setting `key` is in another pool.
@@ -204,7 +204,7 @@ def known_copies(
     *,
     is_named: bool = True,
 ) -> KnownCopies[C]:
-    """Return the copies below the datasets `above`. `read` converts the datasets of a copy to the copy.
+    """Return the copies below the datasets `above`. `read` creates the copy object from the copy's datasets.
 
     `mark` is the property with the name of the copy. If `read` raises ValueError or DamagedError, the copy is listed as
     unreadable. If `only` is a name, only the copy with this name is read. `depth` is the number of dataset levels below
@@ -279,7 +279,7 @@ def _below(above: str, listed: Mapping[str, Properties], mark: str) -> Iterator[
 
 
 def find(known: KnownCopies[N], name: str) -> N:
-    """Return the copy with that name.
+    """Return the copy with the given name.
 
     Raises:
         UnknownNameError: no copy has the name; the hint lists the existing copies.
@@ -293,7 +293,7 @@ def find(known: KnownCopies[N], name: str) -> N:
 
 
 def find_or_none(known: KnownCopies[N], name: str) -> N | None:
-    """Return the copy with that name; None if there is none.
+    """Return the copy with the given name; None if there is none.
 
     Raises:
         DamagedError: the copy cannot be read.

@@ -1,4 +1,4 @@
-"""The ZFS user properties on every copy's anchor, which record its phase, owner and lease."""
+"""The ZFS user properties on every copy's anchor. They record the phase, owner and lease of the copy."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _ends(expires: datetime, protected_until: datetime | None) -> tuple[str, str
 
 
 def read_lease(expires: str, protected: str, before: str) -> CloneLease:
-    """Return the lease that these properties record. If a time is unreadable, it is treated as never."""
+    """Return the lease that the given properties record. If a time is unreadable, it counts as "never"."""
     at, *ends = before.split(" ")
     change = None
     if 2 <= len(ends) <= 3 and read_stamp(at) != FOREVER:

@@ -92,12 +92,12 @@ def properties_of(copy: object) -> dict[str, str]:
 
 
 def changed_by(verb: str, copy: object, *fates: PropertyTransition) -> dict[str, str]:
-    """Return the properties that the command `verb` changes in one of these ways, with their values in this copy."""
+    """Return the properties that the command `verb` changes in one of the ways `fates`, with their values in `copy`."""
     return property_values(copy, *(name for name, each in declared(type(copy)).items() if each.fates[verb] in fates))
 
 
 def property_values(copy: object, *names: str) -> dict[str, str]:
-    """Return the properties, with values, of the fields of the copy that have these names."""
+    """Return the properties and their values for the fields of the copy with the given names."""
     forms = {name: declared(type(copy))[name].form for name in names}
     return {key: text for name, form in forms.items() for key, text in form.write(getattr(copy, name)).items()}
 

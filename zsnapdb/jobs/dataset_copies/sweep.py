@@ -1,7 +1,7 @@
 """The sweep over the copies of one kind.
 
-The sweep decides about each copy under that copy's lock. If an error occurs with one copy, the sweep continues with the
-next copy.
+The sweep holds a copy's lock while it decides whether to remove the copy. If an error occurs with one copy, the sweep
+continues with the next copy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ C = TypeVar("C", bound=NamedCopy)
 
 
 class ExtraRemoval(StrEnum):
-    """Objects that a caller allows a removal to destroy with a copy: snapshots that other programs created of it."""
+    """Objects that a caller allows a removal to destroy with a copy: the copy's snapshots from other programs."""
 
     FOREIGN_SNAPSHOTS = "foreign-snapshots"
 
@@ -61,8 +61,9 @@ class CopyKind(Generic[C]):
     """The copies of one kind, and the functions that a sweep calls. `what` is the word for such a copy in messages.
 
     `known` lists the copies, and `lock` returns the name of a copy's lock. `leaks` returns the leftovers of killed runs
-    in a copy that no process has locked. `judge` decides about a copy in its present state, and `instance` returns the
-    copy's instance. `again` reads the present state of one copy. If `again` is None, all copies are read instead.
+    in a copy that no process has locked. `judge` decides from a copy's present state whether to keep the copy, and
+    `instance` returns the copy's instance. `again` reads the present state of one copy. If `again` is None, all copies
+    are read instead.
     """
 
     what: str
@@ -97,10 +98,10 @@ def leaks(kind: CopyKind[C]) -> Iterator[Leak]:
 
 
 def sweep(kind: CopyKind[C], *, act: bool, limit: int | None = None) -> Iterator[ReapOutcome]:
-    """Decide about every copy of the kind, and remove expired copies and leftovers.
+    """Check every copy of the kind, and remove expired copies and leftovers.
 
-    If `act` is false, only report what would be removed. Each copy is read again under its lock before the decision.
-    Unreadable copies and copies that another process is using stay. At most `limit` expired copies are removed; None
+    If `act` is false, only report what would be removed. Each copy is read again under its lock before the decision. A
+    copy stays if it is unreadable or if another process is using it. At most `limit` expired copies are removed; None
     means no limit. If an error occurs with a copy, the copy's outcome contains the error, and the sweep continues.
     """
     taken, what, seen = 0, kind.what, kind.known()

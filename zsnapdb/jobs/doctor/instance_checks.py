@@ -64,13 +64,12 @@ class Diagnosis:
 
     @property
     def worst(self) -> Severity:
-        """The severity of the worst finding."""
         order = (Severity.UNFIT, Severity.WARNING)
         return next((s for s in order if any(f.severity is s for f in self.findings)), Severity.OK)
 
 
 def diagnose(settings: Settings, host: Host, only: str | None) -> list[Diagnosis]:
-    """Return the diagnosis of the instance named `only`. If `only` is None, return those of all instances.
+    """Return the diagnosis of the instance named `only`. If it is None, return the diagnoses of all instances.
 
     Raises ConfigError if a configured silence (a rule whose finding is hidden) names an unknown rule.
     """

@@ -30,11 +30,20 @@ from zsnapdb.mysql.process.service import service_of, serving
 from zsnapdb.mysql.schema import schema_catalogue
 from zsnapdb.mysql.session import Session
 from zsnapdb.planning.advice.catalogue import Silence, check_silences, judge_advice
-from zsnapdb.planning.advice.facts import AdviceFacts, LocalRepository, MemoryFacts, RecoveryFacts, VolumeFacts
+from zsnapdb.planning.advice.facts import (
+    AdviceFacts,
+    LocalRepository,
+    MemoryFacts,
+    RecoveryFacts,
+    TableFacts,
+    VolumeFacts,
+)
 from zsnapdb.planning.advice.load_rules import LoadAdvice, LoadSetting, judge_load
 from zsnapdb.planning.backup.fitness import FitnessFinding, ok, warning
 from zsnapdb.planning.backup.placement import MountedFilesystem, mount_of
 from zsnapdb.planning.load_counters import Load, LoadSample, load_between
+from zsnapdb.planning.server_copy.source_facts import missing_options
+from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.zfs import datasets, kernel_facts, pool_facts, version
 from zsnapdb.zfs.datasets import Property
 from zsnapdb.zfs.mounts import mounted
@@ -118,7 +127,7 @@ def gather(instance: Instance, session: Session, observed: Observed) -> AdviceFa
         blocks=observed.blocks,
         lock=observed.choice.lock,
         privileges=privileges,
-        tables=reader.read("the options of the tables", lambda: schema_catalogue.special_tables(session)),
+        tables=reader.read("the options of the tables", lambda: _tables(instance, session, server)),
         binlog_bytes=(
             reader.read("the binlogs", lambda: binlog_files.total_size(session)) if server.has_binlog else None
         ),
@@ -127,6 +136,15 @@ def gather(instance: Instance, session: Session, observed: Observed) -> AdviceFa
         recovery=reader.read("what a bad day needs", lambda: _recovery(instance, session, observed)),
         local_repository=reader.read("the place of the repository", lambda: local_repository(instance)),
         unread=tuple(reader.unread),
+    )
+
+
+def _tables(instance: Instance, session: Session, server: ServerFacts) -> TableFacts:
+    """Return the counts of tables. Encrypted tables count only if `server.options` lacks options for their keys."""
+    lacks_keys = missing_options(server.variables, instance.settings.server.options)
+    return TableFacts(
+        page_compressed=schema_catalogue.count_page_compressed(session, server.flavour),
+        encrypted=schema_catalogue.count_encrypted(session) if lacks_keys else 0,
     )
 
 

@@ -89,7 +89,8 @@ def compare_policy(instance: Instance, repository_id: str) -> Iterator[tuple[Pol
     """Yield the changes since the last recorded policy. If the block succeeds, record the present policy.
 
     If no policy is recorded for this repository yet, every line is a change. Only one process of this host runs the
-    block at a time. Raises PreflightError or OSError if the file cannot be written, or if another run keeps the lock.
+    block at a time. Raises PreflightError or OSError if the file cannot be written, or if another run does not release
+    the lock.
     """
     file = _file(instance)
     make_private(file.parent)
@@ -149,7 +150,7 @@ class EvidenceLog:
     """The evidence records of an instance in the order of their numbers, and the faults in their hash chain.
 
     `foreign` contains the numbers of the records that this host did not write. If this host checks signatures of
-    trusted signers, it is empty.
+    trusted signers, `foreign` is empty.
     """
 
     instance: str
@@ -177,11 +178,11 @@ class EvidenceLog:
 
 @contextlib.contextmanager
 def recorded(instance: Instance, job: str, command: Sequence[str], about: str = "") -> Iterator[None]:
-    """Run the block, which is a job of the instance, and record its end in the evidence log.
+    """Run the block, which is a job of the instance, and record the end of the job in the evidence log.
 
     An exception in the block is recorded and raised again. `about` is the object of the job, such as a clone. If the
-    policy differs from the last recorded one, the change is recorded too. If the log cannot be written, warn and raise
-    no error, because the job has already ended.
+    policy differs from the last recorded one, the change is recorded too. If the log cannot be written, the function
+    only warns, because the job has already ended.
     """
     with recorded_keys((instance,), job, command, about):
         yield
@@ -235,7 +236,7 @@ def _draft(instance: Instance, job: str, command: Sequence[str], started: dateti
 
 
 def _append(instance: Instance, draft: EvidenceRecord) -> None:
-    """If the policy changed, write a record of the changes. Then write the draft, unless it is about the policy."""
+    """If the policy changed, write a record of the changes. Then write the draft, unless it is a policy record."""
     with _warning(instance, "the action"):
         repository = instance.open_repository()
         with _warning(instance, "the policy"), compare_policy(instance, repository.id) as changes:

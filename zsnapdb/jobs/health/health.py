@@ -1,4 +1,4 @@
-"""Judges the health of an instance by facts about its backups and binlogs.
+"""Judges the health of an instance from facts about its backups and binlogs.
 
 The facts come from repositories and this host's records, not from servers. The only facts about the server itself are
 the state of its systemd unit and the free space of its volumes.
@@ -50,7 +50,7 @@ def past_drills(stored: Stored, instance: Instance) -> PastDrills:
 
 
 def judge_instance(instance: Instance, stored: Stored, past: PastDrills, at: datetime) -> Health:
-    """Return the verdicts on the instance's objectives for its backups in this repository."""
+    """Return the verdicts on the instance's objectives for its backups in the given repository."""
     return judge(facts(instance, stored, past, at), instance.settings.objectives)
 
 
@@ -101,7 +101,7 @@ def facts(instance: Instance, stored: Stored, past: PastDrills, at: datetime) ->
 
 
 def _exchanges(instance: Instance) -> tuple[ExchangeFact, ...]:
-    """Return the unfinished restores that replace the server. The import is late, because such a restore is rare."""
+    """Return the unfinished restores that replace the server. The module is imported here, as it is rarely used."""
     if not journal.tops(instance.restores):
         return ()
     from zsnapdb.jobs.steps import restore_journal
@@ -141,7 +141,7 @@ def _drill(evidence: Evidence) -> DrillFact:
 
 
 def _oldest_check(restorable: Sequence[Summary], checks: Checks, depth: Depth) -> CheckFact | None:
-    """Return the restorable backup that has been without a check at this depth, or deeper, for the longest time."""
+    """Return the restorable backup whose last check at the given depth, or deeper, was the longest time ago."""
     checked = []
     for backup in restorable:
         when = checks.whole_since(backup.backup_id, depth)
@@ -196,13 +196,13 @@ _SUFFIX = ".prom"
 
 
 def check_name(file: Path) -> None:
-    """Raise UsageError if node_exporter would not read a file with this name."""
+    """Raise UsageError if node_exporter would not read a file with the given name."""
     if file.suffix != _SUFFIX:
         raise UsageError(f"{file}: node_exporter reads only files that end in {_SUFFIX}", hint=f"name it *{_SUFFIX}")
 
 
 def write(file: Path, text: str) -> None:
-    """Replace the file atomically with this text. A reader sees either the complete old file or the complete new file.
+    """Replace the file atomically with the text. A reader sees either the complete old file or the complete new file.
 
     If the path is a link, the link itself is replaced. Raises ZsnapdbError if the folder cannot be written.
     """

@@ -144,7 +144,7 @@ class Stored:
 
 
 def read(instance: Instance, repository: Repository) -> Stored:
-    """Read the content of the repository for the instance. This host caches manifests.
+    """Read the content of the repository for the instance. Manifests are cached on this host.
 
     Backups that another run removes during the read are left out. Raises RepositoryError if the store cannot be
     reached.
@@ -192,7 +192,7 @@ def repeated(archive: Archive) -> tuple[RepeatedGtids, ...]:
 
 
 def repeated_after(instance: Instance, repository: Repository, planned: RestorePlan, server_id: int) -> str:
-    """Return the GTIDs that the restored server would assign a second time under this server_id (MariaDB).
+    """Return the GTIDs that the restored server would assign a second time under the given server_id (MariaDB).
 
     The result contains the GTIDs after the restored point that occur in a backup or archived binlog of any history.
     """

@@ -1,4 +1,4 @@
-"""The free space of the volumes of this host's server. The server need not be running."""
+"""The free space of the volumes that this host's server uses. The server need not be running."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _volumes(instance: Instance) -> Iterator[MountedFilesystem]:
 def _datadir(instance: Instance) -> str | None:
     """Return the recorded data directory.
 
-    The import is late, because the module is needed only if a backup recorded the server.
+    The module is imported here, because it is needed only if a backup recorded the server.
     """
     if not (instance.host.services / f"{instance.name}.json").exists():
         return None

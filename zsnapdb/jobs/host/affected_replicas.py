@@ -133,7 +133,7 @@ def forget(instance: Instance) -> tuple[NotedReader, ...]:
 
 
 def remind(settings: Settings, instance: Instance) -> list[FitnessFinding]:
-    """Return a finding for each replica that must still be rebuilt. The volumes of the instance must be known.
+    """Return a finding for each replica that must still be rebuilt. `instance` must contain its volumes.
 
     If a replica is another configured instance, its server is queried for its GTIDs.
     """

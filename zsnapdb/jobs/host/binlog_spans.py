@@ -244,9 +244,9 @@ class LocalBinlogs:
 
     @classmethod
     def of(cls, variables: Mapping[str, str], key_files: Sequence[str]) -> LocalBinlogs:
-        """Return the binlogs of the server that has these global variables; empty if this host cannot read the index.
+        """Return the binlogs of the server with the given global variables; empty if this host cannot read the index.
 
-        `key_files` are the files of the server's keyring, if it encrypts its binlogs.
+        `key_files` are the files of the server's keyring, if the server encrypts its binlogs.
         """
         named = binlog_paths(variables, "log_bin")
         if named is None:
@@ -264,7 +264,7 @@ class LocalBinlogs:
             return cls()
 
     def has(self, file: ArchivedFile) -> bool:
-        """Return whether the server's file with that name has the archived file's head, and is at least as long."""
+        """Return whether the server has a file with the archived file's name and head that is at least as long."""
         path = self.paths.get(file.name)
         if path is None:
             return False
@@ -275,7 +275,7 @@ class LocalBinlogs:
             return False
 
     def has_head(self, name: str, head: str) -> bool:
-        """Return whether the head of the server's file with that name has this fingerprint."""
+        """Return whether the head of the server's file with the given name has the fingerprint `head`."""
         path = self.paths.get(name)
         if path is None:
             return False

@@ -53,7 +53,7 @@ def tune(dataset: str, values: Mapping[str, str], marks: Mapping[str, str], warn
     """Set zsnapdb's marks and the property values of the source dataset on a copied dataset.
 
     Warn about values that this OpenZFS or pool does not support. If a value needs a newer OpenZFS or a missing pool
-    feature, this property of the copy is not set.
+    feature, the property is not set on the copy.
     """
     try:
         datasets.set_properties(dataset, {**values, **marks})

@@ -95,7 +95,7 @@ def refuse_mounted_elsewhere(names: Collection[str], *, after_unmount: bool) -> 
     """Raise ForeignInsideError if another mount namespace would keep one of the datasets mounted.
 
     A server in a container would keep using these files while they are replaced. `after_unmount` says that the datasets
-    are already unmounted in this namespace. A mount that exists in another namespace even after that will stay.
+    are already unmounted in this namespace. A mount that then still exists in another namespace will stay.
     """
     for mount in mounts.mounted_elsewhere(names):
         if after_unmount or not mount.follows:
@@ -139,10 +139,10 @@ def refuse_covering(points: Collection[str], own: Collection[str]) -> None:
 
 
 def _working_folder(pid: int) -> Path:
-    """Return the working directory of a server, which is its data directory.
+    """Return the working directory of a server process. It is the server's data directory.
 
-    Return "/" if the process has ended, or if the directory has another path on this host, as for a server in a
-    container.
+    Return "/" if the process has ended, or if the directory has another path on this host, for example if the server
+    runs in a container.
     """
     link = f"/proc/{pid}/cwd"
     try:
@@ -153,7 +153,7 @@ def _working_folder(pid: int) -> Path:
 
 
 def refuse_busy(names: Collection[str], server: int | None) -> None:
-    """Raise PreflightError if processes prevent the unmounting of these datasets.
+    """Raise PreflightError if processes prevent ZFS from unmounting the given datasets.
 
     The process `server`, its ancestors and its children are ignored, because they end when the server is stopped. The
     check waits a few seconds for other processes to close their files.
@@ -305,7 +305,7 @@ def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: date
 
 
 def settle(server: ReplacedServer, now: datetime) -> ReplacedServer:
-    """Set the recorded time of a server's replacement to `now`, because the clock was wrong at the replacement."""
+    """Set the recorded time of a server's replacement to `now`, because the clock was wrong during the replacement."""
     for name in server.datasets.values():
         datasets.set_properties(name, {_AT: stamp(now)})
     return replace(server, replaced=now)
@@ -314,8 +314,8 @@ def settle(server: ReplacedServer, now: datetime) -> ReplacedServer:
 def seal(parts: Sequence[PromotePart], restore_id: str, instance: str, origin: SourceServer) -> bool:
     """Create atomic snapshots of the last state of the replaced datasets, unless an earlier run has created them.
 
-    Return False if some new datasets replaced no old dataset, because then the old datasets are not a complete server
-    that could be cloned.
+    Return False if a new dataset did not replace an old one. In this case, the old datasets are not a complete server
+    and cannot be cloned.
     """
     olds = [part.old for part in parts if part.old is not None]
     names = [f"{old}@{snapshot_name(restore_id)}" for old in olds]
@@ -335,7 +335,7 @@ def seal(parts: Sequence[PromotePart], restore_id: str, instance: str, origin: S
 def listing(instance: Instance) -> list[ReplacedServer]:
     """Return the replaced servers of the instance whose datasets are next to its volumes, oldest first.
 
-    The volumes of the instance must be known. Datasets with invalid properties are left out.
+    `instance` must contain its volumes. Datasets with invalid properties are left out.
     """
     columns = [REPLACED_PROPERTY, _INSTANCE, _ROLE, _AT, "used"]
     members: dict[str, dict[str, dict[str, Property]]] = defaultdict(dict)
@@ -357,7 +357,7 @@ def _tops(instance: Instance) -> dict[str, str]:
     """Return the replaced datasets next to the outermost volumes of the instance, with the restore ids.
 
     A replaced dataset that a user put back into use may still have the properties of a replaced dataset. So its name
-    must match too.
+    must also end like the name of a replaced dataset.
     """
     volumes = instance.volumes.values()
     outermost = [name for name in volumes if not any(name.startswith(other + "/") for other in volumes)]
@@ -396,7 +396,7 @@ def _server(instance: Instance, restore_id: str, parts: Mapping[str, dict[str, P
 
 
 def find_replaced(instance: Instance, restore_id: str) -> ReplacedServer | None:
-    """Return the server that this restore replaced; None if its datasets do not exist on this host."""
+    """Return the server that the given restore replaced; None if its datasets do not exist on this host."""
     return next((server for server in listing(instance) if server.restore_id == restore_id), None)
 
 
@@ -423,7 +423,7 @@ def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
     """Destroy the datasets of a replaced server with all their snapshots.
 
     Raises PreflightError like `refuse_removal`; in that case nothing was destroyed. Raises NotOursError if a dataset
-    lacks the mark that the restore replaced it.
+    lacks the mark of a replaced dataset.
     """
     refuse_replaced_removal(server, under_way)
     mark = Mark(REPLACED_PROPERTY, server.restore_id)
@@ -431,7 +431,7 @@ def remove(server: ReplacedServer, under_way: Mapping[str, str]) -> None:
 
 
 def other_view(variables: Mapping[str, str], peer: int | None, proc: Path = Path("/proc")) -> OtherView | None:
-    """Return a setting of the server whose path leads to another folder on this host; None if there is no such setting.
+    """Return a path setting of the server that names a different folder on this host; None if there is none.
 
     `peer` is the process at the other end of the connection, according to the kernel. For TCP connections, `peer` is
     None. If `peer` runs a server program, only that process is examined. Otherwise all server processes that are
@@ -482,7 +482,7 @@ def _folders(variables: Mapping[str, str], process: Path) -> Iterator[tuple[str,
 
 
 def _by_folder(datadir: str, proc: Path, *, is_ours: bool) -> int | None:
-    """Return the server process whose data directory has this path, if the path leads to another folder on this host.
+    """Return the server process with the data directory `datadir`, if this path is a different folder on this host.
 
     `is_ours` says that the server reports this host's name. If `is_ours` is set and a server process uses the folder at
     this path on this host, that process is the server. In this case the result is None.

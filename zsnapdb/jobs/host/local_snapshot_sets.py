@@ -76,12 +76,12 @@ def newest_set(instance: Instance, *states: str) -> DescribedSet | None:
 def require_whole(
     instance: Instance, made: SnapshotSet | int, *, accepts_older: bool = False, is_received: bool = False
 ) -> None:
-    """Raise PreflightError if another program changed snapshots of a newer set, so that this set is unusable.
+    """Raise PreflightError if a newer set is unusable because another program changed its snapshots.
 
     `made` is a set on this host, or the transaction group of a stored backup. If there is a newer unusable set, `made`
-    is not the latest state. With `accepts_older`, this function warns and raises no error. With `is_received`, `made`
-    is the transaction group in which production received the backup. Each volume received newer sets in other
-    transaction groups.
+    is not the latest state. If `accepts_older` is set, this function only warns. If `is_received` is set, `made` is the
+    transaction group in which production received the backup. Each volume received newer sets in other transaction
+    groups.
     """
     places = [name for name in instance.volumes.values() if datasets.exists(name)]
     if not places:
@@ -107,7 +107,7 @@ def require_whole(
 
 
 def sets_among(instance: Instance, seen: Iterable[OwnedSnapshot], *states: str) -> list[DescribedSet]:
-    """Return the sets that these snapshots of the instance's volumes form. The conditions of `local_sets` apply."""
+    """Return the sets that the given snapshots of the instance's volumes form. The conditions of `local_sets` apply."""
     sets = []
     for backup_id, members in _members(instance, seen, states or (STORED,)).items():
         if set(members) == set(instance.volumes) and len({one.snapshot.createtxg for one in members.values()}) == 1:

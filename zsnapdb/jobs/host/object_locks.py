@@ -29,8 +29,8 @@ _PARALLEL_REQUESTS = 8
 def extend_locks(instance: Instance, repository: Repository, backup_id: str) -> None:
     """Lock every object of the base backups for as long as the new backup, which has just been stored.
 
-    If an error occurs, this function warns and raises no error, because the backup is stored and the next backup
-    extends the locks. If no locks are configured, the function does nothing.
+    If an error occurs, this function only warns, because the backup is stored and the next backup extends the locks. If
+    no locks are configured, the function does nothing.
     """
     lock = instance.repository.object_lock
     if lock is None:
@@ -62,7 +62,7 @@ def _locked_too_short(repository: Repository, instance: str, names: Sequence[str
 
 
 def _extend(repository: Repository, instance: str, name: str, until: datetime) -> None:
-    """Lock the objects of a backup. The manifest is last, so that its lock proves that the chunks are locked."""
+    """Lock the objects of a backup. The manifest is locked last, so that its lock proves that the chunks are locked."""
     keys = list(repository.sizes(layout.chunks_of_backup(instance, name)))
     with ThreadPoolExecutor(_PARALLEL_REQUESTS, thread_name_prefix="lock") as pool:
         for _ in pool.map(lambda key: repository.extend_lock(key, until), keys):

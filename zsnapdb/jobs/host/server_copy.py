@@ -132,7 +132,7 @@ class Copy:
         return BinlogKeys(tuple(Path(file) for file in (*inside, *self.key_files)))
 
     def key_objection(self, binlog_key: str | None) -> PreflightError | None:
-        """Return why the copy's binlogs, which are encrypted with this key, cannot be read; None if they can be read.
+        """Return why binlogs of the copy that are encrypted with the key cannot be read; None if they can be read.
 
         The copy's server needs the binlogs for its recovery, so it must see the keyring too. If the keyring is on a
         volume, its file in the mounted copy is used, because this file has the content from the moment of the snapshot.
@@ -199,7 +199,7 @@ class Copy:
                     safe_open.rewrite_text(file, rewrite_index(safe_open.read_text(file), folder))
 
     def _refuse_links(self) -> None:
-        """Refuse links from the copy's data directory out of the copy. A server would follow them and write there."""
+        """Raise PreflightError if a link leads from the data directory out of the copy: a server would write there."""
         top = os.path.realpath(self.root)
         for link in links_in(str(self.datadir)):
             if not link.path.startswith(top + "/"):
@@ -227,7 +227,7 @@ class Copy:
         server.write_private(Path(identity.option_file), self.render(identity, last), self.settings.user)
 
     def write_init_file(self, sql: str) -> Path:
-        """Write an init file that contains the settings of the source, followed by these statements.
+        """Write an init file that contains the settings of the source, followed by the given statements.
 
         Return the file's path.
         """
@@ -302,9 +302,9 @@ class Copy:
     ) -> Session:
         """Write the option file, start the server in its sandbox and return a session on its private socket.
 
-        Raises PreflightError, without starting a server, if the server program does not fit the version of the files.
-        With `connects`, the server may connect to other servers. `reads` contains additional files of the host that the
-        server may see.
+        Raises PreflightError, without starting a server, if the server program does not match the version of the files.
+        If `connects` is set, the server may connect to other servers. `reads` contains additional files of the host
+        that the server may see.
         """
         binary = programs.fitting_program(self.settings, self.flavour, self.version).path
         self.write_option_file(identity, last)
@@ -414,7 +414,7 @@ def change_of_owner(recorded: Owner | None, user: str) -> str | None:
 
 
 def give_files(copy: Copy, recorded: Owner | None = None) -> int:
-    """Change the owner of a copy's mounted files to the account of the copy's server. The server is stopped.
+    """Change the owner of a copy's mounted files to the account of the copy's server. The server must be stopped.
 
     Return the number of changed files. Only files of the source server's account are changed. If `recorded` is None,
     the owner of the data directory is taken as this account. The owner of the data directory is changed last, so an
@@ -466,9 +466,9 @@ def client_text(address: Address, password: SecretStr) -> str:
 def client_file(address: Address, password: SecretStr, more: str = "") -> Iterator[Path]:
     """Write an option file for a client, with the lines `more` at the end. Remove the file after the block.
 
-    The file is in a new folder that only this account can enter. In a folder of the server's account, that account
-    could replace the file by one that names a plugin. A client that runs as root would load this plugin (refman 8.4,
-    "plugin_dir").
+    The file is in a new folder that only this account can enter. If the file were in a folder of the server's account,
+    that account could replace it with one that names a plugin. A client that runs as root would load this plugin
+    (refman 8.4, "plugin_dir").
     """
     with tempfile.TemporaryDirectory(prefix="zsnapdb-client-") as folder:
         file = Path(folder, "client.cnf")

@@ -33,7 +33,7 @@ def available_memory() -> int:
 def pool_for_copy(dataset: str, hint: str) -> str:
     """Return the pool with the same name as the dataset's pool, else the only pool of this host.
 
-    Raises PreflightError with `hint` if this host has no pool of that name, and does not have exactly one other pool.
+    Raises PreflightError with `hint` if this host has neither a pool with that name nor exactly one pool.
     """
     own, pools = pool_of(dataset), datasets.pools()
     if own not in pools and len(pools) != 1:
@@ -90,14 +90,14 @@ def _is_shown(folder: str, binary: Path, settings: ServerSettings) -> bool:
 
 
 def lacking_plugins(binary: Path, settings: ServerSettings, known: ServerPlugins | None) -> tuple[PluginObjection, ...]:
-    """Return the plugins of the source that would be missing if this server program ran on the copy."""
+    """Return the plugins of the source that would be missing if the given server program ran on the copy."""
     if known is None or not with_libraries(known):
         return ()
     return objections(known, installed_plugins(binary, settings), settings.options)
 
 
 def refuse_lacking_plugins(settings: ServerSettings, binary: Path, known: ServerPlugins | None) -> None:
-    """Raise PreflightError if this server program lacks a plugin that the server's data or binlogs need."""
+    """Raise PreflightError if the given server program lacks a plugin that the server's data or binlogs need."""
     for objection in lacking_plugins(binary, settings, known):
         if objection.is_needed:
             raise PreflightError(objection.text, hint=objection.hint)
@@ -106,10 +106,10 @@ def refuse_lacking_plugins(settings: ServerSettings, binary: Path, known: Server
 def judge_plugins(
     settings: ServerSettings, flavour: Flavour, version: str, known: ServerPlugins | None, *, prevents: bool
 ) -> list[FitnessFinding]:
-    """Return findings about the plugins that a copy of a server of this version needs on this host.
+    """Return findings about the plugins that a copy of the given server version needs on this host.
 
     If `prevents` is set, a copy is about to be created, and missing plugins prevent this. Otherwise they cause a
-    warning. Without a server program, the list is empty, because another finding reports that the program is missing.
+    warning. If this host has no server program, the list is empty, because another finding reports the missing program.
     """
     try:
         binary = programs.choose_program(settings, flavour, version)

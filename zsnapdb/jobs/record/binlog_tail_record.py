@@ -1,8 +1,8 @@
-"""Records the tail of each instance's newest binlog: the position up to which it was read and proved.
+"""Records the tail of each instance's newest binlog: the position up to which the binlog was read and verified.
 
-There is a file for each instance. The proof of the next set and the check of a clone read only the bytes after the
-tail. The record may be removed at any time. If the record is missing or does not match the binlog, the whole binlog is
-read, with the same result.
+There is a file for each instance. The verification of the next set and the check of a clone read only the bytes after
+the tail. The record may be removed at any time. If the record is missing or does not match the binlog, the whole binlog
+is read, with the same result.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _file(instance: Instance) -> Path:
 
 
 def read(instance: Instance, flavour: Flavour) -> KnownTail | None:
-    """Return the last proved tail; None if no tail is recorded or the record cannot be read."""
+    """Return the last verified tail; None if no tail is recorded or the record cannot be read."""
     try:
         opened = os.open(_file(instance), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(opened, "rb") as file:
@@ -54,7 +54,7 @@ def read(instance: Instance, flavour: Flavour) -> KnownTail | None:
 
 
 def write(instance: Instance, flavour: Flavour, tail: KnownTail) -> None:
-    """Record the tail. If the file cannot be written, the next proof reads the whole binlog."""
+    """Record the tail. If the file cannot be written, the next verification reads the whole binlog."""
     part = TailPart(
         flavour=flavour,
         file=tail.file,

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 def unwritten_warned(instance: Instance) -> Iterator[None]:
     """Run the block. If the block cannot write the record, warn and raise no error.
 
-    An error would be wrong, because the repository has already been changed.
+    An error would be misleading, because the repository has already been changed.
     """
     try:
         yield
@@ -87,7 +87,7 @@ def note_adopted(
     order: Sequence[str],
     unread: Collection[str] = (),
 ) -> None:
-    """Record that this host knows these backups. `order` contains the ids of all listed backups, oldest first.
+    """Record that this host knows the given backups. `order` contains the ids of all listed backups, oldest first.
 
     `unread` contains the ids of unreadable backups, which may come from the host whose backups this host adopts.
 
@@ -126,8 +126,8 @@ def record_of(instance: Instance, repository: Repository) -> HostRecord:
 def next_sequence(instance: Instance, repository: Repository, stored: Sequence[int | None]) -> int:
     """Return the sequence number for a new document, and record that this host assigned it.
 
-    `stored` contains the sequence numbers of the documents of this kind in the repository. Warn if the record cannot be
-    written.
+    `stored` contains the sequence numbers of the documents of the same kind in the repository. Warn if the record
+    cannot be written.
     """
     record, number = HostRecord.of(instance, repository), creation_order.next_number(0, stored)
     if record is None:
@@ -140,7 +140,7 @@ def next_sequence(instance: Instance, repository: Repository, stored: Sequence[i
 
 
 def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, pool_guid: int) -> None:
-    """Record that the set `made` was created now.
+    """Record that the set `made` has just been created.
 
     If the record contains backups from later transaction groups of the same pool, the pool was replaced with an older
     copy of itself. In this case, mark these backups as abandoned and warn about them. Also warn if the record cannot be
@@ -161,7 +161,7 @@ def note_turn(instance: Instance, repository: Repository, made: SnapshotSet, poo
 
 
 def note_successor(instance: Instance, repository: Repository, backup_id: str, successor: Summary) -> None:
-    """Record the successor of a backup of this host that is about to be removed.
+    """Record the successor of a backup of this host before the backup is removed.
 
     The successor contains the same snapshots as the backup. From now on, if the repository lacks the successor, this
     host reports it as missing. Warn if the record cannot be written.
@@ -249,7 +249,7 @@ def pinned_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
 
 
 def note_settled(instance: Instance, repository: Repository, left: Collection[str]) -> None:
-    """Delete from the record the removed backups that have no snapshot or bookmark on this host any more.
+    """Delete removed backups from the record if this host has no snapshot or bookmark of them any more.
 
     `left` contains the ids of the removed backups that must stay recorded.
     """
@@ -503,7 +503,7 @@ def positions(archive: Archive) -> Iterator[ArchivedPosition]:
 
 
 def _other_repositories(instance: Instance, repository: Repository) -> Iterator[StoredFinding]:
-    """Yield a finding for each other repository that was at this address and received backups from this host."""
+    """Yield a finding for each former repository at the same address that received backups from this host."""
     folder = instance.host.records / instance.name
     own = folder / folder_name(repository.id)
     for file in sorted(folder.glob(f"*/{BACKUPS}")):
@@ -531,7 +531,7 @@ def _other_repositories(instance: Instance, repository: Repository) -> Iterator[
 def _local_backups(
     instance: Instance, repository: Repository, there: Sequence[PlacedBackup], seen: Sequence[OwnedSnapshot] | None
 ) -> list[LocalBackup]:
-    """Return the backups that are stored in this repository according to their snapshots on this host, oldest first.
+    """Return the backups whose snapshots on this host show that they are stored in this repository, oldest first.
 
     `seen` contains the snapshots of the instance's sets and their repository property, if the caller has just read
     them. The list is empty if this host has no ZFS, or lacks a dataset of the instance.

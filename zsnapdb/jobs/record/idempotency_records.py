@@ -1,4 +1,4 @@
-"""The records of runs whose ids the callers chose: the action of each run, its state, and its result.
+"""The records of runs whose ids were chosen by the callers: the action of each run, its state, and its result.
 
 The file of a run is `<runs>/<day in the id>/<id>.json`.
 
@@ -39,8 +39,8 @@ _TEXT_BYTES = 64 << 20
 class OnceRecord(RecordPart):
     """The record of a run: its action, its state, and its result as text and as a JSON document.
 
-    `boot` is the boot id ("" if unknown), and `steady` is the steady clock in seconds. Both were read at the time
-    `began`.
+    `boot` is the boot id ("" if unknown), and `steady` is the time of the steady clock in seconds. Both were read at
+    the time `began`.
     """
 
     format: Literal[1] = 1
@@ -63,18 +63,16 @@ class OnceRecord(RecordPart):
 
     @property
     def action(self) -> Action:
-        """The action of the run."""
         return Action(self.verb, self.about, self.aim)
 
 
 @dataclass(frozen=True)
 class OnceRecords:
-    """The records of all runs on this host whose ids the callers chose."""
+    """The records of all runs on this host whose ids were chosen by the callers."""
 
     host: Host
 
     def file(self, run: str) -> Path:
-        """Return the path of the run's record."""
         return self.host.runs / idempotency.day_of(run) / f"{run}.json"
 
     def read(self, run: str) -> OnceRecord | None:
@@ -133,8 +131,8 @@ class OnceRecords:
     def note_given_up(self, run: str) -> None:
         """If there is a record of the run, record that its action was abandoned.
 
-        After that, a repeated run does not start the action again. An empty `run` is ignored, because the journals of
-        older versions contain no run.
+        After that, a repeated run does not start the action again. If `run` is empty, nothing is recorded, because the
+        journals of older versions contain no run id.
         """
         known = self.read(run) if run else None
         if known is not None and not known.is_done:
@@ -142,7 +140,7 @@ class OnceRecords:
 
     @contextlib.contextmanager
     def alone(self, run: str, action: Action, patience: float, tell: Callable[[str], None]) -> Iterator[None]:
-        """Run the block while no other process of this host executes the run with this id.
+        """Run the block while no other process of this host executes the run with the given id.
 
         Raises:
             BusyError: another process is still executing the run after `patience` seconds.

@@ -38,7 +38,7 @@ def note_archived_files(
     """Record the binlogs that this host archived, copied or adopted. Warn if the record cannot be written.
 
     `lines` maps the key of each description that was read to the SHA-256 of its stored line. For a description that was
-    not read, the line that this version of zsnapdb would write is used.
+    not read, this version of zsnapdb uses the line that it would write.
     """
     recorded = [
         RecordedBinlog(

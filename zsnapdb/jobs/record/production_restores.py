@@ -97,7 +97,7 @@ def backups_taken_back(instance: Instance, backups: Iterable[LocatedBackup]) -> 
 
 
 def recorded_pool_guid(places: Collection[str], backups: Sequence[RecordedBackup | PlacedLink]) -> int:
-    """Return the GUID under which these backups recorded the pool that now contains the datasets `places`.
+    """Return the GUID under which the given backups recorded the pool that now contains the datasets `places`.
 
     `zpool reguid` changes a pool's GUID, and the new pool of `zpool split` gets a new GUID. Both commands keep
     snapshots, bookmarks and transaction groups. So the pool is still the recorded one if it has a snapshot or bookmark

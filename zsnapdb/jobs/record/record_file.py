@@ -67,7 +67,7 @@ class HostRecord:
 
     @classmethod
     def of_copy(cls, instance: Instance, repository: Repository) -> HostRecord:
-        """Return the record for another repository than the instance's own.
+        """Return the record for a repository other than the instance's own.
 
         This host copied backups to that repository, or adopted backups in it.
         """
@@ -167,7 +167,7 @@ class HostRecord:
             files.replace(self.folder / _ARCHIVE, position.model_dump_json().encode(), 0o644)
 
     def archived_was_removed(self, incarnation: str, file: str) -> None:
-        """Delete the newest archived position from the record if the position is in this binlog.
+        """Delete the newest archived position from the record if the position is in the given binlog.
 
         Call this before a prune on this host removes the binlog.
         """
@@ -283,7 +283,7 @@ class StoredCheck:
 
     @property
     def unbelieved(self) -> Mapping[str, str]:
-        """The reason why zsnapdb does not choose a backup that is foreign or has a future time, by backup id.
+        """For each backup that is foreign or has a future time, the reason why zsnapdb does not choose it.
 
         Backups whose removal has begun are included. They may lack chunks, and anybody who can write to the bucket can
         add their manifests again.
@@ -293,7 +293,7 @@ class StoredCheck:
 
     @property
     def unchosen(self) -> Mapping[str, str]:
-        """The reason why a backup is used only if a user names it, by backup id."""
+        """For each backup that is used only if a user names it, the reason for this."""
         return {**self.taken_back, **self.unbelieved}
 
     @property

@@ -46,8 +46,8 @@ def note(instance: Instance, datadir: Path) -> None:
 def stopped_server(instance: Instance) -> StoppedServer | None:
     """Return the recorded server of the last backup, if its unit is stopped and no process serves its data directory.
 
-    The result is also None if nothing was recorded, if this account may not read the record, or if systemd does not
-    know the unit.
+    The result is also None if nothing was recorded, if the current account may not read the record, or if systemd does
+    not know the unit.
     """
     try:
         known = _recorded(instance)
@@ -78,8 +78,8 @@ def service_now_or_before(
 ) -> ServerService:
     """Return the commands that stop and start the server.
 
-    These are the configured commands. If none are configured, they use the server's present unit, or else its recorded
-    unit.
+    These are the configured commands. If none are configured, the commands use the server's present unit, or else its
+    recorded unit.
 
     `known` is the unit in the journal of an interrupted run.
 

@@ -79,7 +79,7 @@ def plan(instance: Instance, names: Sequence[str] = (), *, is_deep: bool = False
     """Return the records that `adopt` would write; change nothing.
 
     If no backups are named, all foreign binlogs are adopted, and all foreign backups without a reason against their
-    adoption. With `is_deep`, every byte of the backups is read.
+    adoption. If `is_deep` is set, every byte of the backups is read.
 
     Raises:
         NotFound: a named backup is not foreign.
@@ -274,13 +274,13 @@ def plan_forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
 
 
 def forget(instance: Instance, names: Sequence[str]) -> ForgetResult:
-    """Record that this host no longer expects these backups in the repository.
+    """Record that this host no longer expects the given backups in the repository.
 
     If no backups are named, this applies to all missing backups. Afterwards no command reports them as missing, and a
     prune of this host may destroy their local snapshots.
 
     Raises:
-        NotFound: this host never stored a backup with that id, or the backup is still in the repository.
+        NotFound: this host never stored a backup with the given id, or the backup is still in the repository.
     """
     removed = _removed(instance, names)
     host_backup_record.note_removed(instance, instance.open_repository(), removed)

@@ -116,7 +116,7 @@ def copy_binlogs(
 
 
 def _copy_complete_records(here: BinlogArchive, there: BinlogArchive) -> None:
-    """Copy the record of each incarnation that says up to which position its archive is complete.
+    """For each incarnation, copy the record of the position up to which its archive is complete.
 
     If the second repository lacks the binlog bytes up to that position, readers ignore the record.
     """

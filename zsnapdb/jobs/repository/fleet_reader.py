@@ -216,7 +216,6 @@ class SeenFiles:
 
     @classmethod
     def of(cls, fleet: FleetSettings, name: str) -> SeenFiles:
-        """Return the cache files about a repository of the fleet."""
         settings = fleet.repository[name]
         return cls(fleet.cache / name, settings.url, settings.encryption.model_dump_json())
 

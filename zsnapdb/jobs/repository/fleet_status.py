@@ -116,7 +116,7 @@ def status(settings: FleetSettings, request: FleetRequest, host: Host, memory: S
 
 
 def _signs(states: Sequence[RepositoryState]) -> list[overview.InstanceFacts]:
-    """Return the facts about all instances, without untrusted signs of life of hosts that a trusted document names.
+    """Return the facts about all instances. Ignore untrusted signs of life of hosts that a trusted document names.
 
     Anybody who can write to the repository can write an untrusted sign of life.
     """

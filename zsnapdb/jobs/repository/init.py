@@ -144,7 +144,7 @@ class InitPlan:
 
 @dataclass(frozen=True)
 class _Place:
-    """A configured repository with its open store. `missing_key` is the configured key file if that does not exist."""
+    """A configured repository with its open store. `missing_key` is the configured key file if this file is missing."""
 
     name: str
     url: str

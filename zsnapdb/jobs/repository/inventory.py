@@ -142,7 +142,7 @@ def detail(instance: Instance, backup_id: str) -> Detail:
 
 
 def _refuse_older(chosen: Summary, known: Summaries, checked: StoredCheck) -> None:
-    """Raise DamagedError if a newer backup than the chosen backup is stored but cannot be used."""
+    """Raise DamagedError if a stored backup is newer than the chosen backup but cannot be used."""
     unusable = {name: error.message for name, error in known.unreadable.items()}
     unusable |= {missing.backup_id: "the repository lacks it" for missing in checked.missing}
     later = [backup.backup_id for backup in known.backups[known.backups.index(chosen) + 1 :]]

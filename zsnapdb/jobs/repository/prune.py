@@ -87,7 +87,7 @@ class PrunePlan:
 
     @property
     def chain_cost(self) -> ChainCost:
-        """The backups that are kept only because other backups need them, and the bytes that shorter chains free."""
+        """The backups that are kept only because others need them, and the bytes that shorter chains would free."""
         return chain_cost(self.retention.decisions, self.backups.backups)
 
     @property
@@ -135,7 +135,7 @@ def plan(
 ) -> PrunePlan:
     """Return the removals that a prune would make now; change nothing.
 
-    `local` contains the leftovers on this host. If `local` is None, they are read here.
+    `local` contains the leftovers on this host. If `local` is None, this function reads them.
 
     Raises:
         ConfigError: there is no retention policy.
@@ -450,7 +450,7 @@ class _Run:
         self._events.tell(f"swept leftovers of {name}")
 
     def _remove_binlog(self, old: OldBinlog) -> None:
-        """Remove one archived binlog. The caller begins with the oldest binlog, so that the archive has no gap."""
+        """Remove one archived binlog. The caller must begin with the oldest binlog, so that the archive has no gap."""
         self._still_alone()
         own_archived_binlogs.note_binlog_removed(self._instance, self._repository, old.file.incarnation, old.file.name)
         self._objects += binlog_archive.remove(BinlogArchive(self._repository, self._name), old.file)

@@ -119,7 +119,7 @@ def in_use(
 
 @dataclass(frozen=True)
 class OldBinlog:
-    """The decision about an archived binlog. `size` is the binlog's size in bytes in the store."""
+    """The decision whether to remove an archived binlog. `size` is the binlog's size in bytes in the store."""
 
     decision: BinlogDecision
     file: ArchivedFile
@@ -139,7 +139,7 @@ def plan(
     *,
     knows_any: bool,
 ) -> tuple[OldBinlog, ...]:
-    """Return the decisions about the instance's archived binlogs, given the backups `kept` that stay.
+    """Return for each archived binlog of the instance whether to remove it. The backups in `kept` stay.
 
     `order` contains the ids of all backups, oldest first; unreadable backups may be missing from it. `strangers`
     contains the ids of backups that this host did not store. Unreadable parts of the archive and foreign binlogs are
@@ -158,7 +158,7 @@ def expired(
     order: Sequence[str],
     strangers: Collection[str] = (),
 ) -> tuple[OldBinlog, ...]:
-    """Return the decisions about the archived binlogs of all servers of an instance, given the backups that stay."""
+    """Return for each archived binlog of the instance's servers whether to remove it. The backups in `kept` stay."""
     files = archive.load().files
     if not files:
         return ()
@@ -179,7 +179,7 @@ def _of_known(decision: BinlogDecision, known: Collection[tuple[str, str]]) -> B
 def binlog_leftovers(
     instance: Instance, repository: Repository, moment: datetime, after: float, *, knows_any: bool
 ) -> tuple[SweepDecision[BinlogLeftover], ...]:
-    """Return the decisions about binlog objects without a description. `after` is the minimum age in seconds."""
+    """Decide which binlog objects without a description to remove. `after` is the minimum age in seconds."""
     undescribed_binlogs = []
     for (incarnation, name), objects in undescribed(BinlogArchive(repository, instance.name)).items():
         times = [item.modified for item in objects if item.modified is not None]

@@ -78,7 +78,7 @@ def parse_keep(text: str | None) -> KeepRules:
 
 
 def parse_prices(text: str) -> tuple[StorePrice, ...]:
-    """Return the price list with this name, all lists for `all`, or the list in a TOML file.
+    """Return the price list with the given name, all lists for `all`, or the list in a TOML file.
 
     Raises ConfigError if the file cannot be used.
     """

@@ -18,7 +18,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from zsnapdb.base import untrusted_text
@@ -219,6 +220,14 @@ class VerifyResult:
     """Differences between the repository and the backups that this host stored."""
     documents: DocumentCheck = NO_DOCUMENTS
     """The result for all documents except manifests. The damage of manifests is in the field `damage`."""
+    checks: Checks = field(default_factory=Checks)
+    """All findings, including those of earlier runs and of drills."""
+
+    @property
+    def last_reads(self) -> dict[str, datetime]:
+        """The time (UTC) when every byte of a backup was last read without damage, by backup id."""
+        times = {one.backup_id: self.checks.whole_since(one.backup_id, Depth.READ) for one in self.plan.backups.backups}
+        return {backup_id: when for backup_id, when in times.items() if when is not None}
 
     @property
     def is_whole(self) -> bool:
@@ -257,7 +266,7 @@ class VerifyResult:
 def plan(instance: Instance, depth: Depth, *, older_than: float | None = None, limit: int | None = None) -> VerifyPlan:
     """Return the objects that a verification would check now; change nothing.
 
-    This reads new manifests and earlier findings.
+    The function reads new manifests and earlier findings.
     """
     repository = instance.open_repository()
     return _plan(instance, repository, instance.archive(repository), depth, older_than, limit)
@@ -343,6 +352,7 @@ def verify(
         notebook.unrecorded,
         missing,
         check_documents(repository, instance.name).without(layout.manifest(instance.name, one) for one in bad),
+        notebook.checks,
     )
 
 
@@ -417,7 +427,7 @@ def _look(
 
 
 def reader(instance: Instance, repository: Repository, total: int = 0) -> Reader:
-    """Return a reader of complete backups. `total` is the number of bytes in all these backups."""
+    """Return a reader of complete backups. `total` is the number of bytes in all backups to read."""
     return Reader(repository, instance.repository.stream.concurrency, total, instance.events)
 
 

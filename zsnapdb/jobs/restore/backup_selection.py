@@ -224,7 +224,7 @@ def uses_this_host(requested: RestoreOrigin) -> bool:
 
 
 def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> LocalBinlogs:
-    """Return the binlogs of the newest backup's server that are still on this host, if they may be used."""
+    """Return the binlogs on this host that belong to the newest backup's server, if they may be used."""
     if not candidates or not uses_this_host(requested):
         return LocalBinlogs()
     server = server_source(candidates[-1]).server
@@ -232,9 +232,9 @@ def local_binlogs(candidates: Sequence[Manifest], requested: RestoreOrigin) -> L
 
 
 def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBinlogs) -> tuple[Replay, ...]:
-    """Return the replay steps. Each binlog in them that exists on this host is marked.
+    """Return the replay steps, with a mark on each binlog that exists on this host.
 
-    Also update the digests of the archive's descriptions in the steps.
+    Also update the digests of the binlogs' archived descriptions in the steps.
     """
     files = () if archive is None else archive.files
     named = {(log.incarnation, log.file) for step in steps for log in step.logs}
@@ -254,7 +254,7 @@ def located_in(steps: Sequence[Replay], archive: Archive | None, local: LocalBin
 def replayer_of(settings: Settings, flavour: Flavour, version: str) -> Replayer:
     """Return the configured replayer.
 
-    If none is configured, the server itself replays the binlogs, if its version can do so.
+    If none is configured, return the server itself if its version can replay binlogs, else the client.
     """
     if settings.restore.replay != "auto":
         return settings.restore.replay
@@ -270,10 +270,10 @@ def replay_steps(
     archive: Archive | None,
     local: LocalBinlogs,
 ) -> tuple[Replay, ...]:
-    """Return the replay steps of a plan, with the locations of their binlogs and their replayer.
+    """Return the replay steps of a plan, with the replayer and the locations of the binlogs.
 
     Raises:
-        PreflightError: this host lacks a program for the replayer, or `check_engines` refuses.
+        PreflightError: this host lacks a program for the replayer, or `check_engines` refuses the replay.
     """
     replayer = replayer_of(settings, planned.flavour, planned.server_version)
     if steps and replayer == "client":
@@ -308,13 +308,13 @@ def default_engine(variables: Mapping[str, str], options: Sequence[str]) -> Defa
 def check_engines(
     archive: BinlogArchive, local: LocalBinlogs, files: Sequence[ArchivedFile], steps: Sequence[Replay], start: Defaults
 ) -> None:
-    """Check that the replay creates each table with its engine, as far as the binlogs' descriptions show.
+    """Check that the replay creates each table with its original engine, as far as the binlogs' descriptions show.
 
     The binlogs of a step are read only if a binlog contains a non-transactional table whose engine is not recorded.
     Reading starts at that binlog, because a later binlog may drop the table.
 
     Raises:
-        PreflightError: the replay would create a table with a different engine, and the right engine is not recorded
+        PreflightError: the replay would create a table with a different engine, and the original engine is not recorded
     """
     described = {(file.incarnation, file.name): file for file in files}
     for step in steps:

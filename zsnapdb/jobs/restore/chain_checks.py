@@ -28,7 +28,7 @@ def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest)
     Return a finding that confirms this. The chunks are listed in the store, but not downloaded.
 
     Raises:
-        DamagedError: a chunk is missing or has another size.
+        DamagedError: a chunk is missing or has a different size.
     """
     # If a data key cannot be decrypted, raise the error now, and not after the download of earlier backups.
     repository.ciphers(manifest)
@@ -56,7 +56,7 @@ def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest)
 
 
 def judge_damage(instance: Instance, repository: Repository, backups: Sequence[str]) -> list[FitnessFinding]:
-    """Return a warning for each known damage of this chain. `backups` contains the chain, the full backup first.
+    """Return a warning for each known damage of the chain. `backups` contains the chain, the full backup first.
 
     The damage does not prevent the restore, because the record may be outdated, and the restore verifies every chunk.
     """

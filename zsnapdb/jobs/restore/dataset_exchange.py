@@ -56,7 +56,7 @@ def _existing(plan: RestorePlan, step: Promote) -> Mapping[str, NamedDataset]:
 
 
 def is_in_place(plan: RestorePlan) -> bool:
-    """Return whether the restored datasets have replaced the server's own, with the same names and mount points."""
+    """Return whether the restored datasets have taken the names and mount points of the server's old datasets."""
     step = plan.promotion
     if step is None or look(plan, step).state is not ExchangeState.IN_PLACE:
         return False
@@ -97,7 +97,7 @@ def refuse_what_would_be_lost(step: Promote) -> None:
 def swap(plan: RestorePlan, step: Promote) -> None:
     """Unmount all datasets. Rename the old datasets, then give the restored datasets the old names.
 
-    The caller has stopped the server.
+    The caller must stop the server first.
 
     Raises:
         PreflightError: a server uses one of the datasets, or a rename would also rename a foreign dataset; nothing was
@@ -257,7 +257,7 @@ def _too_large(part: PromotePart, seen: OwnSettings, clones: Sequence[CloneSnaps
 
 
 def behaviour_of(part: PromotePart, *, is_foreign: bool) -> dict[str, str]:
-    """Return the values that the new dataset still needs to behave like the old one, before the server starts.
+    """Return the property values that the new dataset needs before the server starts, to behave like the old one.
 
     `is_foreign` says that untrusted users may have written the files. In this case set-user-id programs and device
     files must not work in the dataset.
@@ -388,7 +388,7 @@ def _give_rights(place: str, wanted: Collection[Right], warn: Warn) -> None:
 
 
 def refuse_exchange(plan: RestorePlan) -> None:
-    """Raise PreflightError if ZFS would refuse a rename of the exchange, or if the exchange would end an encryption.
+    """Raise PreflightError if ZFS would refuse a rename of the exchange, or if encrypted data would become unencrypted.
 
     Nothing is changed. A single `zfs` command queries all datasets. If the restore exchanges no datasets, no command is
     run.

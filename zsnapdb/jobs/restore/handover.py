@@ -171,7 +171,7 @@ def leave_to_trial(work: ServerWork, step: LeaveStopped) -> CompletedHandover:
     """Leave an ephemeral copy stopped, with its option file.
 
     The restore still owns the copy. So the copy is not mounted at boot, and other programs create no snapshots of it.
-    After the recovery of its server, it stays mounted.
+    The copy stays mounted after its server has recovered.
     """
     copy = work.copy
     identity = copy.identity(server_id=step.server_id, port=None, access=LoginAccess.ACCOUNTS)
@@ -309,7 +309,7 @@ def _catch_up(work: ServerWork, session: Session) -> None:
 
 
 def _promote(work: ServerWork, step: Promote) -> CompletedHandover:
-    """Replace the old datasets, which are kept, with the restored ones. Finished actions are not repeated."""
+    """Replace the old datasets with the restored datasets, and keep the old ones. Finished actions are not repeated."""
     place = min(part.place for part in step.parts)
     with exclusive(f"promote-{place}", doing=f"putting a restore in place of {place}", folder=work.instance.host.run):
         if datasets.exists(work.plan.layout.top):
@@ -319,7 +319,7 @@ def _promote(work: ServerWork, step: Promote) -> CompletedHandover:
 
 
 def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
-    """Hand the restored datasets, which now have the old names, over to the user. Finished actions are not repeated.
+    """Hand over the restored datasets, which now have the old names, to the user. Finished actions are not repeated.
 
     Raises:
         NotOursError: a dataset with these names does not belong to this restore; nothing was changed.
@@ -474,9 +474,9 @@ def _take_over_snapshots(plan: RestorePlan, part: PromotePart) -> None:
 
     A received volume keeps no snapshot, so the next backup is a full backup and contains only the new history. A volume
     that is a clone of an old dataset is promoted, so that the old dataset depends on the clone and can be destroyed.
-    This moves the snapshots up to the cloned one to the clone, so the next backup is an increment (zfs-promote(8)). The
-    moved snapshots are never destroyed: if an interrupted run already promoted the clone, the clone is not changed
-    again.
+    The promotion moves all snapshots up to the cloned one to the clone, so the next backup is an increment
+    (zfs-promote(8)). The moved snapshots are never destroyed: if an interrupted run already promoted the clone, the
+    clone is not changed again.
     """
     cloned = next((step for step in plan.clones if step.role == part.role), None)
     if cloned is None:

@@ -65,9 +65,9 @@ class MachineRestoreRequest:
     """The requested restore: a backup of the machine, and the target dataset.
 
     The target is `top`, or `name` below zsnapdb's own datasets. The new domain is named `domain`. If `domain` is None,
-    the new domain has the last part of the target's name. With `accepts_older`, the newest usable backup is restored if
-    the newest backup cannot be used. With `makes_parent`, the restore also creates the parent dataset of the target.
-    `memory` is in bytes. If `memory` is None, the new domain has as much memory as the original.
+    the new domain has the last part of the target's name. If `accepts_older` is set and the newest backup cannot be
+    used, the newest usable backup is restored. If `makes_parent` is set, the restore also creates the parent dataset of
+    the target. `memory` is in bytes. If `memory` is None, the new domain has as much memory as the original.
     """
 
     to: str = "latest"
@@ -170,7 +170,7 @@ def machine_source(manifest: Manifest) -> MachineSourcePart:
 
 
 def refuse_taken(hypervisor: Hypervisor, domain: str) -> None:
-    """Raise ExistsError if libvirt has a domain with that name."""
+    """Raise ExistsError if libvirt has a domain with the given name."""
     if domain in {known.domain.name for known in hypervisor.domains()}:
         raise ExistsError(
             f"libvirt has a domain {domain}",

@@ -65,7 +65,7 @@ def reopen(instance: Instance, planned: RestorePlan) -> Repository:
 
 
 def is_stand_in(repository: Repository) -> bool:
-    """Return whether this repository is the stand-in for an unreachable store."""
+    """Return whether the repository is the stand-in for an unreachable store."""
     return repository.id == IN_NO_REPOSITORY
 
 
@@ -105,9 +105,9 @@ T = TypeVar("T")
 
 
 def stored_or_here(instance: Instance, make: Callable[[Repository], T], *, is_in_history: bool = False) -> T:
-    """Return the plan that `make` makes from the repository.
+    """Return the plan that `make` creates from the repository.
 
-    If the repository does not contain the point, return the plan that `make` makes from this host alone. The latest
+    If the repository does not contain the point, return the plan that `make` creates from this host alone. The latest
     transactions may be only in the server's own binlogs, and not yet in the archive. If `is_in_history` is set, the
     point is in a named history, which only the archive knows. Raises the errors of the plan with the repository.
     """

@@ -127,10 +127,10 @@ class RestoreRequest:
     """The requested restore: the point, the target dataset, and the handover of the restored server.
 
     The target is `top`, or `name` below zsnapdb's own datasets. `makes_parent` says that the caller creates the parent
-    dataset of `top` before the restore begins. With `accepts_older`, the newest reachable state is restored if the
-    latest state cannot be reached. `history` is the id of the binlog history that contains the point. It is needed if
-    several histories contain the point. `origin` is the source of the volumes. The default is the repository, because a
-    drill has to test the stored backups.
+    dataset of `top` before the restore begins. If `accepts_older` is set and the latest state cannot be reached, the
+    newest reachable state is restored. `history` is the id of the binlog history that contains the point. It is needed
+    if several histories contain the point. `origin` is the source of the volumes. The default is the repository,
+    because a drill has to test the stored backups.
     """
 
     to: str = "latest"
@@ -144,7 +144,7 @@ class RestoreRequest:
 
 
 def origin_of(word: str) -> RestoreOrigin:
-    """Return the origin with that name.
+    """Return the origin with the given name.
 
     Raises:
         UsageError: there is no such origin.
@@ -156,7 +156,7 @@ def origin_of(word: str) -> RestoreOrigin:
 
 @dataclass(frozen=True)
 class _Decided:
-    """The backup and binlogs that a restore to its point uses. `newer` contains notes about newer, unused states."""
+    """The backup and binlogs that a restore uses. `newer` contains notes about newer, unused states."""
 
     chosen: SelectedPoint
     manifest: Manifest
@@ -263,7 +263,7 @@ def _notes(instance: Instance, request: RestoreRequest, decided: _Decided, origi
 
 
 def _site_commands(manifest: Manifest, planned: RestorePlan) -> tuple[str, ...]:
-    """Return the commands that set the administrators' settings of the source's datasets, unless the restore sets them.
+    """Return commands for the settings that administrators made on the source's datasets, unless the restore sets them.
 
     A restore that replaces existing datasets copies their settings itself.
     """
@@ -289,7 +289,7 @@ def _with_notes_on_properties(planned: RestorePlan, unknown: Mapping[str, str]) 
 
 
 def _from(candidates: Sequence[Backup], manifest: Manifest) -> Sequence[Backup]:
-    """Return this backup and the candidates after it."""
+    """Return the given backup and the candidates after it."""
     return candidates[[one.backup_id for one in candidates].index(manifest.backup_id) :]
 
 

@@ -33,7 +33,7 @@ def examine(
 
 
 def expected_error(findings: Sequence[FitnessFinding]) -> type[ZsnapdbError] | None:
-    """Return the error that a restore with these findings would raise, if any."""
+    """Return the error that a restore with the given findings would raise, if any."""
     if chain_checks.is_damaged(findings):
         return DamagedError
     return PreflightError if any(finding.severity is Severity.UNFIT for finding in findings) else None

@@ -1,7 +1,7 @@
-"""Stops the server that a rewind replaces, and starts it again if the exchange is not completed.
+"""Stops the server that a rewind replaces, and starts it again if the rewind cannot replace it.
 
-Each change to the server is first recorded in the journal. With this record, `zsnapdb rewind --resume`, `zsnapdb
-restore --abandon`, or the run itself after an error can revert the change.
+Each change to the server is first recorded in the journal, so that it can be reverted by `zsnapdb rewind --resume`, by
+`zsnapdb restore --abandon`, or by the run itself after an error.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from zsnapdb.jobs.record.server_unit_record import service_now_or_before
 from zsnapdb.jobs.restore import dataset_exchange
 from zsnapdb.jobs.steps.restore_journal import Journals, OldServer, RestoreJournal
 from zsnapdb.mysql.process.service import ServerService, ServingProcess, serving
-from zsnapdb.mysql.schema.schema_catalogue import special_tables
+from zsnapdb.mysql.schema.schema_catalogue import count_page_compressed
 from zsnapdb.mysql.session import Session
 from zsnapdb.mysql.variables import global_variables
 from zsnapdb.planning.backup.fitness import FitnessFinding, unfit
 from zsnapdb.planning.restore.dataset_exchange import ExchangeState, names_in
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import Promote
+from zsnapdb.planning.server_family import flavour_of
 from zsnapdb.zfs import datasets, version
 
 _POLL_SECONDS = 0.05
@@ -36,7 +37,7 @@ _LONGEST_OPTION_FILE = 64 << 10
 
 
 def serving_process(planned: RestorePlan) -> ServingProcess | None:
-    """Return the process that serves the data directory of the plan's server; None if none does."""
+    """Return the process that serves the data directory of the plan's server; None if there is no such process."""
     return serving(Path(planned.variables["datadir"]))
 
 
@@ -44,15 +45,16 @@ def judge_end(instance: Instance, planned: RestorePlan) -> list[FitnessFinding]:
     """Return a finding if the server that the restore replaces would not stop cleanly.
 
     With O_DIRECT, OpenZFS 2.3 and later return EINVAL for writes of compressed pages. MariaDB 11.8 retries such a write
-    forever, but stops immediately if the property direct=disabled is set. MySQL 9.7 aborts at the first such write.
-    This was observed on OpenZFS 2.3.9.
+    until the property direct=disabled is set. MySQL 9.7 aborts at the first such write. This was observed on OpenZFS
+    2.3.9.
     """
     if serving_process(planned) is None or version.kernel_release() < _HONOURS_DIRECT:
         return []
     try:
         with instance.session() as session:
-            method = global_variables(session, ("innodb_flush_method",)).get("innodb_flush_method", "")
-            compressed = special_tables(session).page_compressed if method.startswith("O_DIRECT") else 0
+            variables = global_variables(session, ("innodb_flush_method", "version"))
+            is_direct = variables.get("innodb_flush_method", "").startswith("O_DIRECT")
+            compressed = count_page_compressed(session, flavour_of(variables)) if is_direct else 0
     except ServerError:
         # If the server does not answer, skip this check, because a rewind must still be possible.
         return []
@@ -154,11 +156,11 @@ class OldServerControl:
         dataset_use_checks.refuse_busy(places, process.pid if process is not None else None)
 
     def refuse_another(self) -> None:
-        """Raise PreflightError if a server whose files are on none of the datasets is running in the data directory.
+        """Raise PreflightError if the data directory is used by a server that has no files on the datasets.
 
-        While the datasets are not mounted, a service may create an empty server in the folder of the mount point
-        (mysqld_pre_systemd does so at boot). If the datasets were mounted then, they would hide the files of that
-        running server.
+        While the datasets are not mounted, a service may create an empty server in the mount point's folder. For
+        example, mysqld_pre_systemd does this at boot. Mounting the datasets would hide the files of that running
+        server.
         """
         process = serving_process(self.plan)
         names = names_in(self.step)
@@ -171,13 +173,13 @@ class OldServerControl:
             )
 
     def bring_back(self) -> str:
-        """Bring the old server back to its state before the rewind, and return the resulting state as text.
+        """Return the old server to its state before the rewind, and describe the resulting state as text.
 
         Afterwards the old datasets have their names again and are mounted, and the option file has its former content.
         If a run of zsnapdb had stopped the server, the server is running again. An error says which action failed.
 
         Raises:
-            PreflightError: the restored datasets are all in place, so the old server cannot be restored. Nothing was
+            PreflightError: all restored datasets are in place, so the old server cannot be restored. Nothing was
                 changed.
         """
         self.refuse_another()
@@ -211,7 +213,7 @@ class OldServerControl:
         return dataset_of(Path(f"/proc/{process.pid}/cwd")) in own
 
     def left_as(self) -> str:
-        """If the exchange is not complete, call `bring_back`. Return the state of the server as text.
+        """Call `bring_back` if the datasets are not completely exchanged. Return the state of the server as text.
 
         Raises no errors.
         """
@@ -237,7 +239,7 @@ class OldServerControl:
 
 
 def control_of(instance: Instance, journals: Journals, journal: RestoreJournal) -> OldServerControl | None:
-    """Return the object that stops and starts the old server; None if this restore has not changed that server."""
+    """Return the object that stops and starts the old server; None if this restore has not changed the server."""
     step = journal.plan.promotion
     if step is None or journal.old_server is None:
         return None

@@ -69,8 +69,8 @@ _Records = Mapping[tuple[int, int], RecordedTable]
 def replay(work: ServerWork, step: Replay) -> None:
     """Fetch the step's binlogs, apply them, and snapshot the volumes.
 
-    The datasets are first rolled back to the snapshot of the previous step. If an interrupted run finished this step
-    without recording it, nothing is done.
+    The datasets are first rolled back to the snapshot of the previous step. The call does nothing if an interrupted run
+    finished this step without recording it.
     """
     be_mounted(work)
     work.copy.process().kill_all()
@@ -97,8 +97,8 @@ def replay(work: ServerWork, step: Replay) -> None:
 def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int, CreatedTable], ...]:
     """Return the tables that were created without ENGINE, each with the number of its relay log.
 
-    Also add to `events` the states that scheduled events have after these binlogs. Call this before the replay, because
-    the applier removes the relay logs.
+    Also add the states of the scheduled events at the end of these binlogs to `events`. Call this function before the
+    replay, because the applier removes the relay logs.
     """
     made = CreatedTables(partial(follow, events))
     for number, part in enumerate(step.logs, 1):
@@ -111,13 +111,13 @@ def _read(step: Replay, logs: RelayLogs, events: EventStates) -> tuple[tuple[int
 def _engine_stops(
     work: ServerWork, made: Iterable[tuple[int, CreatedTable]], records: _Records, start: Defaults, *, by: Replayer
 ) -> tuple[EngineStop, ...]:
-    """Return the places at which the replay must change the default engine. The replay starts with the engine `start`.
+    """Return the positions at which the replay must change the default engine. The replay starts with `start`.
 
     Warn about tables whose engine is uncertain.
 
     Raises:
-        ConsistencyError: a table had another engine or character set than the replay would give it, and the right one
-            is not recorded
+        ConsistencyError: the replay would create a table with a different engine or character set than the source, and
+            the engine or character set of the source is not recorded.
     """
     planned = plan_engines(made, records, start)
     refused = contradiction(planned, start, by)
@@ -160,7 +160,7 @@ def _by_applier(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | 
 def _give_events_back(work: ServerWork, session: Session, before: EventStates, after: EventStates) -> None:
     """Set the replayed scheduled events to the states that they had on the source.
 
-    The applier disables the events that it creates or alters. Warn about events whose state no statement contains.
+    The applier disables the events that it creates or alters. Warn about an event if no statement contains its state.
     """
     unknown = scheduled_events.give_back(session, work.plan.flavour, work.plan.server_id, before, after)
     if unknown:
@@ -205,10 +205,10 @@ def _by_client(work: ServerWork, step: Replay, logs: RelayLogs, gtids: Gtids | N
 def fetch_logs(
     archive: BinlogArchive, local: LocalBinlogs, step: Replay, logs: RelayLogs, events: Events
 ) -> Mapping[tuple[int, int], RecordedTable]:
-    """Write the binlogs as relay logs, each cut at its stop.
+    """Write the binlogs as relay logs, and truncate each of them at its stop position.
 
     The binlogs come from this host if the plan says so, else from the store. Return the archive's records of tables
-    that were created without ENGINE, by relay log and offset of the statement.
+    that were created without ENGINE, keyed by relay log and statement offset.
 
     Raises:
         DamagedError: a binlog was removed, shortened or replaced since the replay was planned.
@@ -254,13 +254,13 @@ def served(
     password: SecretStr | None = None,
     finally_do: Callable[[Session], None] = lambda _session: None,
 ) -> Iterator[Session]:
-    """Start the restored server for the block, with a temporary account of zsnapdb.
+    """Run the restored server during a `with` block, and yield a session of a temporary zsnapdb account.
 
     The statements that create the account are not written to a binlog. Access control is active, because a server
     without access control would load no plugins. If `stays` is set, the server keeps running after the block. If
-    `connects` is set, the server may connect to other servers. `reads` contains additional files of the host that the
-    server may see. `finally_do` is called with the last session, after the account is dropped. `password` is the
-    account's password; None for a new password.
+    `connects` is set, the server may connect to other servers. The server may also read the files in `reads`.
+    `finally_do` is called with the last session, after the account is dropped. If `password` is None, the account gets
+    a new password.
     """
     copy = work.copy
     password = password or fresh_password()

@@ -1,6 +1,6 @@
 """Reads the facts that a restore needs from the repository, archive and host, and decides which state is the newest.
 
-The facts are read once. If the newest stored state cannot be used, an older state is never treated as the newest.
+The facts are read once. An older state is never treated as the newest, even if the newest stored state cannot be used.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def catalogue_of(instance: Instance, repository: Repository, archive: Archive | 
 
 
 class _LastArchived(Enum):
-    """The relation of the last archived binlog to the newest backup, if the archive lacks the backup's binlog."""
+    """The position of the last archived binlog relative to the newest backup, whose binlog is not archived."""
 
     BEFORE_BACKUP = auto()
     ABANDONED = auto()
@@ -113,7 +113,7 @@ class RestoreFacts:
         return tuple(unusable)
 
     def _newer_future(self) -> list[str]:
-        """Return the backups with a future time that come after the newest backup that may be chosen."""
+        """Return the backups that have a future time and are newer than every backup that may be chosen."""
         ids, unchosen = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.unchosen
         newest_present = max((number for number, name in enumerate(ids) if name not in unchosen), default=-1)
         return [name for name in ids[newest_present + 1 :] if name in self.checked.doubtful_future]
@@ -121,8 +121,8 @@ class RestoreFacts:
     def choosable(self, history: str | None = None) -> tuple[Summary, ...]:
         """Return the backups that may be used for the target. If the target names a backup, return all backups.
 
-        Otherwise foreign backups and backups with a future time are left out. If the newest state is requested, without
-        a `history`, backups whose state production lost are left out too.
+        Otherwise foreign backups and backups with a future time are omitted. If the newest state is requested without a
+        `history`, backups of a state that production discarded are also omitted.
         """
         if self.named is not None:
             return self.catalogue.backups
@@ -143,7 +143,7 @@ class RestoreFacts:
         """Return the backups of database servers that may be used for the target.
 
         Raises:
-            PreflightError: the target, or every backup, is not a server backup.
+            PreflightError: the requested backup is not a server backup, or there are no server backups.
         """
         manifests = self.choosable(self.history)
         servers = [manifest for manifest in manifests if is_of_server(manifest)]
@@ -158,12 +158,12 @@ class RestoreFacts:
     def of_one_server(self, manifests: Sequence[B]) -> list[B]:
         """Return the backups of the server whose newest state is requested.
 
-        Several servers may have written backups under the name of the instance. If this host stored backups, its own
-        server is chosen. Otherwise the server is chosen whose GTIDs prove that it continued all others. For the latest
+        Several servers may have written backups under the name of the instance. If this host stored backups, its server
+        is chosen. Otherwise the GTIDs must prove that one server continued from all the other servers. For the latest
         state of a named history, all backups are returned.
 
         Raises:
-            HistoryError: there is no such server.
+            HistoryError: no server can be chosen.
         """
         is_named = self.history is not None and isinstance(self.target, Latest)
         known_writers = writers(manifests, removal_time(self.instance.host).at)
@@ -179,9 +179,9 @@ class RestoreFacts:
         return [manifest for manifest in manifests if manifest.backup_id in names]
 
     def with_local_sets(self, stored: Sequence[Summary], origin: RestoreOrigin, top: str | None) -> list[Backup]:
-        """Return the stored backups and the local sets with which a restore may begin, oldest first.
+        """Return the stored backups and the local sets from which a restore may start, oldest first.
 
-        If the repository or the newest backup was requested, local sets are left out. Local sets must belong to the
+        If the repository or the newest backup was requested, local sets are omitted. Local sets must belong to the
         server of the newest stored backup. They must be in the pool of the target `top`, because a clone stays in its
         pool. If `top` is None, they may be in any pool.
         """
@@ -204,17 +204,16 @@ class RestoreFacts:
         return list(self.checked.ordered(together))
 
     def present_archive(self, candidates: Sequence[Backup]) -> Archive | None:
-        """Return the archive if its newest history is the one in which production writes now; else None.
+        """Return the archive if production now writes the archive's newest history; else None.
 
-        The distinction matters only for `latest`. A restore that replaced production, or `zfs rollback`, may have
-        abandoned the newest archived history. The history is present if a later backup can be rolled forward into it,
-        or if production has its binlogs. It is abandoned if production has the newest backup's binlog instead. If
-        production shows that all archived binlogs ended before the newest backup, an archive without these binlogs is
-        returned.
+        This check applies only to the target `latest`. A restore that replaced production, or `zfs rollback`, may have
+        abandoned the newest archived history. The history is current if a later backup can be rolled forward into it,
+        or if production has its binlogs. It is abandoned if production has the newest backup's binlog instead. If the
+        files of production show that all archived binlogs ended before the newest backup, an empty archive is returned.
 
         Raises:
-            HistoryError: the archived history is not production's present history, there is no later backup, and the
-                target accepts no older state.
+            HistoryError: the archived history is not the current history of production, there is no later backup, and
+                the target accepts no older state.
         """
         put_back = production_restores.read_production_restores(self.instance)
         archive, target = self.archive, self.target
@@ -249,14 +248,14 @@ class RestoreFacts:
         return None
 
     def _place_of_last(self, archive: Archive, last: ArchivedFile, newest_backup: Backup) -> _LastArchived:
-        """Return whether the last archived binlog ended before the newest backup or was abandoned; else UNKNOWN.
+        """Return whether the last archived binlog ended before the newest backup or was abandoned, or UNKNOWN.
 
-        The result is UNKNOWN unless the archive lacks the newest backup's binlog and production has a binlog with the
-        same head. Then production's own files decide. If production has the last archived binlog, only its number
-        matters, even if the server id was changed later. If the same server wrote both binlogs, there are two further
-        cases. The last archived binlog ended before the backup if its number is lower, unless production has another
-        binlog with its name. If production has such another binlog, or if production lacks the archived binlog and its
-        number is not lower, production abandoned its history.
+        The files of production decide this if the archive lacks the newest backup's binlog and production has a binlog
+        with the same head. Otherwise the result is UNKNOWN. If production has the last archived binlog, only its number
+        is compared, because the server id may have changed later. If production lacks that binlog, the result is
+        UNKNOWN unless the same server wrote both binlogs. In that case the last archived binlog ended before the backup
+        if its number is lower and production has no other binlog with that name. If production has such a binlog, or if
+        the number is not lower, production abandoned the archived history.
         """
         point = point_of(newest_backup)
         if point.coordinates is None or point.fingerprint is None:
@@ -281,7 +280,7 @@ class RestoreFacts:
         return _LastArchived.ABANDONED if last.name in local.paths or is_same_series else _LastArchived.UNKNOWN
 
     def _later_than_rolled_back(self, candidates: Sequence[Backup]) -> list[Backup]:
-        """Return the candidates that ZFS created after every backup whose state `zfs rollback` discarded."""
+        """Return the candidates that ZFS created after the last backup whose state `zfs rollback` discarded."""
         lost = [one for one in self.catalogue.backups if one.backup_id in self.checked.rolled_back]
         if not lost:
             return list(candidates)
@@ -290,7 +289,7 @@ class RestoreFacts:
         return [one for one in candidates if one.pool_guid == last.pool_guid and one not in earlier]
 
     def notes_on_archive(self, used: Archive | None) -> tuple[str, ...]:
-        """Return a note if archived binlogs are not used because production was set back to an earlier state."""
+        """Return a note if archived binlogs are not used because production was returned to an earlier state."""
         is_left = production_restores.read_production_restores(self.instance).last is not None
         if used is not None or self.archive is None or not self.archive.files or is_left:
             return ()
@@ -301,7 +300,7 @@ class RestoreFacts:
         return (note,)
 
     def whole(self, backup: Backup) -> Manifest:
-        """Return the manifest of a backup. The manifest is read only once. Raises the errors of `manifest_of`."""
+        """Return the manifest of a backup, which is read only once. Raises the errors of `manifest_of`."""
         if isinstance(backup, Manifest):
             return backup
         if backup.backup_id not in self._whole:
@@ -321,9 +320,10 @@ class RestoreFacts:
         return tuple(self.whole(link) for link in restore_chain(stored, backup, damaged))
 
     def notes_beside(self, chosen: str) -> tuple[str, ...]:
-        """Return notes on backups newer than the chosen one that are foreign, or whose state production discarded.
+        """Return notes on newer backups that were not chosen: they are foreign, or production discarded their state.
 
-        If the target is a time or a GTID, the only possible note is that production lost the chosen backup's state.
+        If the target is a time or a GTID, the only possible note is that production discarded the state of the chosen
+        backup.
         """
         ids, taken_back = [manifest.backup_id for manifest in self.catalogue.backups], self.checked.taken_back
         if not newest_state_check.asks_for_newest(self.target) or chosen not in ids:
@@ -343,12 +343,12 @@ class RestoreFacts:
     def notes_on_newer(
         self, chosen: str, choice: RestoreRoute | None = None, local: Sequence[Backup] = ()
     ) -> tuple[str, ...]:
-        """Return notes on states that are newer than the chosen backup and `choice`, but cannot be used.
+        """Return notes on unusable states that are newer than the chosen backup and the route `choice`.
 
         `local` contains the local sets among the candidates.
 
         Raises:
-            DamagedError: there are such states, and an older state is not accepted.
+            DamagedError: there are unusable newer states, and an older state is not accepted.
         """
         beside = self.notes_beside(chosen)
         if not newest_state_check.asks_for_newest(self.target):
@@ -426,10 +426,10 @@ def is_local_set(manifest: Backup) -> bool:
 
 
 def find_set_standing(instance: Instance, backup_id: str) -> SetStanding:
-    """Return whether the backup of a set is stored, according to this host's records. No store is read.
+    """Return whether this host's records list a stored backup of the set. Do not read the store.
 
-    The manifest of the set on this host does not show this. This host also keeps manifests of stored backups, for use
-    while the store is unreachable.
+    A manifest on this host does not prove that the set exists only here. The host also keeps manifests of stored
+    backups, for use while the store is unreachable.
     """
     folder = instance.host.records / instance.name
     try:

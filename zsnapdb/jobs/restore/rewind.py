@@ -1,7 +1,7 @@
 """`zsnapdb rewind`: returns an instance's server to a point, in place, from data on this host.
 
-The restore is prepared and checked next to the running server, which is stopped only after these checks. Then the
-restored datasets replace the server's own datasets, and the server is started again. The replaced datasets are kept.
+The restore is prepared and checked while the server is still running. Then the server is stopped, the restored datasets
+replace its datasets, and the server is started again. The replaced datasets are kept.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from zsnapdb.planning.server_family import family
 
 @dataclass(frozen=True)
 class RewindRequest:
-    """The point, the origin of the volumes, and the new server_id for MariaDB (None for a random one)."""
+    """The point, the origin of the volumes, and the new server_id for MariaDB (None for a random number)."""
 
     to: str
     origin: RestoreOrigin = RestoreOrigin.AUTO
@@ -62,7 +62,7 @@ class RewindRequest:
 
 @dataclass(frozen=True)
 class RewindPlan:
-    """The plan of a rewind: the plan of its restore, and how to stop and start the server."""
+    """The plan of a rewind, with the plan of its restore and the commands to stop and start the server."""
 
     restore: RestorePlan
     service: ServerService
@@ -70,12 +70,12 @@ class RewindPlan:
 
     @property
     def handover(self) -> Promote:
-        """The last step: the restored datasets replace the server's own datasets."""
+        """The last step, in which the restored datasets replace the server's own datasets."""
         return handover_in(self.restore)
 
 
 def handover_in(plan: RestorePlan) -> Promote:
-    """Return the last step of a rewind's restore: the restored datasets replace the server's own datasets."""
+    """Return the last step of the plan, in which the restored datasets replace the server's own datasets."""
     last = plan.steps[-1]
     assert isinstance(last, Promote), "a rewind hands over in place"
     return last
@@ -153,8 +153,8 @@ _BACKUP_PATIENCE = 30.0
 class Outage:
     """The effects that users of the server must expect.
 
-    `start_seconds` is the time that one start and stop of the prepared server took. `readers` contains the clients that
-    read the server's binlogs; it is None if the server does not answer.
+    One start and stop of the prepared server took `start_seconds`. The clients in `readers` read the server's binlogs;
+    None if the server does not answer.
     """
 
     plan: RestorePlan
@@ -167,10 +167,9 @@ class Outage:
 class RewindResult:
     """A running rewound server. If `outage` is None, the rewind is only prepared and waits for --resume.
 
-    `prepared` is the duration of this run's preparation in seconds. `outage` is the time in seconds, over all runs,
-    from the stop of the server until a server runs again. `finished_before` (UTC) is the time when an earlier run
-    finished the rewind, so that this run did nothing. `backup_error` is the reason why a requested backup of the new
-    history is missing.
+    This run took `prepared` seconds for the preparation. No server was running for `outage` seconds, over all runs. If
+    an earlier run finished the rewind at the time `finished_before` (UTC), this run did nothing. `backup_error` says
+    why a requested backup of the new history is missing.
     """
 
     plan: RestorePlan
@@ -186,7 +185,7 @@ class RewindResult:
 
     @property
     def handover(self) -> Promote:
-        """The last step: the restored datasets replaced the server's own datasets."""
+        """The completed last step, in which the restored datasets replaced the server's own datasets."""
         return handover_in(self.plan)
 
 
@@ -200,12 +199,12 @@ If it returns False, the rewind waits for --resume.
 def rewind(
     settings: Settings, instance: Instance, planned: RewindPlan, ask: Ask, *, backs_up: bool = True
 ) -> RewindResult:
-    """Execute the plan. Afterwards the server is running in its old place, at the point, and answers.
+    """Execute the plan. Afterwards the server runs in its old place, with the state at the point, and answers.
 
     If an error occurs before the server is stopped, the server is unchanged, and the restore waits for --resume or
     `zsnapdb restore --abandon`. If an error occurs later, but before the exchange is complete, the old server is
-    started again in its former state. If it cannot be started, a note on the error says so. From the stop on, signals
-    are delayed until a server is running again.
+    started again in its former state. If it cannot be started, a note on the error says so. While no server is running,
+    signals are delayed.
     """
     with lock_instance(instance, "rewind", "rewinding"):
         began = time.monotonic()
@@ -219,7 +218,7 @@ def resume(settings: Settings, instance: Instance, ask: Ask, *, backs_up: bool =
     """Continue an interrupted rewind. If the rewind is finished, change nothing.
 
     Raises:
-        UnknownNameError: there is neither an interrupted nor a finished rewind.
+        UnknownNameError: there is no interrupted rewind and no finished rewind.
     """
     with lock_instance(instance, "rewind", "rewinding"):
         journals, began = Journals(settings.restore.journal), time.monotonic()
@@ -260,7 +259,7 @@ def _finished(journals: Journals, instance: Instance) -> RewindResult:
 
 
 class _Rewinding:
-    """A rewind whose restore is prepared. Its methods are the steps that run while the server is down."""
+    """A rewind with a prepared restore. Its methods are the steps that run while the server is down."""
 
     def __init__(self, settings: Settings, instance: Instance, planned: RewindPlan, prepared: float) -> None:
         self.settings = settings
@@ -370,7 +369,7 @@ class _Rewinding:
             return _server_id(session) == wanted
 
     def _result(self, *, backs_up: bool) -> RewindResult:
-        """Return the result. With `backs_up`, back up the new history. If this fails, the server stays in use."""
+        """Return the result. With `backs_up`, back up the new history. If the backup fails, the server stays in use."""
         own, finished = self.plan.restore_id, self.journals.history(self.instance.name)
         done = next(one for one in finished if one.plan.restore_id == own)
         outage = done.old_server.down if done.old_server is not None else 0.0
@@ -382,10 +381,10 @@ class _Rewinding:
         return replace(result, backup=made)
 
     def _check(self, session: Session) -> None:
-        """Check that the running server is the restored server, without the transactions that the rewind left out.
+        """Check that the running server is the restored server, without the transactions that the rewind omitted.
 
         Raises:
-            ConsistencyError: another server was running; that server was stopped.
+            ConsistencyError: a different server was running, and was stopped.
         """
         executed = replay.executed(session, self.plan.flavour) if self.plan.point.gtids is not None else None
         wanted = self.planned.handover.server_id

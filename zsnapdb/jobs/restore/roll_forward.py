@@ -1,7 +1,7 @@
-"""`zsnapdb restore --continue-to`: rolls a finished restore forward to a later point, before it is in use.
+"""`zsnapdb restore --continue-to`: rolls a finished restore forward to a later point, before its server is in use.
 
-The restored server must be unchanged since the restore: stopped, or running only with `--handover look`. Only the
-transactions between the two points are replayed.
+Since the restore, nothing may have changed the restored server. It must be stopped, or running with `--handover look`.
+Only the transactions between the two points are replayed.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ NEXT, HERE = "next", "here"
 class ContinueRequest:
     """The next point, the dataset of the finished restore (None if there is only one), and the new handover.
 
-    The point `next` is the end of the next transaction. With the point `here`, the restore is handed over at its
-    present point.
+    The point `next` is the end of the next transaction. The point `here` is the current point of the restore.
     """
 
     to: str
@@ -158,7 +157,7 @@ def _with_replay(
     target: Target,
     number: int,
 ) -> RestorePlan:
-    """Add a replay from the plan's point to the later point, which becomes the plan's point."""
+    """Extend the plan by a replay to a later point. The later point becomes the point of the plan."""
     manifest = first_manifest(instance, repository, planned)
     archive = known_archive_of(instance, repository)
     local = local_binlogs([manifest], request.origin)

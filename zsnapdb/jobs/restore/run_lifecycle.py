@@ -46,8 +46,9 @@ R = TypeVar("R")
 class RestoreKind(Generic[J, R]):
     """The types and functions that differ between restores of servers and machines.
 
-    `look` is the type of the first step, which changes nothing; the journal is written only after this step. `result`
-    returns the result of a run. `noted` adds a step's records in the journal on disk to the journal in memory.
+    The first step of a plan has the type `look` and changes nothing; the journal is written only after this step.
+    `result` returns the result of a run. `noted` adds the records that a step wrote to the journal on disk to the
+    journal in memory.
     """
 
     journals: Callable[[Path], JournalFolder[J]]
@@ -60,7 +61,7 @@ class RestoreKind(Generic[J, R]):
     def execute(
         self, work: RestoreWork[Any], confirm: Confirm = confirm_every_step, stop_after: str | None = None
     ) -> R:
-        """Execute exactly the steps of this work's plan, with a journal. No part of the plan is computed a second time.
+        """Execute exactly the steps of this plan, with a journal. No part of the plan is computed a second time.
 
         Also raises the errors of `RestoreRun.carry_out`.
 
@@ -98,13 +99,13 @@ class RestoreKind(Generic[J, R]):
         foreign_may_go: bool,
         judge: Callable[[J], None] = lambda _: None,
     ) -> R:
-        """Continue an interrupted restore. The step that was interrupted is repeated.
+        """Continue an interrupted restore. The interrupted step is repeated.
 
         `work` creates the work object for the plan.
 
         Raises:
-            PreflightError: the datasets have foreign snapshots that must stay, or `judge` refuses the journal that was
-                read under the restore's lock. Nothing was changed.
+            PreflightError: the datasets have foreign snapshots that must stay, or `judge` refuses the journal. Nothing
+                was changed.
         """
         journals = self.journals(settings.restore.journal)
         with exclusive_journal(instance, journals, top) as journal:
@@ -131,10 +132,10 @@ class RestoreRun(Generic[J]):
     def carry_out(self, confirm: Confirm = confirm_every_step, stop_after: str | None = None) -> Self:
         """Run the unfinished steps in order. The caller holds the locks of `lock_target`.
 
-        If an error occurs, received volumes stay for another try, even if a volume is incomplete. If the run is
-        interrupted, everything stays. Datasets and journal are removed only if no volume was received or mounted before
-        the error, or if the repository is damaged. If the removal fails, the journal stays, and --abandon removes the
-        rest. If there is no journal, any error removes everything that was created.
+        If an error occurs, received volumes are kept for another attempt, even if a volume is incomplete. If the run is
+        interrupted, everything is kept. Datasets and journal are removed only if no volume was received or mounted
+        before the error, or if the repository is damaged. If the removal fails, the journal is kept, and --abandon
+        removes the rest. If there is no journal, any error removes everything that was created.
 
         Raises:
             UsageError: there is no step `stop_after`; nothing was done.
@@ -207,7 +208,7 @@ class RestoreRun(Generic[J]):
             error.add_note(f"`zsnapdb restore {journal.plan.instance} --abandon --target {journal.top}` removes it")
 
     def _has_part(self) -> bool:
-        """Return whether ZFS kept the part of a volume that was received before the error; False if ZFS fails."""
+        """Return whether ZFS kept a partly received volume after the error. Return False if ZFS does not answer."""
         step = self.journal.next_step
         try:
             return isinstance(step, Receive) and streams.token(step.dataset) is not None
@@ -232,7 +233,7 @@ class RestoreRun(Generic[J]):
 
 
 def refuse_unfit(findings: Sequence[FitnessFinding], events: Events) -> None:
-    """Raise an error if one of these findings of a restore's first step prevents the restore.
+    """Raise an error if one of the findings prevents the restore.
 
     If no finding prevents the restore, report the warnings.
     """
@@ -312,8 +313,7 @@ def refuse_existing(top: str, mounts: Sequence[str]) -> None:
 def clear_foreign(plan: AnyRestorePlan, *, may_go: bool) -> None:
     """Destroy the snapshots that other programs created on the restore's datasets, if `may_go` is set.
 
-    This is necessary because ZFS neither receives an increment nor rolls back over a later snapshot (zfs-receive(8),
-    zfs-rollback(8)).
+    ZFS cannot receive an increment or roll back while a dataset has later snapshots (zfs-receive(8), zfs-rollback(8)).
 
     Raises:
         PreflightError: the snapshots must stay; the message says which programs created them. Nothing was changed.

@@ -1,9 +1,9 @@
-"""The results of `zsnapdb restore` runs whose ids the callers chose. The journal of the restore contains the id.
+"""The results of `zsnapdb restore` runs to which the callers gave an id. The journal of the restore contains the id.
 
-If the restore is finished, its result is returned. An interrupted restore next to the server continues, as with
---resume. Only a person can continue a restore that may have begun to exchange production's datasets, because an
-administrator may have inspected, repaired or changed the server meanwhile. For the same reason, only a person can
-continue a restore that would replace the server with a state that was chosen long ago.
+If the restore is finished, its result is returned. An interrupted restore that does not replace the server continues,
+as with --resume. If a restore may have begun to exchange the datasets of production, only a person can continue it.
+Since then, an administrator may have inspected, repaired or changed the server. For the same reason, only a person can
+continue a restore that would replace the server according to an old plan.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _CLOCKS = timedelta(seconds=TOLERANCE)
 def restored(
     settings: Settings, instance: Instance, confirm: Confirm = confirm_every_step, stop_after: str | None = None
 ) -> RestoreResult | None:
-    """Return the restore of the run with this id, or continue that restore. Return None if there is no such restore.
+    """Return the result of the restore with the run's id, or continue that restore; None if it does not exist.
 
     Raises:
         PreflightError: the restore was interrupted while it exchanged the server's datasets, or it would exchange them
-            although its plan is too old or of unknown age.
+            according to a plan that is too old or of unknown age.
     """
     journals = Journals(settings.restore.journal)
     done = _of_run(journals.finished(), instance)
@@ -55,7 +55,7 @@ def restored(
 def restored_machine(
     settings: Settings, instance: Instance, confirm: Confirm = confirm_every_step, stop_after: str | None = None
 ) -> MachineRestoreResult | None:
-    """Do the same as `restored` for a virtual machine. A restored machine never replaces the original."""
+    """Do the same as `restored` for a virtual machine. A restored machine never replaces the original machine."""
     journals = MachineJournals(settings.restore.journal)
     done = _of_run(journals.finished(), instance)
     if done is not None:

@@ -24,7 +24,7 @@ _DRILLS = 50
 
 @dataclass(frozen=True)
 class Runbook:
-    """The plan as a page for people. The durations are from the last `drills` drills."""
+    """The plan as a page for people. The durations come from the last `drills` drills."""
 
     plan: RestorePlan
     entries: tuple[RunbookPage, ...]

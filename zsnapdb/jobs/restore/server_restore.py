@@ -64,8 +64,8 @@ from zsnapdb.repository.repository import Repository
 class RestoreResult:
     """A restored instance: its datasets are mounted, and its server has recovered to `position`.
 
-    `handed_over` is the state of the server after the handover. If `is_finished` is False, the restore was stopped
-    before `next_step`, and continues with --resume. `done` contains the duration of each step in seconds.
+    After the handover, the server has the state `handed_over`. If `is_finished` is False, the restore was stopped
+    before `next_step`, and can be continued with --resume. `done` contains the duration of each step in seconds.
     """
 
     plan: RestorePlan
@@ -138,7 +138,7 @@ def execute_continued(
     confirm: Confirm = confirm_every_step,
     stop_after: str | None = None,
 ) -> RestoreResult:
-    """Execute the steps of a plan that continues a finished restore; `continued` contains the finished steps.
+    """Execute the steps of a plan that continues a finished restore. The journal `continued` has the finished steps.
 
     If an error occurs, nothing is removed, and `resume` continues from the snapshots between the steps.
     """
@@ -180,7 +180,7 @@ def resume(
 
 @dataclass(frozen=True)
 class AbandonedRun:
-    """An abandoned restore. `left` is the state of the server that it would have replaced, or "" if there is none."""
+    """An abandoned restore. `left` describes the server that it would have replaced ("" if it would replace none)."""
 
     plan: RestorePlan
     left: str = ""
@@ -189,14 +189,14 @@ class AbandonedRun:
 def abandon(
     settings: Settings, instance: Instance, top: str | None, *, with_foreign_snapshots: bool = False
 ) -> AbandonedRun:
-    """Abandon an interrupted restore. Its datasets are checked to belong to it, and removed with its journal.
+    """Abandon an interrupted restore. Remove its journal and its datasets, if they belong to the restore.
 
     If a rewind stopped a server, the server is first started again on its own datasets, with its own option file.
     Renamed datasets get their names back. If the old server does not start, the restore stays unchanged.
 
     Raises:
         PreflightError: the datasets have foreign snapshots that must stay, or the restored datasets have replaced the
-            server's own. Nothing was changed.
+            server's own datasets. Nothing was changed.
     """
     journals = Journals(settings.restore.journal)
     before = journals.find(instance.name, top)
@@ -242,7 +242,7 @@ HANDLERS: Handlers = {
 def result_of(journal: RestoreJournal, handed_over: CompletedHandover | None = None) -> RestoreResult:
     """Return the result of the restore with this journal.
 
-    `handed_over` is the state of the server, or None if it is unknown.
+    If the state of the server is unknown, `handed_over` is None.
     """
     planned = journal.plan
     last = planned.point.last

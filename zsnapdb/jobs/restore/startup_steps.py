@@ -1,4 +1,4 @@
-"""Executes the steps of a restored server before its handover: mount, first start and checks.
+"""Executes the steps of a restore that precede the handover: mount, first start and checks of the server.
 
 Also makes the snapshots between the steps.
 """
@@ -38,8 +38,7 @@ STEP_SNAPSHOT = "zsnapdb-restore-"
 class ServerWork(RestoreWork[RestorePlan]):
     """A restore of a server that is being executed.
 
-    `in_place` is called when the restored datasets have replaced the server's own datasets, so that a server can be
-    started on the restored datasets.
+    `in_place` is called when the restored datasets have replaced the server's own datasets and a server can be started.
     """
 
     in_place: Callable[[], None] = lambda: None
@@ -75,7 +74,7 @@ class ServerWork(RestoreWork[RestorePlan]):
 
 
 def _proved_guids(parts: Sequence[MountPart], *, may_be_clones: bool) -> dict[str, int]:
-    """Return the GUID of the snapshot from which each volume was received or cloned, by dataset."""
+    """Return the GUID of the received or cloned snapshot of each volume, by dataset."""
     chosen = [part.dataset for part in parts]
     origins = datasets.properties_of(chosen, ["origin"]) if may_be_clones else {}
     names = {name: origins[name]["origin"].value if name in origins else datasets.UNSET for name in chosen}
@@ -86,7 +85,7 @@ def _proved_guids(parts: Sequence[MountPart], *, may_be_clones: bool) -> dict[st
 
 
 def mount(work: ServerWork, step: MountVolumes) -> None:
-    """Compare the GUIDs, set the recorded properties, and mount the datasets, parents first."""
+    """Compare the snapshot GUIDs, set the recorded properties, and mount the datasets, parents first."""
     # Free memory for the server that starts next.
     work.memory.clear()
     proved = _proved_guids(step.parts, may_be_clones=bool(work.plan.clones))
@@ -108,17 +107,17 @@ def be_mounted(work: ServerWork) -> None:
     Before the handover the datasets are not mounted automatically after a reboot.
 
     Raises:
-        NotOursError: a dataset with one of these names does not belong to this restore. This can happen because a
-            continued restore knows only the names of its datasets.
+        NotOursError: a dataset with one of the planned names does not belong to this restore. A continued restore knows
+            only the names of its datasets.
     """
     destruction.prove(work.datasets, work.mark)
     mounting.mount_all(work.datasets)
 
 
 def take_back(work: ServerWork, snapshot: str) -> None:
-    """Roll all volumes back to their snapshots with that name, and mount the volumes.
+    """Roll all volumes back to their snapshots with the name `snapshot`, and mount the volumes.
 
-    If an interrupted run left a server of the copy running, end the server first.
+    If an interrupted run left a server running on these volumes, stop the server first.
     """
     be_mounted(work)
     work.copy.process().kill_all()
@@ -127,7 +126,7 @@ def take_back(work: ServerWork, snapshot: str) -> None:
 
 
 def snapshot_step(work: ServerWork, step: str) -> None:
-    """Snapshot all volumes under the name of the finished step. The server of the volumes is stopped.
+    """Snapshot all volumes under the name of the finished step, while the server of the volumes is stopped.
 
     The snapshots of earlier steps are destroyed.
     """
@@ -144,9 +143,9 @@ def snapshot_step(work: ServerWork, step: str) -> None:
 def was_kept(work: ServerWork, step: str) -> bool:
     """Return whether an interrupted run made this step's snapshots, even if the journal does not record the step.
 
-    A single request creates either all snapshots of a step or none. If the snapshots exist, the step is not repeated,
-    because the snapshots of the previous step may already be destroyed. Remaining snapshots of the previous step are
-    destroyed now.
+    A single request creates either all snapshots of a step or none. If the snapshots exist, the step must not be
+    repeated, because the snapshots of the previous step may already be destroyed. The remaining snapshots of the
+    previous step are then destroyed.
     """
     own = {f"{dataset}@{STEP_SNAPSHOT}{step}" for dataset in work.datasets}
     known = step_snapshots(work.datasets)
@@ -159,7 +158,7 @@ def was_kept(work: ServerWork, step: str) -> bool:
 
 
 def step_snapshots(places: Sequence[str]) -> list[str]:
-    """Return the snapshots on the datasets `places` from steps of a restore."""
+    """Return the snapshots that restore steps created on the datasets `places`."""
     return [name for name in snapshots.names_of(places) if name.partition("@")[2].startswith(STEP_SNAPSHOT)]
 
 
@@ -184,9 +183,9 @@ def recover(work: ServerWork, step: Recover) -> None:
 
 
 def _check_binlog(copy: Copy, recorded: Position) -> None:
-    """Raise ConsistencyError unless the received binlogs end at the position in the manifest.
+    """Raise ConsistencyError if the received binlogs do not end at the position in the manifest.
 
-    For servers without GTIDs, nothing else proves the position.
+    This is the only proof of the position for servers without GTIDs.
     """
     if recorded.coordinates is None:
         return

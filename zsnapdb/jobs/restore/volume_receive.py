@@ -52,7 +52,7 @@ P = TypeVar("P", bound=RestoreIdentity)
 class ReceivingWork(Generic[P]):
     """A restore that is being executed, for every kind of source.
 
-    `is_first_run` is set if the target did not exist when this run began, so that no earlier run left data in it.
+    `is_first_run` is set if the target did not exist when this run began, so it contains no data from an earlier run.
     """
 
     settings: Settings
@@ -69,7 +69,7 @@ class ReceivingWork(Generic[P]):
 
     @property
     def mark(self) -> Mark:
-        """The mark that only this restore sets, on every dataset and step snapshot."""
+        """The mark that this restore alone sets on every dataset and step snapshot."""
         return restored_mark(self.plan)
 
     def manifest(self, backup_id: str) -> Manifest:
@@ -95,17 +95,17 @@ class RestoreWork(ReceivingWork[A]):
         return False
 
     def remove(self) -> None:
-        """Check that each dataset belongs to the restore, then remove everything that the restore created."""
+        """Remove everything that the restore created, after a check that each dataset belongs to the restore."""
         remove_datasets(self.plan)
 
 
 def restored_mark(plan: RestoreIdentity) -> Mark:
-    """Return the mark that only this restore sets, on every dataset and step snapshot."""
+    """Return the mark that this restore alone sets on its datasets and step snapshots."""
     return Mark(RESTORED_PROPERTY, plan.restore_id)
 
 
 def restored_property(plan: RestoreIdentity) -> dict[str, str]:
-    """Return the property, with its value, that sets the mark of `restored_mark`."""
+    """Return the property and value that set the mark of `restored_mark`."""
     return {RESTORED_PROPERTY: plan.restore_id}
 
 
@@ -125,9 +125,8 @@ def pool_needs(
 ) -> N:
     """Return the step that checks the pool's space and features for a chain of backups received into the dataset `top`.
 
-    `binlogs` is the size in bytes of the binlogs that are replayed later. `clones` says that the volumes are cloned and
-    so need no space, because a clone shares every block with its snapshot. `more` contains the other fields of the
-    step.
+    The binlogs to be replayed later have `binlogs` bytes. If `clones` is set, the volumes are cloned and need no space,
+    because a clone shares every block with its snapshot. `more` contains further fields of the step.
     """
     features = 0
     for volume in (volume for manifest in chain for volume in manifest.volumes):
@@ -153,7 +152,7 @@ def receives_of(
 ) -> tuple[Receive, ...]:
     """Return the steps that receive the volumes, in order. `places` maps each role to a dataset and a mount point.
 
-    `key_location` is the location of the keys for datasets that are received raw.
+    Datasets that are received raw load their keys from `key_location`.
     """
     return tuple(
         Receive(
@@ -173,7 +172,7 @@ def receives_of(
 
 
 def warn_remaining(events: Events, places: Iterable[str]) -> None:
-    """Warn about datasets of an abandoned restore's plan that do not have the restore's mark.
+    """Warn about datasets that an abandoned restore planned, but that do not have its mark.
 
     Either another program created such a dataset, or the power failed while the restore created it. ZFS creates a
     dataset and sets its properties in separate transaction groups (zfs_ioc_create, zfs_ioc_clone and zfs_ioc_recv_impl
@@ -278,7 +277,7 @@ def _bring(
 
 
 def _workers(settings: StreamSettings, volume: VolumePart) -> int:
-    """Return how many chunks to fetch in parallel: fewer if the chunks are larger than those this host writes."""
+    """Return how many chunks to fetch in parallel. The number is lower if the chunks are larger than this host's."""
     largest = max((chunk.plain_size for chunk in volume.chunks), default=0)
     return decide_workers(settings.concurrency, largest, settings.chunk_size)
 
@@ -298,7 +297,7 @@ def _properties_of(work: ReceivingWork[P], step: Receive, volume: VolumePart) ->
 
 
 def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
-    """Wait until an earlier `zfs receive` into the dataset ends, and return whether the snapshot exists.
+    """Wait for the end of an earlier `zfs receive` into the dataset, and return whether the snapshot exists.
 
     The earlier receive either keeps the received part, or removes the dataset that it created.
 
@@ -328,9 +327,9 @@ def _is_received(plan: RestoreIdentity, step: Receive) -> bool:
 def _rest_of(
     work: ReceivingWork[P], step: Receive, manifest: Manifest, volume: VolumePart
 ) -> _InterruptedReceive | None:
-    """Return the remaining part of a volume whose receive was interrupted; None if all of it must be received again.
+    """Return the rest of a volume whose receive was interrupted; None if the whole volume must be received again.
 
-    If the received part in ZFS cannot be used, remove it and warn.
+    If the part that ZFS already received cannot be used, remove it and warn.
 
     Raises:
         NotOursError: the dataset does not belong to this restore; nothing was changed.
@@ -384,7 +383,7 @@ def _begin_again(work: ReceivingWork[P], step: Receive, why: str) -> None:
 
 @contextlib.contextmanager
 def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]:
-    """Run the block, which receives the volume. If the pool is full, remove the received part, and warn.
+    """Run a `with` block that receives the volume. If the pool is full, remove the received part, and warn.
 
     While the pool is full, no server in this pool can write. The removed part can be received again later.
     """
@@ -403,7 +402,7 @@ def _given_back_if_full(work: ReceivingWork[P], step: Receive) -> Iterator[None]
 
 
 def _is_refused(error: CommandError | NotResumableError, step: Receive, interrupted: _InterruptedReceive) -> bool:
-    """Return whether the receive cannot be resumed, because the stream lacks the rest or ZFS refused every record.
+    """Return True if the receive cannot be resumed: the stream lacks the rest, or ZFS refused every record.
 
     After other errors, such as a full pool, the receive can be resumed.
     """
@@ -419,7 +418,7 @@ def clone_snapshot(work: ReceivingWork[RestorePlan], step: CloneSnapshot) -> Non
     """Clone one volume from its snapshot on this host, unless this restore has already cloned it.
 
     Raises:
-        PreflightError: the snapshot no longer exists, or is not the backup's snapshot.
+        PreflightError: the snapshot no longer exists, or does not belong to the backup.
         NotOursError: the dataset does not belong to this restore.
     """
     if not datasets.exists(step.dataset):
@@ -451,7 +450,7 @@ def clone_snapshot(work: ReceivingWork[RestorePlan], step: CloneSnapshot) -> Non
 
 
 def _refuse_another_origin(step: CloneSnapshot) -> None:
-    """Raise PreflightError unless this host still has the snapshot for which the restore was planned."""
+    """Raise PreflightError if this host no longer has the snapshot for which the restore was planned."""
     try:
         is_same = datasets.guid(step.origin) == step.guid
     except NotFound:

@@ -46,7 +46,7 @@ class _Entry(BaseModel):
 class _Record(BaseModel):
     """The record of the configuration tables that setup wrote for each instance.
 
-    While the configuration file is being replaced, an instance has two entries in this record. The content of the
+    While the configuration file is being replaced, the record has two entries for an instance. The content of the
     configuration file shows which entry is valid.
     """
 
@@ -72,8 +72,8 @@ def written_tables(file: Path, instance: str) -> WrittenTables | None:
 def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePath]) -> None:
     """Write the configuration, unless the file already has this text.
 
-    A new file is readable only by its owner. A replaced file keeps its owner and mode. The old text is kept in another
-    file in the same folder. `tables` contains the tables that setup wrote for the instance.
+    A new file is readable only by its owner. If the file exists, its owner and mode stay the same, and a copy of its
+    old text is kept in the same folder. `tables` contains the tables that setup wrote for the instance.
     """
     file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     before = _text(file)
@@ -96,7 +96,7 @@ def write_tables(file: Path, text: str, instance: str, tables: Sequence[TablePat
 def remove_tables(file: Path, rest: str, instance: str) -> None:
     """Write `rest`, the configuration without the instance. If `rest` contains nothing, remove the file.
 
-    The old text is kept in another file in the same folder.
+    A copy of the old text is kept in the same folder.
     """
     if not file.is_file() or _text(file) == rest:
         return
@@ -125,7 +125,7 @@ def _record_file(file: Path) -> Path:
 
 
 def _record(file: Path) -> _Record:
-    """Return the record of the tables that setup wrote. An invalid record counts as empty: setup wrote no table."""
+    """Return the record of the tables that setup wrote. An invalid record is treated as empty."""
     record = _record_file(file)
     if not record.is_file():
         return _Record()

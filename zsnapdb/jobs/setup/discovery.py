@@ -62,7 +62,7 @@ def plan(answers: SetupAnswers, configuration: Path | None = None) -> SetupPlan:
 
 
 def with_store(planned: SetupPlan) -> SetupPlan:
-    """Check the repository, so that a fault in the repository does not appear only in the last step of the setup.
+    """Check the repository before the setup starts, because the setup itself uses the repository only in its last step.
 
     If the repository cannot be read, return the plan with a reason why it cannot be executed.
     """
@@ -84,7 +84,7 @@ def with_store(planned: SetupPlan) -> SetupPlan:
 
 
 def before_keys(planned: SetupPlan) -> Settings:
-    """Return the planned settings, but without the key files that the setup will create.
+    """Return the planned settings without the key files that the setup will create.
 
     Raises ConfigError if the settings are invalid.
     """
@@ -158,7 +158,7 @@ def _passed_drill(configuration: Path, instance: str) -> str | None:
 
 
 def _settings_in(configuration: Path) -> str | None:
-    """Return the text of the file. Return None if it contains only comments, like the packaged configuration."""
+    """Return the text of the file; None if it has only comments, like the configuration file in the package."""
     if not configuration.exists():
         return None
     text = files.read_text(configuration, "the configuration", "run setup as root")
@@ -176,7 +176,7 @@ def _recipient(identity: Path) -> str | None:
 def _agent_reads() -> str | None:
     """Return the path of the configuration that this host's agent reads.
 
-    Return None if the agent has no unit, or if this configuration contains no settings.
+    Return None if the agent has no systemd unit, or if the configuration contains no settings.
     """
     unit = next(
         (file for file in (Path(UNIT_FILE), *(Path(folder, UNIT) for folder in PACKAGED_UNITS)) if file.exists()), None
@@ -189,7 +189,7 @@ def _agent_reads() -> str | None:
 
 
 def _missing_unit(configuration: Path) -> str | None:
-    """Return the systemd unit to create for this host's agent; None if the existing unit reads this configuration."""
+    """Return the systemd unit that setup must create for the agent; None if an existing unit reads `configuration`."""
     is_packaged = configuration == DEFAULT_PATH and any(Path(folder, UNIT).exists() for folder in PACKAGED_UNITS)
     own = files.read_text(Path(UNIT_FILE), "the unit", "run setup as root") if Path(UNIT_FILE).exists() else None
     if is_packaged if own is None else configuration_in(own) == str(configuration):
@@ -244,7 +244,7 @@ def _server(process: DiscoveredProcess, mounts: list[MountedFilesystem], *, is_a
 
 
 def _binary(process: DiscoveredProcess, flavour: Flavour) -> str:
-    """Return the path of the server program if it must be configured; "" if zsnapdb finds the program anyway."""
+    """Return the path of the server program if it must be configured; "" if zsnapdb finds it without a setting."""
     try:
         usual = os.path.realpath(find_binary(None, flavour))
     except PreflightError:

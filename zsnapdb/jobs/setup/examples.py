@@ -1,6 +1,6 @@
 """The example files that come with zsnapdb: configurations, units, policies, grants, hooks.
 
-In a wheel, the example files are in the package's folder `shipped`. In a source tree they are outside the package.
+A wheel has the example files in the package's folder `shipped`. In a source tree, they are outside the package.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _name(path: Path) -> str:
 
 
 def find(name: str) -> Example:
-    """Return the example with that name, or the example whose name ends with a slash and that name.
+    """Return the example with that full name, or the example whose last path component is that name.
 
     Raises UsageError, which lists all names, if there is no such example.
     """
@@ -71,7 +71,7 @@ def find(name: str) -> Example:
 
 
 def flavour_of(instance: Instance) -> Flavour:
-    """Return the flavour of the instance's running server. zsnapdb's account on the server need not exist yet.
+    """Return the flavour of the instance's running server. This works before zsnapdb has an account on the server.
 
     Raises ServerError if the server cannot be reached.
     """

@@ -92,7 +92,8 @@ def option_folder(flavour: Flavour) -> str:
 def server_id_file(flavour: Flavour) -> str:
     """Return the path of the option file for a new server_id after a rewind; "" if it is not needed or not possible.
 
-    All servers of a host may read the folder of this file. So the file is used only if the host has a single server.
+    Every server of the host may read this file's folder. Therefore the file is used only if the host has a single
+    server.
     """
     if family(flavour).has_uuid:
         return ""
@@ -121,8 +122,8 @@ _TRIES = 5
 def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
     """Copy every file, and compare every copy.
 
-    All other files in the new datasets are removed. The caller has checked that this is safe. Raises ConsistencyError
-    if a copy differs from its original.
+    All other files in the new datasets are removed. The caller must check that this is safe. Raises ConsistencyError if
+    a copy differs from its original.
     """
     source, logs = Path(move.server.datadir), Path(move.places.staging)
     data = logs / "data"
@@ -146,7 +147,7 @@ def copy_and_compare(move: ServerMove, tell: Callable[[str], None]) -> None:
 
 
 def snapshot(move: ServerMove) -> tuple[int, ...]:
-    """Create an atomic snapshot of both datasets. Return the GUIDs in the order of the datasets."""
+    """Snapshot both datasets atomically. Return the snapshots' GUIDs in the order of the datasets."""
     move_state.sync_pool(move)
     short = f"{MOVE_SNAPSHOT}{secrets.token_hex(4)}"
     names = [f"{new.name}@{short}" for new in move.datasets]
@@ -159,11 +160,11 @@ def snapshot(move: ServerMove) -> tuple[int, ...]:
 
 
 def snapshot_of_copies(record: MoveRecord) -> tuple[int, ...]:
-    """Create snapshots of the copies, and return the snapshots' GUIDs. The snapshots later show whether a copy changed.
+    """Snapshot the copies, and return the snapshots' GUIDs. The snapshots later show whether a copy has changed.
 
-    After a sync, ZFS itself may write to a dataset (observed after `sync -f`), which looks like a change of the copies.
-    So new snapshots are created until no such write follows. If a write follows every attempt, the copies are later
-    treated as changed.
+    ZFS itself may write to a dataset after a sync (observed after `sync -f`), and such a write looks like a change of
+    the copies. Therefore the snapshots are created again until no write follows. If a write follows every attempt, the
+    copies are later treated as changed.
     """
     for _ in range(_TRIES):
         kept = snapshot(record.move)
@@ -201,7 +202,7 @@ def execute(move: ServerMove, step: MoveStep = MoveStep.COPY, tell: Tell = lambd
     """Execute the planned step. Afterwards the server is running on ZFS, and its old files are in `move.places.old`.
 
     Raises PreflightError, before any change, if another step must be executed first. After any other error, the server
-    is running on its old files, unless the error says otherwise, and the same setup command can continue.
+    runs on its old files, unless the error message says otherwise. The same setup command can then continue.
     """
     make_private(move_state.journal().parent)
     before = move_state.recorded()
@@ -220,7 +221,7 @@ def execute(move: ServerMove, step: MoveStep = MoveStep.COPY, tell: Tell = lambd
 
 
 def _always(tell: Tell) -> Tell:
-    """Return a function that calls `tell` and ignores its errors, so that a closed terminal does not stop the move."""
+    """Return a function that calls `tell` and ignores its errors. A closed terminal then does not stop the move."""
 
     def safe(text: str) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -264,7 +265,7 @@ class _Moving:
         self.record = move_state.write(replace(self.record, phase=phase))
 
     def _prepare(self, facts: MoveFacts) -> None:
-        """While the server is still running, create the datasets, and check whether the files can be copied.
+        """Create the datasets and check that the files can be copied, while the server is still running.
 
         Copies from an earlier run are kept in a snapshot.
         """
@@ -294,7 +295,7 @@ class _Moving:
         self.record = move_state.with_created(self.record)
 
     def _check_room(self) -> None:
-        """Raise PreflightError if the pool lacks space for a new copy in addition to the earlier copy in a snapshot."""
+        """Raise PreflightError if the pool lacks space for a new copy next to the snapshot of an earlier copy."""
         needed, free = size_of_files(Path(self.move.server.datadir)), datasets.available(self.move.datasets[0].name)
         if free < needed:
             name = self.move.datasets[0].name
@@ -305,7 +306,7 @@ class _Moving:
             )
 
     def _check_stopped(self) -> None:
-        """Raise ServerError if a process is still running on the old files or the copies, and may change them."""
+        """Raise ServerError if a process that may change the old files or the copies is still running."""
         seen = move_state.running_server(self.move)
         if seen.pid:
             raise ServerError(
@@ -314,7 +315,7 @@ class _Moving:
             )
 
     def _copy(self) -> None:
-        """Copy and compare the files, preserve the copies by snapshots, and record the GUIDs of these snapshots."""
+        """Copy and compare the files, snapshot the copies, and record the GUIDs of the snapshots."""
         source = Path(self.move.server.datadir)
         before = tree_copy.fingerprint(source)
         copy_and_compare(self.move, self.tell)
@@ -324,7 +325,7 @@ class _Moving:
         self.record = move_state.write(replace(self.record, phase=MovePhase.COPIED, copied=kept, source=before))
 
     def _switch(self) -> None:
-        """Replace the old files with the copies. After this step, the server must start on the copies."""
+        """Replace the old files with the copies, so that the server next starts on the copies."""
         move = self.move
         self._check_stopped()
         self.tell("Put the copies in the place of the old files")
@@ -384,7 +385,7 @@ class _Moving:
             self._go_back(error)
 
     def _check_options(self) -> None:
-        """Raise ServerError if the server would ignore the option file. A start without it would corrupt files.
+        """Raise ServerError if the server would ignore the option file. A start without that file would corrupt files.
 
         The server program prints the options that it would use. If it cannot print them, the server is started anyway.
         """
@@ -404,7 +405,7 @@ class _Moving:
             )
 
     def _go_back(self, error: ZsnapdbError | OSError) -> NoReturn:
-        """If the copies never changed, start the server on its old files again.
+        """Start the server on its old files again, if the copies have not changed since they were made.
 
         Always raise an error that describes the resulting state.
         """
@@ -476,7 +477,7 @@ class _Moving:
         move_state.remove()
 
     def _ask_the_server(self) -> None:
-        """Query the server's data directory, if root can log in. Earlier steps get this fact only from the kernel."""
+        """Query the server's data directory, if root can log in. Earlier steps know it only from the kernel."""
         try:
             with Session.open(Address("root", Path(self.move.server.sockets[0])), SecretStr("")) as session:
                 datadir = variables.global_variables(session, ["datadir"])["datadir"].rstrip("/")

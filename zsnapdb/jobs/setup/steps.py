@@ -66,13 +66,13 @@ def execute(
     """Execute each step of the plan that setup itself performs, except the final verification.
 
     `tell` receives the title of each step. `hears` gets the name of a notification target, and returns whether a test
-    message reached it. After any error that is not listed below, the earlier steps stay complete, and the same setup
+    message reached it. After an error that is not listed here, completed steps stay complete, and the same setup
     command can continue.
 
     Raises:
         CommandError: the test message did not arrive. No step was executed.
-        PreflightError: the plan says why it must not be executed. Nothing was changed, except that a move was completed
-            if its server was already running on ZFS.
+        PreflightError: the plan contains a reason why it must not be executed. Nothing was changed, with one exception:
+            a move was completed if its server was already running on ZFS.
     """
     if plan.move is not None and plan.move_step is MoveStep.FINISH:
         with exclusive("setup", doing="setting up this host"):
@@ -233,7 +233,7 @@ class AnswersDocument(BaseModel):
 
 
 def read(file: Path) -> SetupAnswers:
-    """Return the answers in a TOML file. Raises ConfigError, which lists all wrong keys, if a key is wrong."""
+    """Return the answers in a TOML file. Raises ConfigError, which lists all invalid keys, if a key is invalid."""
     hint = "`zsnapdb example setup-answers.toml` prints one"
     text = files.read_text(file, "the answers", hint)
     raw = read_toml(text, str(file))
@@ -262,9 +262,9 @@ ProofResult = SetupCheck | run.BackupResult | DrillResult
 
 
 def prove(plan: SetupPlan, events: Events) -> Iterator[ProofResult]:
-    """Execute the verification steps of the plan, and yield the result of each step, good or bad.
+    """Execute the verification steps of the plan, and yield the result of each step, even if it is a failure.
 
-    An error gets a note that says how to continue the setup. Raises PreflightError if the instance is not fit for
+    Every error has a note that says how to continue the setup. Raises PreflightError if the instance is not fit for
     backups. Raises ConsistencyError or DamagedError if the drill did not pass.
     """
     settings = load(Path(plan.configuration))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class CompletedStep:
-    """A finished step: the time at which it ended (UTC), and its duration in seconds."""
+    """The time (UTC) at which a step finished, and its duration in seconds."""
 
     step: str
     finished: datetime
@@ -39,7 +39,7 @@ P_co = TypeVar("P_co", bound="AnyRestorePlan", covariant=True)
 
 @dataclass(frozen=True)
 class StepJournal(Generic[P_co]):
-    """The journal of a plan: the plan, and its finished steps in order. `run_id` is the run that began the plan."""
+    """A plan with its finished steps, in order. The run `run_id` started the plan."""
 
     plan: P_co
     done: tuple[CompletedStep, ...] = ()
@@ -167,7 +167,7 @@ class JournalFolder(Generic[J]):
     def finished(self) -> list[J]:
         """Return the journals of finished restores, oldest first.
 
-        Unreadable journals are left out, because no data depends on the journal of a finished restore.
+        Unreadable journals are omitted, because no data depends on the journal of a finished restore.
         """
         journals = []
         for path in sorted((self.folder / "done").glob("*.json")):
@@ -176,7 +176,7 @@ class JournalFolder(Generic[J]):
         return journals
 
     def finish(self, journal: J) -> None:
-        """Turn the journal into the journal of a finished restore."""
+        """Store the journal as the journal of a finished restore."""
         self._write(self.folder / "done" / f"{journal.plan.restore_id}.json", journal)
         self.forget(journal.top)
 

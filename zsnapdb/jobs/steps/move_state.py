@@ -1,7 +1,7 @@
 """The state of a move of a server's files: the record on this host, and facts from the kernel and ZFS.
 
-The record contains the last phase that the move has certainly reached. The record is synced to disk before the next
-step begins.
+The record contains the last phase that the move is known to have reached. It is synced to disk before the next step
+begins.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _SHOW_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class MoveRecord:
-    """A move that has begun. Each field is empty until its value is known.
+    """The record of a move that has started. Each field is empty until its value is known.
 
     `created` contains the GUIDs of the datasets that this move created. `copied` contains the GUIDs of the snapshots
     with the compared copies. Both lists have the order of the datasets. `source` is the fingerprint of the old files at
-    the time of the comparison. `words` is the command line with which the server ran on its old files.
+    the time of the comparison. `words` is the command line of the server when it ran on its old files.
     """
 
     move: ServerMove
@@ -65,10 +65,10 @@ def journal() -> Path:
 def recorded() -> MoveRecord | None:
     """Return the record of an interrupted move; None if there is none.
 
-    A record from an older version without phases gets the phase UNKNOWN, which proves nothing.
+    Older versions of zsnapdb recorded no phase. Such a record gets the phase UNKNOWN, which proves nothing.
 
     Raises:
-        DamagedError: the file is not a record.
+        DamagedError: the content of the file is not a valid record.
     """
     try:
         text = journal().read_bytes()
@@ -90,7 +90,7 @@ def write(record: MoveRecord) -> MoveRecord:
 
 
 def remove() -> None:
-    """Remove the record, because the move has ended."""
+    """Remove the record of a move that has ended."""
     journal().unlink()
     files.sync_folder(journal().parent)
 
@@ -117,7 +117,7 @@ class MovedServer:
 
 
 def is_moved(socket: Path | None) -> bool:
-    """Return whether `zsnapdb setup` has not finished a move of this socket's server, and the server is not running.
+    """Return whether the server with this socket is down because `zsnapdb setup` has not finished moving it.
 
     Raises:
         DamagedError: the record of the move cannot be read.
@@ -129,7 +129,7 @@ def is_moved(socket: Path | None) -> bool:
 
 
 def running_server(move: ServerMove) -> MovedServer:
-    """Return the place where the server is running, according to the working directory of its process.
+    """Return where the server is running. The working directory of its process shows this.
 
     A process on the copies or on the old files is found even if it belongs to another unit.
     """
@@ -170,7 +170,7 @@ def _works_in(pid: int, folder: str) -> bool:
 
 
 def observe(record: MoveRecord) -> MoveFacts:
-    """Return the observed state of the move; change nothing. Pending writes are first synced to the disks."""
+    """Return the observed state of the move, after pending writes are synced to the disks. Change nothing else."""
     move, server = record.move, running_server(record.move)
     is_there = [datasets.exists(new.name) for new in move.datasets]
     switched = _is_switched(move, has_dataset=is_there[0])
@@ -188,7 +188,7 @@ def observe(record: MoveRecord) -> MoveFacts:
 def _is_switched(move: ServerMove, *, has_dataset: bool) -> bool:
     """Return whether the server would start on the copies.
 
-    The last action of the switch renames the folder or writes the option file.
+    The server starts on the copies when the switch has renamed the folder or written the option file.
     """
     if not move.is_renaming:
         return os.path.lexists(move.fragment)
@@ -207,7 +207,7 @@ def _in_the_way(move: ServerMove) -> str:
 
 
 def is_mounted(path: str, dataset: str) -> bool:
-    """Return whether the topmost mount at the path is this dataset."""
+    """Return whether this dataset is the topmost mount at the path."""
     last = {entry.path: entry for entry in mounted()}
     return path in last and last[path].fstype == "zfs" and last[path].source == dataset
 
@@ -215,7 +215,7 @@ def is_mounted(path: str, dataset: str) -> bool:
 def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
     """Return whether the datasets contain copies of the files, and whether the copies have changed.
 
-    `is_there` says which datasets exist, because a move may be killed after it has created only one dataset.
+    A move may be killed after it has created only one dataset, so `is_there` says which datasets exist.
     """
     move, (has_logs, has_data) = record.move, is_there
     if not has_logs:
@@ -238,8 +238,8 @@ def _copies(record: MoveRecord, is_there: list[bool]) -> CopiesState:
 def since_compared(record: MoveRecord) -> CopiesState:
     """Return whether the datasets have changed since the copies were compared and snapshotted.
 
-    The property written@snapshot (zfsprops(7)) includes only blocks on the disks. So `sync -f` (sync(1)) first writes
-    all pending data to the disks, including changes through mapped memory.
+    The property written@snapshot (zfsprops(7)) includes only blocks on the disks. Therefore `sync -f` (sync(1)) first
+    writes all pending data to the disks, including changes through mapped memory.
     """
     names = {new.name for new in record.move.datasets}
     for entry in mounted():
@@ -257,7 +257,7 @@ def since_compared(record: MoveRecord) -> CopiesState:
 
 
 def sync_pool(move: ServerMove) -> None:
-    """Write all earlier changes in the pool of the copies to its disks."""
+    """Write all pending changes in the pool of the copies to its disks."""
     command.run(["zpool", "sync", move.datasets[0].name.partition("/")[0]], timeout=_SYNC_SECONDS)
 
 
@@ -272,6 +272,6 @@ def _old(record: MoveRecord, *, is_switched: bool) -> OldState:
 
 
 def with_created(record: MoveRecord) -> MoveRecord:
-    """Record the datasets that this move has created. Copies in earlier datasets are no longer used."""
+    """Record the datasets that this move has just created. Copies in datasets of an earlier run are no longer used."""
     guids = tuple(datasets.guid(new.name) for new in record.move.datasets)
     return write(replace(record, phase=MovePhase.PLANNED, created=guids, copied=(), source=""))

@@ -1,4 +1,4 @@
-"""The restore journals of servers and machines, and the changes that a restore makes to the server that it replaces."""
+"""The restore journals of servers and machines. They also record how a restore changes the server that it replaces."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan
 
 @dataclass(frozen=True)
 class OldServer:
-    """The changes that a rewind makes to the server that it replaces. An abandoned rewind reverts its changes.
+    """The changes that a rewind makes to the server that it replaces. If the rewind is abandoned, they are reverted.
 
     `option_file` is the file with the new server_id, and `option_text` is its former content, or None if it did not
-    exist. `stopped` is the time (UTC) since which the server has been down. `stopped` is None if the server was not
-    stopped, or if a server is running again. `down` is the downtime in seconds before `stopped`.
+    exist. `stopped` is the time (UTC) at which the server was stopped. It is None if the server was not stopped, or if
+    a server is running again. `down` is the downtime in seconds before `stopped`.
     """
 
     option_file: str | None = None
@@ -36,7 +36,7 @@ class OldServer:
     def stopped_at(self, moment: datetime) -> OldServer:
         """Return the record with `moment` as the time of the stop.
 
-        If the record already contains an earlier stop, the earlier time stays.
+        If the record already contains the time of an earlier stop, that time stays.
         """
         return self if self.stopped is not None else replace(self, stopped=moment)
 
@@ -45,7 +45,7 @@ class OldServer:
         return replace(self, stopped=None, down=self.seconds_down(moment))
 
     def seconds_down(self, moment: datetime) -> float:
-        """Return the seconds in which users had no server, over all runs, up to `moment`."""
+        """Return for how many seconds users had no server, in total over all runs up to `moment`."""
         now = (moment - self.stopped).total_seconds() if self.stopped is not None else 0.0
         return self.down + max(0.0, now)
 
@@ -116,9 +116,9 @@ class MachineJournals(JournalFolder[MachineJournal]):
 
 
 def under_way(instance: Instance) -> tuple[ExchangeFact, ...]:
-    """Return the unfinished replacements of the instance's server on this host, and whether a server is running.
+    """Return the restores that have not finished replacing the instance's server, and whether a server is running.
 
-    Unreadable journals are left out, because `restore` reports them.
+    Unreadable journals are omitted, because `restore` reports them.
     """
     try:
         journals = Journals(instance.restores).under_way(instance.name)
@@ -146,7 +146,7 @@ def _fact(journal: RestoreJournal, run: Path) -> ExchangeFact:
 
 
 def _is_served(datadir: Path) -> bool:
-    """Return whether a server runs on the data directory. A user or a killed run may have started the server."""
+    """Return whether a server runs on the data directory. A user or a killed zsnapdb run may have started it."""
     try:
         return serving(datadir) is not None
     except PreflightError:

@@ -1,15 +1,14 @@
 """Consolidates a chain into a full backup.
 
-The chain is received into scratch datasets. Full streams of its last snapshots are then stored as a new backup.
-
-The source of the backups is not used. The received snapshots have the same GUIDs as the original snapshots. So the next
-increment can be based on the new full backup.
+The chain is received into scratch datasets. Full streams of its last snapshots are then stored as a new backup. The
+instance itself is not read. The received snapshots have the same GUIDs as the original snapshots, so the next increment
+can be based on the new full backup.
 
 Invariants:
 
 - The manifest is written last, under the writer lease of the instance. A killed run leaves chunks without a manifest,
-  which `prune` sweeps. The next run removes leftovers in the pool (`scratch_datasets.py`).
-- Receiving and sending need no writer lease, so backups of the source can run at the same time.
+  and `prune` removes these chunks. The next run removes leftovers in the pool (`scratch_datasets.py`).
+- Receiving and sending need no writer lease, so the instance can be backed up at the same time.
 """
 
 from __future__ import annotations
@@ -49,9 +48,9 @@ _COMMIT_PATIENCE = 3600.0
 
 @dataclass(frozen=True)
 class ConsolidatePlan:
-    """The plan of a consolidation: the chain to receive (full backup first), and the id of the new backup.
+    """The plan of a consolidation, with the chain to receive (full backup first) and the id of the new backup.
 
-    `findings` contains the findings about the pool and the stored chain. `reasons` says why this chain was chosen.
+    `findings` describes problems of the pool and the stored chain. `reasons` says why this chain was chosen.
     """
 
     instance: str
@@ -79,7 +78,7 @@ class ConsolidatePlan:
 
 @dataclass(frozen=True)
 class ConsolidateResult:
-    """A full backup in the repository, and the times in seconds to receive the chain and to send the full streams."""
+    """The stored full backup, and the seconds that it took to receive the chain and to send the full streams."""
 
     plan: ConsolidatePlan
     manifest: Manifest
@@ -88,7 +87,7 @@ class ConsolidateResult:
 
 
 class _Work(ReceivingWork[ConsolidatePlan]):
-    """A consolidation in progress, which is never resumed: each run uses new scratch datasets."""
+    """A consolidation in progress. It is never resumed, because each run uses new scratch datasets."""
 
     def manifest(self, backup_id: str) -> Manifest:
         return next(manifest for manifest in self.plan.chain if manifest.backup_id == backup_id)
@@ -100,7 +99,7 @@ def plan(instance: Instance, repository: Repository, requested: str) -> Consolid
     `requested` is the id of a backup, or `latest`. Also raises the errors of `consolidation.choose`.
 
     Raises:
-        ConfigError: a key is missing.
+        ConfigError: a key of the repository is missing.
         PreflightError: no pool is suitable.
         DamagedError: a chunk is missing.
     """
@@ -194,7 +193,7 @@ def _receive(work: _Work) -> None:
 
 
 def _send(instance: Instance, repository: Repository, planned: ConsolidatePlan, alone: WriterLease) -> Manifest:
-    """Store full streams of the received snapshots. Return the manifest of the new backup, which is not written yet."""
+    """Store full streams of the received snapshots. Return the manifest of the new backup, but do not write it."""
     key = repository.keyring.new_key("1") if repository.keyring.is_encrypting else None
     volumes = tuple(
         _send_volume(instance, repository, planned, volume, alone, key) for volume in planned.original.volumes
@@ -272,7 +271,7 @@ def _commit(instance: Instance, repository: Repository, planned: ConsolidatePlan
 
 
 def _forget(repository: Repository, planned: ConsolidatePlan) -> None:
-    """Remove the chunks of a failed consolidation if it has no manifest. `prune` removes chunks that remain."""
+    """Remove the chunks of a failed consolidation if it has no manifest. `prune` removes any remaining chunks."""
     with contextlib.suppress(RepositoryError):
         if not repository.exists(layout.manifest(planned.instance, planned.backup_id)):
             sizes = repository.sizes(layout.chunks_of_backup(planned.instance, planned.backup_id))

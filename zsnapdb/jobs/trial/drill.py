@@ -54,7 +54,7 @@ _UNCHECKED = "this host has no innochecksum: the checksums of the pages were not
 
 @dataclass(frozen=True)
 class DrillResult:
-    """A finished drill: its evidence, and the key of the evidence in the repository."""
+    """The evidence of a finished drill, and its key in the repository."""
 
     evidence: Evidence
     key: str
@@ -62,7 +62,7 @@ class DrillResult:
 
 @dataclass(frozen=True)
 class DrillRequest:
-    """The requested drill: a point as for `restore`, or `random`.
+    """The requested drill. Its point has the same form as for `restore`, or is `random`.
 
     `seed` determines the random choices. If it is None, a new seed is chosen. With `whole`, all pages and tables are
     checked instead of a sample. `accepts_older` and `history` have the same meaning as for `restore`.
@@ -77,9 +77,9 @@ class DrillRequest:
 
 @dataclass(frozen=True)
 class DrillDraw:
-    """A drill whose restore is not planned yet: its id, its scratch datasets, and the seed of its random choices.
+    """The id, the scratch datasets and the random seed of a drill before its restore is planned.
 
-    About `budget` bytes of the copy are checked. If `budget` is None, all bytes are checked.
+    The drill checks about `budget` bytes of the copy; all bytes if `budget` is None.
     """
 
     drill_id: str
@@ -128,7 +128,7 @@ class DrillLog:
 
     @contextlib.contextmanager
     def step(self, kind: str, what: str, size: int = 0) -> Iterator[None]:
-        """Record the duration of the block, unless it ends with an error."""
+        """Record the duration of a `with` block, unless the block ends with an error."""
         began = time.monotonic()
         yield
         self.steps.append(StepPart(kind=kind, what=what, seconds=round(time.monotonic() - began, 3), size=size))
@@ -178,7 +178,7 @@ class DrillLog:
             self.damaged[error.backup_id] = error.message
 
     def store(self, instance: Instance, repository: Repository, drill: DrillDraw, backup_id: str) -> DrillResult:
-        """Store the drill's evidence, and record the damaged backups that it found, like `verify`."""
+        """Store the drill's evidence. Record damaged backups that it found, as `verify` does."""
         known = [key.sequence for key in drills.keys(repository, instance.name)]
         evidence = Evidence(
             drill_id=drill.drill_id,
@@ -211,7 +211,7 @@ class DrillLog:
 
 
 def _digest(instance: Instance, repository: Repository, backup_id: str) -> str | None:
-    """Return the digest of the backup's manifest; None if the manifest is unreadable, or the drill used a local set."""
+    """Return the digest of the backup's manifest. Return None if it is unreadable, or if the drill used a local set."""
     try:
         return repository.digested_manifest(instance.name, backup_id)[1]
     except (DamagedError, NotFound):
@@ -248,7 +248,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
 
 
 def refuse_unfit(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> None:
-    """Raise the error that this drill would raise now in the first step of its restore; change nothing.
+    """Raise the error that the first step of the drill's restore would raise now; change nothing.
 
     Warnings are reported to the instance's events.
     """
@@ -279,8 +279,8 @@ def drill(settings: Settings, instance: Instance, request: DrillRequest) -> Dril
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> DrillResult:
     """Execute exactly this plan and store the evidence. Afterwards the copy is removed, even if an error occurs.
 
-    The evidence contains every result about the restored server, good or bad. An error is raised only for a problem
-    that does not come from the backup, such as a missing repository or server program, or too little space.
+    The evidence contains every result of the checks, even failures. An error is raised only for a problem that the
+    backup did not cause, such as a missing repository or server program, or too little space.
     """
     log = DrillLog(instance.host.now(), server_version=planned.restore.server_version)
     with scratch_datasets.ephemeral(instance, planned.place, settings.restore.mount_root):
@@ -339,7 +339,7 @@ def _boot_and_ask(instance: Instance, planned: DrillPlan, isolated: IsolatedServ
 
 
 def exit_code(evidence: Evidence) -> int:
-    """Return the exit code of a drill: 0 if the drill passed, else the exit code for a failed check or for damage."""
+    """Return 0 if the drill passed, else the exit code for a failed check or for damage."""
     return {Outcome.PASSED: 0, Outcome.FAILED: ConsistencyError.exit_code, Outcome.DAMAGED: DamagedError.exit_code}[
         evidence.outcome
     ]

@@ -1,7 +1,7 @@
-"""Runs a drill of a virtual machine: restores it to scratch zvols, boots it without a network, queries and removes it.
+"""Runs a drill of a virtual machine: restores it to scratch zvols, boots it offline, queries it and removes it.
 
-The guest runs untrusted programs. The guest cannot reach any other system, because its network links are down and its
-network is isolated. The answers of the guest are parsed strictly.
+The guest runs untrusted programs. It cannot reach any other system, because its network links are down and its network
+is isolated. Its answers are parsed strictly.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _LONGEST_POSITION = 1 << 16
 
 @dataclass(frozen=True)
 class InsideClient:
-    """The client of a server in a guest: the command line, and the time limit of an answer in seconds.
+    """The command line of a client in a guest, which queries the guest's server, and the time limit in seconds.
 
     The client reads statements from stdin. If it needs a password, it reads the password from a file in the guest.
     """
@@ -175,7 +175,7 @@ def _tables(client: InsideClient) -> Iterator[CatalogueTable]:
 def check_tables(client: InsideClient, budget: int | None, seed: int) -> Iterator[CheckOutcome]:
     """Let the server check tables of about `budget` bytes in total. If `budget` is None, all tables are checked.
 
-    Sequences are left out, because they cannot be checked.
+    Sequences are omitted, because they cannot be checked.
     """
     listed = list(_tables(client))
     known = {table.quoted: table for table in listed if table.row_place in CHECKED and not table.is_sequence}
@@ -198,7 +198,7 @@ class DrilledMachine:
 
 
 def copies(settings: Settings) -> Iterator[DrilledMachine]:
-    """Yield the scratch copies of all instances that are machines, whether or not a drill is using them."""
+    """Yield the scratch copies of all instances that are machines, including copies that a drill is using."""
     for name, instance in settings.instance.items():
         if instance.vm is None:
             continue
@@ -218,8 +218,9 @@ def lock_name(copy: DrilledMachine) -> str:
 def ending(settings: Settings, connect: Connect = connected) -> scratch_datasets.EndUsers:
     """Return a function that powers off and undefines the domains of a scratch copy.
 
-    The function is called before the datasets of the copy are destroyed. A domain belongs to the copy if its metadata
-    contains both its own UUID and the restore id in the mark of the copy's datasets. No other domain is changed.
+    The caller runs this function before it destroys the datasets of the copy. A domain belongs to the copy if its
+    metadata contains both its own UUID and the restore id in the mark of the copy's datasets. No other domain is
+    changed.
 
     Raises:
         PreflightError: libvirt does not answer.
@@ -256,7 +257,7 @@ class MachineDrillPlan(DrillDraw):
 
     `client` is the command line that queries the server in the machine, or None if no server is known. `server`
     contains the positions that the server published before and after the snapshot. If the server was not locked during
-    the snapshot, these positions are unknown, and `server` is None.
+    the snapshot, `server` is None, because these positions are unknown.
     """
 
     restore: MachineRestorePlan
@@ -309,7 +310,7 @@ def plan(
 
 
 def refuse_unfit(work: MachineWork) -> None:
-    """Raise the error that a drill by this plan would raise now; change nothing.
+    """Raise the error that a drill with this plan would raise now; change nothing.
 
     Warnings are reported to the instance's events.
     """
@@ -339,8 +340,8 @@ def drill(settings: Settings, instance: Instance, request: DrillRequest, connect
 def execute(work: MachineWork, planned: MachineDrillPlan, sleep: Sleep = time.sleep) -> DrillResult:
     """Execute exactly this plan and store the evidence. Afterwards the machine and its zvols are removed.
 
-    The evidence contains findings about the backup. An error is raised only for a problem that does not come from the
-    backup, such as a missing repository, too little space, or a failure of libvirt.
+    Problems of the backup are recorded in the evidence. An error is raised only for a problem that the backup did not
+    cause, such as a missing repository, too little space, or a failure of libvirt.
     """
     instance, settings = work.instance, work.settings
     log = DrillLog(instance.host.now())
@@ -370,7 +371,7 @@ def _boot(hypervisor: Hypervisor, work: MachineWork, planned: MachineDrillPlan, 
     """Start the machine and wait for its agent. If the agent does not answer, record the reason and return False.
 
     Raises:
-        CommandError: libvirt does not start the machine; this says nothing about the backup.
+        CommandError: libvirt does not start the machine. This is not a fault of the backup.
     """
     name = planned.define.domain
     work.events.tell(f"starting {name} without a network")

@@ -48,7 +48,7 @@ _NEEDED = ("version", "version_comment", "innodb_page_size", "log_bin", "datadir
 
 @dataclass(frozen=True)
 class Destination:
-    """The destination of the table: a new file, or a live server and the password of the account on that server."""
+    """The destination of the table. It is a new file, or a live server with the password of an account on it."""
 
     where: DumpFile | LiveServer
     password: SecretStr
@@ -59,8 +59,8 @@ class Destination:
 class RescueRequest:
     """The requested rescue: the original table or schema, the point and the destination.
 
-    If `chosen_name` or `transport` is None, zsnapdb chooses its value. `timeout` is the time limit in seconds of each
-    long command. `accepts_older` and `history` have the same meaning as in `RestoreRequest`.
+    If `chosen_name` or `transport` is None, zsnapdb chooses its value. `timeout` is the time limit of each long command
+    in seconds. `accepts_older` and `history` have the same meaning as in `RestoreRequest`.
     """
 
     original: TableName
@@ -75,7 +75,7 @@ class RescueRequest:
 
 @dataclass(frozen=True)
 class RescuePlan:
-    """The plan of a rescue: the backup, the origin of the server's files, the destination, and the name there."""
+    """The plan of a rescue: the backup, the origin of the server's files, and the destination with the new name."""
 
     request: RescueRequest
     restore: RestorePlan
@@ -103,7 +103,7 @@ class RescuePlan:
 
 @dataclass(frozen=True)
 class RescueResult:
-    """The result of a rescue: the delivered table. The ephemeral server was removed. Times are in seconds."""
+    """The delivered table, after the ephemeral server was removed. Times are in seconds."""
 
     plan: RescuePlan
     delivered: Delivered
@@ -112,10 +112,10 @@ class RescueResult:
 
 
 def original_name(table: str | None, schema: str | None) -> TableName:
-    """Return the table or schema to rescue.
+    """Return the full name of the table or schema to rescue.
 
     Raises:
-        UsageError: both a table and a schema are given, or neither.
+        UsageError: both a table and a schema are given, or neither of them.
     """
     if table is not None and schema is None:
         return parse_table(table)
@@ -153,7 +153,7 @@ def destination(
     settings.
 
     Raises:
-        UsageError: several destinations are given, or none.
+        UsageError: several destinations or no destination are given.
     """
     if into is not None and instance is None and user is None:
         return Destination(parse_destination(into), _read_password(password_file), tls)
@@ -178,7 +178,7 @@ def _read_password(path: Path | None) -> SecretStr:
 
 
 def _own_set(instance: Instance, manifest: Manifest, place: scratch_datasets.Scratch) -> SnapshotSet | None:
-    """Return the backup's snapshot set if all its snapshots (by GUID) are in the pool of the scratch datasets."""
+    """Return the backup's snapshot set if the pool of the scratch datasets has all its snapshots, compared by GUID."""
     here = instance.with_volumes({volume.role: volume.dataset for volume in manifest.volumes})
     pool = pool_of(place.container)
     if not all(pool_of(dataset) == pool and datasets.exists(dataset) for dataset in here.volumes.values()):
@@ -301,7 +301,7 @@ def rescue(settings: Settings, instance: Instance, request: RescueRequest) -> Re
 
 
 def execute(settings: Settings, instance: Instance, repository: Repository, planned: RescuePlan) -> RescueResult:
-    """Deliver the table by exactly this plan.
+    """Deliver the table or schema by exactly this plan.
 
     Afterwards the destination contains either the complete table or no part of it. The ephemeral server is always
     removed.
@@ -329,7 +329,7 @@ def execute(settings: Settings, instance: Instance, repository: Repository, plan
 
 
 def _clone(planned: RescuePlan, local: SnapshotSet) -> None:
-    """Clone the snapshot of every volume, parents before children. One command creates and marks each clone."""
+    """Clone the snapshot of every volume, parents before children. Each clone is created and marked by one command."""
     mark = {scratch_datasets.SCRATCH_PROPERTY: planned.place.scratch_id}
     layout = planned.restore.layout
     if layout.top not in layout.datasets.values():

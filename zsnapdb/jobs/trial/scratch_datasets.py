@@ -1,6 +1,6 @@
 """Creates and marks scratch datasets below a dataset that belongs to zsnapdb.
 
-The module also removes scratch datasets after use, and leftovers after a crash.
+The module also removes scratch datasets after their use, and the leftovers of a crash.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ EndUsers = Callable[[str], None]
 
 
 def end_no_process(_container: str) -> None:
-    """Do nothing. Only servers on mounted folders use the copy, and `remove` ends such servers itself."""
+    """Do nothing. The only users of the copy are servers on mounted folders, and `remove` ends such servers itself."""
 
 
 @dataclass(frozen=True)
 class Scratch:
-    """The place for a scratch copy: a container dataset, whose only child is the dataset `top` of the copy."""
+    """The place for a scratch copy, which is a container dataset with the copy's dataset `top` as its only child."""
 
     scratch_id: str
     container: str
@@ -58,11 +58,11 @@ class Scratch:
 def home(instance: Instance, volumes: tuple[str, ...]) -> str:
     """Return the parent dataset of the instance's scratch copies.
 
-    The parent is below the configured dataset. If none is configured, the parent is in the pool of the volumes, else in
-    the only pool of this host.
+    The parent is below the configured dataset. If no dataset is configured, the parent is in the pool of the volumes,
+    or else in the only pool of this host.
 
     Raises:
-        PreflightError: the host has several pools and the instance uses none of them.
+        PreflightError: the host has several pools, and the volumes of the instance are in none of them.
         NotFound: no volumes are known.
     """
     configured = instance.settings.drill.dataset
@@ -89,10 +89,10 @@ def place(home_dataset: str, scratch_id: str, what: str) -> Scratch:
 def ephemeral(
     instance: Instance, place: Scratch, mount_root: Path, end_users: EndUsers = end_no_process
 ) -> Iterator[None]:
-    """Create the place. After the block, even after an error, remove the place and everything in it.
+    """Create the place for a `with` block. Remove it and its content after the block, even after an error.
 
-    Copies of killed runs are removed first. A lock allows only one such block at a time for each instance and purpose
-    on this host. So every other marked dataset next to the place is a leftover.
+    Copies of killed runs are removed first. A lock on this host allows one such block at a time for each instance and
+    purpose. Therefore all other marked datasets next to the place are leftovers.
     """
     home_dataset = place.container.rpartition("/")[0]
     with lock_instance(instance, place.what, f"at a {place.what} of"):
@@ -107,7 +107,7 @@ def ephemeral(
 
 
 def containers_in(home_dataset: str) -> list[str]:
-    """Return the containers of scratch copies below the home dataset, whether they are in use or not."""
+    """Return all containers of scratch copies below the home dataset, including containers in use."""
     if not datasets.exists(home_dataset):
         return []
     below = datasets.children(home_dataset, [SCRATCH_PROPERTY], depth=1)
@@ -150,7 +150,7 @@ def remove(container: str, mount_root: Path, end_users: EndUsers = end_no_proces
 
 
 def _remove_empty(folder: Path, mount_root: Path) -> None:
-    """Remove the mount point of a dataset, and the folders that were created above it, if they are empty."""
+    """Remove the mount point of a dataset, and its parent folders up to `mount_root`, if they are empty."""
     while folder != mount_root and folder.is_relative_to(mount_root) and not os.path.ismount(folder):
         try:
             folder.rmdir()
@@ -169,7 +169,7 @@ def choosable_ids(instance: Instance, repository: Repository) -> list[str]:
 def datasets_of_newest(instance: Instance, repository: Repository) -> tuple[str, ...]:
     """Return the datasets of the newest backup with a readable manifest, else of the newest set on this host.
 
-    The result is empty if neither exists.
+    The result is empty if there is no backup and no set.
     """
     known = host_backup_record.choosable(instance, repository)
     newest = known[-1:] or local_snapshot.load(instance)[-1:]
@@ -190,10 +190,10 @@ def execute(
 
 @contextlib.contextmanager
 def naming_removed(instance: Instance, repository: Repository, backup_id: str | None) -> Iterator[None]:
-    """If the block fails because the backup was removed from the repository after the plan was made, raise NotFound.
+    """Raise NotFound if a `with` block fails because the backup was removed after the plan was made.
 
-    The objects of a removed backup are missing, but this is not damage. If `backup_id` is None, no backup of the
-    repository is restored.
+    The objects of a removed backup are missing from the repository, but this is not damage. If `backup_id` is None, the
+    block restores no backup of the repository.
     """
     try:
         yield
@@ -206,7 +206,7 @@ def naming_removed(instance: Instance, repository: Repository, backup_id: str | 
 
 
 def evidence_of(restored: restoring.RestoreResult | MachineRestoreResult) -> tuple[StepPart, ...]:
-    """Return the finished steps of a restore in the form that a drill's evidence contains."""
+    """Return the finished steps of a restore as evidence for a drill."""
     steps = ((restored.plan.step(part.step), part.seconds) for part in restored.done)
     return tuple(
         StepPart(kind=step.kind, what=step.describe(), seconds=seconds, size=size_of(step))

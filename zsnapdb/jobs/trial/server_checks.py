@@ -21,7 +21,9 @@ from zsnapdb.planning.schema_content import CatalogueTable, RowPlace
 from zsnapdb.planning.server_copy.copy_options import LoginAccess
 from zsnapdb.planning.server_facts import ServerFacts, plugin_hint
 from zsnapdb.planning.trial.drill import (
+    PageRange,
     Sized,
+    batches,
     judge_probe,
     judge_table,
     lacks_resources,
@@ -39,7 +41,7 @@ _SMALLEST_TABLE = 16384
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """The result of one check: the checked object, the outcome, and the finding as text."""
+    """The result of one check, with the checked object, the outcome, and the finding as text."""
 
     what: str
     outcome: Outcome
@@ -74,8 +76,8 @@ def check_pages(
 ) -> Iterator[tuple[CheckOutcome, int]]:
     """Check the page checksums in about `budget` bytes of files. If `budget` is None, check all pages.
 
-    Yield each result, and the number of bytes checked. The copy's server must be stopped. A doublewrite buffer is left
-    out, because its pages are not data.
+    Yield each result, and the number of bytes checked. The copy's server must be stopped. The doublewrite buffer is
+    omitted, because its pages are not data.
     """
     page_size = int(copy.variables.get("innodb_page_size", "16384"))
     files = tablespaces(copy)
@@ -85,25 +87,37 @@ def check_pages(
         raise PreflightError(
             f"there is no InnoDB file below {copy.root}", hint="report this; the backup was not checked"
         )
-    system = _system_file(copy)
-    for part in ranges:
-        left_out = doublewrite_pages(system, page_size) if part.file == str(system) else ()
-        size = sizes[part.file] if part.last is None else (part.last - part.first + 1) * page_size
-        results = (
-            programs.damaged_pages(innochecksum, Path(piece.file), piece.first, piece.last, timeout=timeout)
-            for piece in without(part, left_out)
-        )
-        wrong = next((words for words in results if words is not None), None)
-        what = str(Path(part.file).relative_to(copy.root)) if Path(part.file).is_relative_to(copy.root) else part.file
-        seen = (
-            ALL_PAGES if part.last is None else f"pages {part.first} to {part.last} of {sizes[part.file] // page_size}"
-        )
-        outcome = Outcome.PASSED if wrong is None else Outcome.DAMAGED
-        yield CheckOutcome(what, outcome, seen if wrong is None else wrong), size
+    for batch in batches(ranges, sizes, alone=str(_system_file(copy))):
+        damaged = _damaged(copy, innochecksum, batch, page_size, timeout)
+        for part in batch:
+            path = Path(part.file)
+            what = str(path.relative_to(copy.root)) if path.is_relative_to(copy.root) else part.file
+            pages = sizes[part.file] // page_size
+            seen = ALL_PAGES if part.last is None else f"pages {part.first} to {part.last} of {pages}"
+            wrong = damaged.get(path)
+            outcome = Outcome.PASSED if wrong is None else Outcome.DAMAGED
+            size = sizes[part.file] if part.last is None else (part.last - part.first + 1) * page_size
+            yield CheckOutcome(what, outcome, seen if wrong is None else wrong), size
+
+
+def _damaged(
+    copy: Copy, innochecksum: Path, batch: Sequence[PageRange], page_size: int, timeout: float
+) -> dict[Path, str]:
+    """Return the output of innochecksum for each damaged file of a batch."""
+    if len(batch) > 1:
+        return programs.damaged_files(innochecksum, [Path(part.file) for part in batch], timeout=timeout)
+    (part,), system = batch, _system_file(copy)
+    left_out = doublewrite_pages(system, page_size) if part.file == str(system) else ()
+    results = (
+        programs.damaged_pages(innochecksum, Path(part.file), piece.first, piece.last, timeout=timeout)
+        for piece in without(part, left_out)
+    )
+    wrong = next((words for words in results if words is not None), None)
+    return {} if wrong is None else {Path(part.file): wrong}
 
 
 class IsolatedServer:
-    """A server on a restored copy. Only zsnapdb can reach the server, and the server starts no work by itself.
+    """A server on a restored copy. Only zsnapdb can reach it, and it starts no work by itself.
 
     `timeout` is the time limit of each answer in seconds.
     """
@@ -117,8 +131,7 @@ class IsolatedServer:
         """Start the server and return its facts.
 
         The server runs without access control, so it does not load storage engines that were installed as plugins. If
-        the backup does not record the plugins, the server is started again with the plugins that its own plugin table
-        lists.
+        the backup does not record these plugins, the server is started again with the plugins in its own plugin table.
 
         Raises:
             ServerError: the server does not start.
@@ -161,7 +174,7 @@ class IsolatedServer:
         return self.copy.process().pid() is not None
 
     def check(self, facts: ServerFacts) -> CheckOutcome:
-        """Query the server, and check from its answers that it is isolated."""
+        """Query the server, and check that its answers show that it is isolated."""
         check_inside(facts, self.copy.root)
         wrong = []
         if facts.variables.get("skip_networking", "").upper() not in ("ON", "1"):
@@ -183,7 +196,7 @@ class IsolatedServer:
     def died(self, doing: str, error: ServerError) -> CheckOutcome:
         """Return the check result for a server that ended during a query.
 
-        InnoDB ends the server when it finds a damaged page.
+        InnoDB stops the server when it finds a damaged page.
         """
         if self.is_running():
             return CheckOutcome(doing, Outcome.FAILED, error.message)
@@ -203,10 +216,10 @@ def _engine_libraries(session: Session) -> tuple[str, ...]:
 
 
 def sized(table: CatalogueTable) -> Sized:
-    """Return the table as an item to choose from: its quoted name, and its approximate size in bytes.
+    """Return the table's quoted name and approximate size in bytes, for the selection of a sample.
 
-    If a table cannot be opened, the server lists it without an engine (MariaDB: a damaged table). In this case the
-    returned size is 0, so that the table is always checked.
+    A server lists a table that it cannot open, such as a damaged table on MariaDB, without an engine. For such a table,
+    the size is 0, so that it is always checked.
     """
     return Sized(table.quoted, max(table.size, _SMALLEST_TABLE) if table.engine is not None else 0)
 
@@ -245,7 +258,7 @@ def check_probes(
     """Run the configured probes, and compare the answers with the expected results.
 
     A probe that cannot be run counts as failed. `query` runs a statement and returns its rows, or raises one of the
-    `failures`. `longest` is the maximum length of a finding in characters.
+    errors in `failures`. `longest` is the maximum length of a finding in characters.
     """
     for number, item in enumerate(probes, 1):
         what = item.name or f"probe {number}: {item.sql}"

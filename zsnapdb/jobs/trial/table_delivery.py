@@ -60,7 +60,7 @@ class DumpPrograms:
     def objection_to_history(self, target_version: str | None) -> str | None:
         """Return why old row versions cannot be dumped for this server version; None if they can be dumped.
 
-        The version is None if the target is a file.
+        For a dump to a file, the version is None.
         """
         has_option = programs.has_option(self.dump, HISTORY_OPTION)
         return objection_to_history(self.dump.name, has_option=has_option, target_version=target_version)
@@ -76,13 +76,13 @@ class DumpLogin:
 
 
 def _login(isolated: IsolatedServer) -> contextlib.AbstractContextManager[Path]:
-    """Yield the option file of the dump program for the block.
+    """Yield an option file for the dump program. It exists during the `with` block.
 
-    The ephemeral server accepts every account, because it runs without access control (`Access.PRIVATE_SOCKET`). Any
-    other server refuses the account in the option file, because the name and password of this account are random.
+    The ephemeral server accepts every account, because it runs without access control (`Access.PRIVATE_SOCKET`). The
+    option file has a random account name and password, so that any other server refuses the login.
 
     Raises:
-        ConsistencyError: another server answers on the socket.
+        ConsistencyError: a different server answers on the socket.
     """
     with isolated.session() as session:
         session.query(global_statement())
@@ -161,7 +161,7 @@ class Delivered:
     """The result of a delivery.
 
     It contains the destination, the transport and the reason for its choice, the row count of each counted table, and
-    the parts that were left out. A dump file of a schema also has the schema's character set and collation, and the
+    the omitted parts. For a dump file of a schema, it also contains the schema's character set and collation, and the
     omitted events.
     """
 
@@ -174,7 +174,7 @@ class Delivered:
 
 
 def check_there(session: Session, original: TableName) -> None:
-    """Raise PreflightError unless the schema and, if one is requested, the table exist at the restored point."""
+    """Raise PreflightError if the schema, or a requested table, does not exist at the restored point."""
     if not schema_catalogue.has_schema(session, original.schema):
         listing = ", ".join(schema_catalogue.schemas(session))
         raise PreflightError(
@@ -204,7 +204,7 @@ def check_there(session: Session, original: TableName) -> None:
 def to_file(
     isolated: IsolatedServer, tools: DumpPrograms, original: TableName, path: Path, timeout: float
 ) -> Delivered:
-    """Dump a complete schema, or a table without its triggers, into a new file, like `write_file`."""
+    """Dump a complete schema, or a table without its triggers, into a new file, as `write_file` does."""
     notes: tuple[str, ...] = ()
     charset, events = None, tuple[str, ...]()
     with isolated.session() as session:
@@ -245,7 +245,7 @@ def _no_history(chosen: Iterable[CatalogueTable], tools: DumpPrograms, target: T
 
 @dataclass(frozen=True)
 class Target:
-    """The live server: its address, the password, an open session, and its properties. `timeout` is in seconds."""
+    """The live server, with its address, the password, an open session and its properties. `timeout` is in seconds."""
 
     address: Address
     password: SecretStr
@@ -263,7 +263,7 @@ class Target:
 def check_rights(target: Target, name: TableName, requested: Transport | None) -> None:
     """Raise PreflightError if the account may not create, fill and drop the delivered objects.
 
-    Privileges that come from roles may not be visible.
+    Privileges from roles may be invisible to this check.
     """
     needed = {"CREATE", "DROP", "INSERT", "SELECT"} | ({"ALTER"} if requested is Transport.TABLESPACE else set())
     lacking = accounts.lacking_on(target.session, name.schema, needed)
@@ -278,7 +278,7 @@ def check_rights(target: Target, name: TableName, requested: Transport | None) -
 
 
 def check_free(target: Target, name: TableName) -> None:
-    """Raise ExistsError if the live server already has the name, and PreflightError if it lacks the table's schema."""
+    """Raise ExistsError if the name exists on the live server, and PreflightError if the table's schema does not."""
     has_schema = schema_catalogue.has_schema(target.session, name.schema)
     if name.table is None:
         if has_schema:
@@ -309,7 +309,7 @@ def table_to_server(
 ) -> Delivered:
     """Copy the table to the live server under the new name, which must be unused there.
 
-    If an error occurs, no part of the table remains on the live server. Foreign keys and triggers are left out, because
+    If an error occurs, no part of the table remains on the live server. Foreign keys and triggers are omitted, because
     they would connect the table with other tables of the live server.
     """
     assert name.table is not None
@@ -407,7 +407,7 @@ def _copy_new(source: Path, target: Path, uid: int, gid: int) -> None:
 def _drop(target: Target, name: TableName, *, unlogged: bool) -> None:
     """Drop all objects that this run created on the live server.
 
-    A new session is used, because the earlier session may be lost.
+    This uses a new session, because the earlier session may be lost.
     """
     with Session.open(target.address, target.password, read_timeout=target.timeout) as session:
         table_transfer.drop(session, name, unlogged=unlogged)
@@ -422,8 +422,8 @@ def _compare(
 ) -> int | None:
     """Compare a table on both servers, and return its row count.
 
-    Return 1 for a sequence, and None for a table whose rows are on other hosts. For the tables `with_history`, old row
-    versions are counted too.
+    Return 1 for a sequence, and None for a table whose rows are on other hosts. For the tables in `with_history`, old
+    row versions are also counted.
 
     Raises:
         ConsistencyError: the servers have different row counts, or a sequence has different next values.
@@ -455,10 +455,10 @@ def _compare(
 def schema_to_server(
     isolated: IsolatedServer, tools: DumpPrograms, original: TableName, name: TableName, target: Target
 ) -> Delivered:
-    """Copy the schema's tables and sequences to the live server, into a schema with the new name, which must be unused.
+    """Copy the schema's tables and sequences into a new schema on the live server. Its name must be unused.
 
     If an error occurs, no part of the schema remains on the live server. Old row versions are included if both servers
-    support this. Views, triggers, routines and events are left out, because they contain the name of the old schema.
+    support this. Views, triggers, routines and events are omitted, because they contain the name of the old schema.
     """
     with isolated.session() as session:
         schema = schema_catalogue.content(session, original.schema)

@@ -1,1 +1,1 @@
-"""Bases on zvols for virtual machines, and the machines that are cloned from these bases."""
+"""Bases on zvols, and the virtual machines that are cloned from these bases."""

@@ -38,8 +38,8 @@ _MIB = 1 << 20
 class BaseRequest:
     """The request for a base with this name, from an image or from a domain.
 
-    For an image, `domain_file` is the file with the XML of the machine. If `domain_file` is None, the machine gets a
-    default XML with `memory` bytes and `cpus` processors.
+    For an image, `domain_file` is the path of the libvirt domain XML. If it is None, the machine gets a default XML
+    with `memory` bytes of memory and `cpus` processors.
     """
 
     name: str
@@ -54,7 +54,7 @@ class BaseRequest:
 class MachineBasePlan:
     """The plan of `create`. `sources` contains the origin dataset of each disk.
 
-    If `sources` is empty, the image is copied.
+    It is empty if the image is copied.
     """
 
     name: str
@@ -73,7 +73,7 @@ class MachineBasePlan:
 
     @property
     def source_snapshots(self) -> dict[str, str]:
-        """The snapshots that `create` makes of the domain's disks, by target."""
+        """The snapshots of the domain's disks that `create` makes, by disk target."""
         return {target: f"{name}@{catalogue.BASE_SNAPSHOT}-{self.name}" for target, name in self.sources.items()}
 
 
@@ -194,7 +194,7 @@ def _undo(settings: Settings, planned: MachineBasePlan, new: BaseRecord) -> None
 
 
 def plan_destroy(settings: Settings, name: str) -> MachineBase | None:
-    """Return the base that `destroy` would remove; None if there is none.
+    """Return the base that `destroy` would remove; None if it does not exist.
 
     Raises PreflightError if machines depend on the base.
     """

@@ -51,17 +51,17 @@ _PROPERTY_BYTES = 8000
 
 
 def base_mark(name: str) -> Mark:
-    """Return the mark of every dataset of the base."""
+    """Return the mark that every dataset of the base has."""
     return Mark(BASE_PROPERTY, name)
 
 
 def machine_mark(name: str) -> Mark:
-    """Return the mark of every dataset of the machine."""
+    """Return the mark that every dataset of the machine has."""
     return Mark(MACHINE_PROPERTY, name)
 
 
 def encode_domain(xml: str) -> str:
-    """Return the XML as the text of a property. Raises PreflightError if the text is too long."""
+    """Return the XML in the encoded form for a property. Raises PreflightError if the encoded text is too long."""
     text = base64.b64encode(zlib.compress(xml.encode(), 9)).decode()
     if len(text) > _PROPERTY_BYTES:
         raise PreflightError(
@@ -72,7 +72,7 @@ def encode_domain(xml: str) -> str:
 
 
 def decode_domain(text: str, where: str) -> str:
-    """Return the XML that the text of a property contains.
+    """Return the XML that is encoded in the text of a property.
 
     If the text cannot be decoded, raise DamagedError, whose message contains `where`.
     """
@@ -90,8 +90,7 @@ _HOME = "zsnapdb/vms"
 class BaseRecord:
     """The record in the properties of a base's anchor dataset.
 
-    `made_of` is the image or the domain from which the base was created. `encoded` is the compressed XML of the base's
-    domain.
+    The base was created from the image or domain `made_of`. `encoded` is the compressed XML of the base's domain.
     """
 
     name: str
@@ -109,7 +108,7 @@ class BaseRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineBase(BaseRecord):
-    """A base, and its volumes by disk target."""
+    """A base with its volumes, by disk target."""
 
     volumes: Mapping[str, str]
     own_bytes: int
@@ -120,8 +119,8 @@ class MachineRecord:
     """The record in the properties of a cloned machine's anchor dataset.
 
     `base` is the name of the base, or INSTANCE@BACKUP. `grade` is the consistency level of the backup; it is None if
-    the machine was cloned from a base. `uuid` is the UUID of the machine's domain. `identity` says how the guest gets
-    an identity of its own.
+    the machine was cloned from a base. `uuid` is the UUID of the machine's domain. `identity` says how the guest gets a
+    new identity.
     """
 
     name: str
@@ -141,7 +140,7 @@ class MachineRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine(MachineRecord):
-    """A cloned machine and its volumes. `own_bytes` is the space in bytes that only the machine occupies."""
+    """A cloned machine and its volumes. `own_bytes` is the space in bytes that it does not share with its origin."""
 
     volumes: Mapping[str, str]
     own_bytes: int
@@ -188,7 +187,7 @@ output of the first serial line.
 
 
 def machine_file(settings: Settings, name: str, what: str) -> Path:
-    """Return the path of one of the machine's files. `what` is a name from `MACHINE_FILES`."""
+    """Return the path of the machine's file `what`, which is a name from `MACHINE_FILES`."""
     return settings.vms.folder / "machines" / f"{name}.{what}"
 
 
@@ -247,7 +246,7 @@ def ready_machine(settings: Settings, name: str) -> Machine:
 def own_domain(hypervisor: Hypervisor, machine: Machine) -> KnownDomain | None:
     """Return the machine's domain; None if libvirt has no domain with its UUID.
 
-    Raises PreflightError if the domain with this UUID lacks the machine's mark. In that case zsnapdb did not define it.
+    Raises PreflightError if the domain with this UUID lacks the machine's mark, so zsnapdb did not define it.
     """
     known = hypervisor.find(machine.uuid) if machine.uuid != datasets.UNSET else None
     if known is not None and not known.domain.is_marked(machine.name, machine.uuid, machine.anchor):
@@ -259,7 +258,7 @@ def own_domain(hypervisor: Hypervisor, machine: Machine) -> KnownDomain | None:
 
 
 def observe(hypervisor: Hypervisor, machine: Machine) -> SeenMachine:
-    """Return the machine, the state of its domain, and the addresses of its guest if it is running."""
+    """Return the machine with the state of its domain and, if it is running, the addresses of its guest."""
     try:
         known = own_domain(hypervisor, machine)
     except (PreflightError, DamagedError):
@@ -283,7 +282,7 @@ PATIENCE = 60.0
 
 
 def names() -> contextlib.AbstractContextManager[None]:
-    """Take the lock for reserving names of bases and machines. Callers must only do fast work under this lock."""
+    """Take the lock for reserving names of bases and machines. Callers must hold this lock only for a short time."""
     return exclusive("vm-names", doing="naming virtual machines", patience=PATIENCE)
 
 

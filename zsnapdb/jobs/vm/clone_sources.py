@@ -1,8 +1,8 @@
-"""Finds the origin of cloned machines: a base, or a backup of an instance that is a machine.
+"""Finds the origin of cloned machines. It is a base, or a backup of an instance that is a machine.
 
 `NAME` means the base with that name. If no base has that name, `NAME` means the newest backup of the instance NAME on
 this host. `NAME@latest` and `NAME@ID` are always backups of the instance. The snapshots of the backup must be on this
-host, because this command fetches no backups from the repository.
+host, because backups are not fetched from the repository.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class MachineOrigin:
 
     `name` is the name of the base, or INSTANCE@BACKUP. `home` is the parent dataset of the clones. `snapshots` contains
     the snapshot of each disk by target, and `guids` the GUIDs of these snapshots. Each clone gets a copy of the NVRAM
-    file `nvram`. `grade` is the consistency level of the backup; it is None for a base, because its disks were not in
-    use.
+    file `nvram`. `grade` is the consistency level of the backup. It is None for a base, because the disks of a base
+    were not in use.
     """
 
     name: str
@@ -58,7 +58,7 @@ class MachineOrigin:
 
 
 def locked(text: str) -> contextlib.AbstractContextManager[None]:
-    """Prevent the removal of the base during the block.
+    """Prevent the removal of the base during the `with` block.
 
     A backup needs no such lock, because ZFS does not destroy a snapshot that has clones.
     """
@@ -67,10 +67,10 @@ def locked(text: str) -> contextlib.AbstractContextManager[None]:
 
 
 def find(settings: Settings, hypervisor: Hypervisor, text: str) -> MachineOrigin:
-    """Return the origin that `text` names; change nothing.
+    """Return the origin with the name `text`; change nothing.
 
-    Raises NotFound if neither such a base nor such a machine exists, or if this host has no snapshots of a suitable
-    backup. Raises PreflightError if the machine cannot be cloned.
+    Raises NotFound if no base and no machine has the name, or if this host has no snapshots of a suitable backup.
+    Raises PreflightError if the machine cannot be cloned.
     """
     named = request.origin_name(text)
     known = catalogue.known_bases(settings)

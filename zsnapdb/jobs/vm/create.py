@@ -1,4 +1,4 @@
-"""Clones machines from a base or a backup. Either all requested machines are created, or none.
+"""Clones machines from a base or a backup. Either all requested machines are created, or none of them.
 
 After the machines are created, zsnapdb waits until each started machine is ready.
 """
@@ -52,7 +52,7 @@ limits only clients.
 
 
 class ReadyKind(StrEnum):
-    """The kinds of markers that show that a machine is ready."""
+    """The kind of a marker that shows that a machine is ready."""
 
     STARTED = "started"
     AGENT = "agent"
@@ -64,8 +64,8 @@ class ReadyKind(StrEnum):
 class ReadyMarker:
     """The marker that shows that a machine is ready.
 
-    `text` is the text that must appear on the serial line. `port` is the TCP port on which a MySQL or MariaDB server
-    must send its greeting.
+    The machine must print `text` on the serial line, or its MySQL or MariaDB server must send a greeting on the TCP
+    port `port`.
     """
 
     kind: ReadyKind = ReadyKind.STARTED
@@ -74,7 +74,7 @@ class ReadyMarker:
 
     @property
     def words(self) -> str:
-        """The text of the marker in the form of the command line."""
+        """The marker in the form that the command line uses."""
         details = {ReadyKind.SERIAL: f":{self.text}", ReadyKind.SERVER: f":{self.port}"}
         return f"{self.kind}{details.get(self.kind, '')}"
 
@@ -108,8 +108,8 @@ def wait_until_ready(
 ) -> None:
     """Wait until the machine is ready.
 
-    Raises ConsistencyError if the machine powers off first, and CommandTimeout after `patience` seconds. Both errors
-    contain the last lines of the machine's serial log.
+    Raises ConsistencyError if the machine powers off before it is ready, and CommandTimeout after `patience` seconds.
+    Both errors contain the last lines of the machine's serial log.
     """
     deadline = time.monotonic() + patience
     while not _is_ready(hypervisor, uuid, shows, log, deadline):
@@ -172,7 +172,7 @@ class MachinesRequest:
     """The request for `count` clones of a source: a base, INSTANCE or INSTANCE@BACKUP (`clone_sources.py`).
 
     If `ttl` (seconds), `memory` (bytes), `cpus` or `network` is None, the value from the configuration or from the base
-    is used. `marker` shows when a started machine is ready. `identity` says how the guest gets an identity of its own.
+    is used. `marker` shows when a started machine is ready. `identity` says how the guest gets a new identity.
     """
 
     source: str
@@ -270,7 +270,7 @@ def _plan(settings: Settings, host: Host, hypervisor: Hypervisor, wanted: Machin
 
 
 def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
-    """Raise UsageError if the request contradicts itself or the configuration. This check queries no other program."""
+    """Raise UsageError if the request contradicts itself or the configuration. No other program is queried."""
     names = request.names(wanted.template, wanted.count)
     if wanted.identity is GuestIdentity.CLOUD_INIT:
         cloud_init.refuse_no_host_name(names)
@@ -281,8 +281,8 @@ def _refuse_wrong_usage(settings: Settings, wanted: MachinesRequest) -> None:
 def _chosen_network(settings: Settings, name: str | None) -> CloneNetwork:
     """Return the network of the clones.
 
-    This is the libvirt network NAME, or the bridge NAME of the host for `bridge:NAME`. The default is the isolated
-    network.
+    `NAME` means the libvirt network with that name, and `bridge:NAME` means a bridge of the host. The default is the
+    isolated network.
     """
     chosen = name or settings.vms.network or ISOLATED_NETWORK
     kind, separator, bridge = chosen.partition(":")
@@ -403,9 +403,10 @@ def _execute(
 
 
 def _clone_all(planned: MachinesPlan) -> None:
-    """Clone the volumes of all machines in parallel. One by one, each request would wait for its own transaction group.
+    """Clone the volumes of all machines in parallel, so that the requests need not wait one after another for ZFS.
 
-    If an error occurs, no further machine is cloned. When this returns, no request is still running.
+    Each single request would wait for its own transaction group. If an error occurs, no further machine is cloned. The
+    function returns only when no request is still running.
     """
     pool = ThreadPoolExecutor(_CLONED_AT_ONCE, thread_name_prefix="clone")
     try:
@@ -432,9 +433,9 @@ def _clone_volumes(planned: MachinesPlan, machine: PlannedMachine) -> None:
 
 
 def verify_devices(settings: Settings, volumes: list[str]) -> None:
-    """Wait until each volume has a device node, and this node belongs to the volume.
+    """Wait until each volume has a device node that belongs to this volume.
 
-    Raises ConsistencyError if a volume has no such node after `vms.device_timeout`.
+    Raises ConsistencyError if a volume has no such device node after `vms.device_timeout`.
     """
     for dataset in volumes:
         zvols.wait_for_device(dataset, settings.vms.device_timeout)
@@ -463,7 +464,7 @@ def prepare_log(settings: Settings, name: str) -> Path:
 
 
 def _remove_all(settings: Settings, hypervisor: Hypervisor, planned: MachinesPlan) -> None:
-    """Remove all created parts of each machine. If one machine cannot be removed, the others are still removed."""
+    """Remove all created parts of each machine. If a machine cannot be removed, continue with the next machine."""
     failures: list[str] = []
     made = {machine.name: machine for machine in catalogue.machines(settings)}
     for item in planned.machines:

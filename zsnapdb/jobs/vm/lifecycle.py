@@ -31,7 +31,7 @@ MachineVerb = Verb[_Opened, P, R]
 
 @dataclass(frozen=True)
 class MachineStep:
-    """The plan or the result of a command on a machine: the machine before the command, and the steps as text."""
+    """The plan or the result of a command: the machine before the command, and the steps as text."""
 
     seen: SeenMachine
     steps: tuple[str, ...]
@@ -48,7 +48,7 @@ def listing(settings: Settings) -> KnownCopies[SeenMachine]:
 
 
 def _verb(settings: Settings, name: str, decide: Callable[[_Opened], tuple[P, Callable[[], R]]]) -> MachineVerb[P, R]:
-    """Return a command on a complete machine and its domain.
+    """Return a command that acts on a complete machine and its domain.
 
     Raises PreflightError if libvirt has no domain of the machine.
     """
@@ -157,7 +157,7 @@ def _roll_back(settings: Settings, hypervisor: Hypervisor, seen: SeenMachine, sh
 
 
 def extend(settings: Settings, host: Host, name: str, ttl: float | None) -> SeenMachine:
-    """Extend the machine's lease. If the present lease ends later, it is not shortened."""
+    """Extend the machine's lease. A lease that already ends later is not shortened."""
     return _lease(settings, host, name, copy_properties.extension(settings, ttl, host.latest()))
 
 
@@ -186,7 +186,7 @@ class MachineDestroyPlan:
 def destroy(
     settings: Settings, name: str, *, snapshots_may_go: bool
 ) -> Verb[Machine | None, MachineDestroyPlan | None, MachineDestroyPlan | None]:
-    """Remove the machine: its domain, its files and its datasets, but no other dataset.
+    """Remove the machine, with its domain, files and datasets. Other datasets stay.
 
     If there is no such machine, the result is None, so that the command can be repeated. Raises PreflightError if
     foreign datasets depend on the machine.

@@ -25,7 +25,7 @@ from zsnapdb.zfs.destruction import Mark
 
 @dataclass(frozen=True)
 class ForeignSnapshots:
-    """Objects of other programs on the volumes: snapshots, clones of any snapshot, and bookmarks."""
+    """Objects that other programs created on the volumes: snapshots, clones of any snapshot, and bookmarks."""
 
     snapshots: tuple[str, ...]
     clones: tuple[str, ...]
@@ -33,7 +33,7 @@ class ForeignSnapshots:
 
 
 def others(anchor: str, mark: Mark) -> ForeignSnapshots:
-    """Return the objects of other programs below the anchor: clones, bookmarks, and snapshots without the mark."""
+    """Return the objects that other programs created below the anchor: clones, bookmarks and unmarked snapshots."""
     foreign, clones = list[str](), list[str]()
     for snapshot, values in snapshots.below(anchor, (mark.name, "clones")).items():
         if not mark.is_on(values):
@@ -83,7 +83,7 @@ def remove_machine(settings: Settings, hypervisor: Hypervisor, machine: Machine)
 def remove_base(settings: Settings, base: MachineBase) -> None:
     """Destroy the datasets of the base, and remove its NVRAM file.
 
-    If the base was cloned from the disks of a domain, also destroy the snapshots that were created for this purpose.
+    If the base was created from a domain, also destroy the snapshots of the domain's disks that were made for the base.
     """
     mark = catalogue.base_mark(base.name)
     origins = [volume.origin for volume in zvols.describe(list(base.volumes.values())).values() if volume.origin]
@@ -135,7 +135,7 @@ def sweep(settings: Settings, host: Host, *, act: bool, also: Collection[ExtraRe
 
     If `act` is false, return the plan and remove nothing.
 
-    A machine with foreign snapshots stays, unless `also` allows their removal.
+    A machine with foreign snapshots stays, unless `also` allows the removal of these snapshots.
     """
     limit = settings.clones.reap_limit
     machines = sweeping.sweep(_machines(settings, host, also, act=act), act=act, limit=limit)
@@ -157,7 +157,7 @@ def _machines(
 
 
 def _bases(settings: Settings, also: Collection[ExtraRemoval] = ()) -> CopyKind[MachineBase]:
-    """Return the rules for a sweep of bases. A complete base stays until a user destroys it."""
+    """Return the rules by which a sweep removes bases. A complete base stays until a user destroys it."""
     may_go = ExtraRemoval.FOREIGN_SNAPSHOTS in also
     return CopyKind[MachineBase](
         what="vm base",

@@ -1,8 +1,9 @@
-"""A check for texts in a binlog that a client would read differently from the server that wrote them.
+"""A check for texts in a binlog that a client would interpret differently from the server that wrote them.
 
-A replay by a client sends the text that mysqlbinlog prints. mysqlbinlog ends each statement with its own delimiter, and
-prints names in comments that end with the line. Source: the print functions in sql/log_event.cc of both families. A
-delimiter inside a statement, or a line end inside a name, makes the client read the rest as a separate statement.
+For a replay by a client, mysqlbinlog prints the statements that the client sends to the server. It ends each statement
+with its own delimiter, and prints names in comments that end at the end of the line. Source: the print functions in
+sql/log_event.cc of both families. If a statement contains the delimiter, or a name contains a line end, the client
+treats the rest as a separate statement.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ _MOST_NAME = 1 << 10
 
 @dataclass(frozen=True)
 class AmbiguousText:
-    """A statement or name that a client would read differently: the offset of its event, and the reason."""
+    """The offset of an event with a statement or name that a client would interpret differently, and the reason."""
 
     offset: int
     reason: str
 
 
 def ambiguous_text(file: BinaryIO, name: str) -> AmbiguousText | None:
-    """Return the first event of an open binlog whose text a client would split; None if no event has such a text.
+    """Return the first event of an open binlog with a text that a client would split; None if there is none.
 
     Raises DamagedError with the offset if an event is damaged, and PreflightError if the file is encrypted.
     """
@@ -60,7 +61,7 @@ def ambiguous_text(file: BinaryIO, name: str) -> AmbiguousText | None:
 
 
 def refuse_ambiguous_text(file: Path, name: str) -> None:
-    """Raise PreflightError if a client would read a part of a statement or name as a separate statement.
+    """Raise PreflightError if a client would treat a part of a statement or name as a separate statement.
 
     The separate statement would run with all privileges, and any user of the source server can write to its binlog.
     This function also raises the errors of `ambiguous_text`.

@@ -1,6 +1,7 @@
-"""Access to a server's binlogs, plain or encrypted; reads always return plain bytes.
+"""Access to a server's plain or encrypted binlogs. Reads always return plain bytes.
 
-The decryption code is imported only for an encrypted binlog, because the import takes longer than reading a plain tail.
+The decryption code is imported only for encrypted binlogs, because the import takes longer than reading the end of a
+plain binlog.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _exact(raw: io.RawIOBase) -> BinaryIO:
     """Return a file without read-ahead.
 
     ZFS blocks writers on the byte range that is being read (zfs_rangelock.c). A range that is read ahead can extend
-    beyond the end of the file. A server that appends to the file would then wait for the reader.
+    beyond the end of the file. In that case a server that appends to the file would wait for the reader.
     """
     return cast(BinaryIO, io.BufferedReader(raw, 1))
 
@@ -77,7 +78,7 @@ def key_of(file: BinaryIO) -> str | None:
 
 @dataclass(frozen=True)
 class BinlogReader:
-    """A connection that sends binlogs to a replica: the replica's account and host, and the connection's state."""
+    """A connection that sends binlogs to a replica, with the replica's account and host and the connection's state."""
 
     user: str
     host: str
@@ -105,7 +106,7 @@ def purge_before(session: Session, name: str) -> None:
 def readers(session: Session) -> list[BinlogReader]:
     """Return the connections that send binlogs to replicas.
 
-    Connections of other accounts are visible only with the privilege PROCESS.
+    The session sees connections of other accounts only if it has the privilege PROCESS.
     """
     rows = session.query(
         "SELECT user, host, state FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%%'", ()

@@ -1,4 +1,4 @@
-"""Keys of encrypted binlogs, from the file of MySQL's component_keyring_file or MariaDB's file_key_management.
+"""Keys of encrypted binlogs, from the key file of MySQL's component_keyring_file or MariaDB's file_key_management.
 
 Sources: refman 8.4, "The component_keyring_file Component"; MariaDB manual, "File Key Management Encryption Plugin".
 """
@@ -28,7 +28,7 @@ def is_encrypted(content: bytes) -> bool:
 
 
 def decrypted(content: bytes, passphrase: bytes) -> str:
-    """Return the text of a key file; empty if `passphrase` is wrong."""
+    """Return the decrypted text of a key file; empty if `passphrase` is wrong."""
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
     from cryptography.hazmat.primitives.padding import PKCS7
 
@@ -65,7 +65,7 @@ class _KeyringFile(BaseModel):
 
 @dataclass(frozen=True)
 class BinlogKeys:
-    """Keys of a server's encrypted binlogs: the files of its keyring, and keys that were read from these files earlier.
+    """Keys of a server's encrypted binlogs, from its keyring files and from earlier reads of these files.
 
     A rotation of the master key removes the old key from the keyring, but binlogs in a snapshot may need the old key.
     """
@@ -74,7 +74,7 @@ class BinlogKeys:
     known: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
 
     def remembered(self) -> BinlogKeys:
-        """Return a copy that also remembers all keys that are in the keyring now."""
+        """Return a copy that also contains all keys that are in the keyring now."""
         return BinlogKeys(self.files, {**self.known, **dict(self._stored())})
 
     def key(self, name: str) -> bytes | None:
@@ -94,7 +94,7 @@ class BinlogKeys:
 
 
 def _content(file: Path) -> bytes | None:
-    """Return the contents of the file; None if the file cannot be read. The caller then reports the missing key."""
+    """Return the content of the file. Return None if it cannot be read; the caller then reports the missing key."""
     try:
         return safe_open.read_bytes(file)
     except (OSError, safe_open.UnsafeFileError):
@@ -102,14 +102,14 @@ def _content(file: Path) -> bytes | None:
 
 
 def _in_component(text: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the keys in a file of component_keyring_file. A file in another format has no keys."""
+    """Yield the keys in a file of component_keyring_file. Yield no keys if the file has another format."""
     with contextlib.suppress(ValidationError, ValueError):
         keyring = _KeyringFile.model_validate_json(text.encode(errors="replace"))
         yield from ((stored.data_id, bytes.fromhex(stored.data)) for stored in keyring.elements)
 
 
 def _in_lines(text: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the keys in a file of file_key_management: each line contains a number and hexadecimal digits."""
+    """Yield the keys in a file of file_key_management. Each line has the number and the hexadecimal digits of a key."""
     for line in text.splitlines():
         number, separator, digits = line.partition(";")
         with contextlib.suppress(ValueError):

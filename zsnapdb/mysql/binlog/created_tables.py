@@ -1,11 +1,11 @@
-"""Tables of a binlog whose engine or row format is in no event, because CREATE had no ENGINE or ROW_FORMAT.
+"""Tables in a binlog with an unrecorded engine or row format, because CREATE had no ENGINE or ROW_FORMAT.
 
-Other evidence therefore shows whether such tables are transactional. This evidence was tested with MySQL 5.7, 8.0 and
+The events after CREATE show whether such a table is transactional. This evidence was tested with MySQL 5.7, 8.0 and
 9.7, and MariaDB 10.5 and 11.8. From MySQL 8.0 on, the CREATE statement of a table has an XID only if the engine
 supports atomic DDL. On all servers, a transaction with rows of a transactional table ends with an XID event. If a
-transaction has only rows of other tables, it ends with COMMIT. Transactions of a sequence prove nothing, because the
-sequence's row is written immediately and survives a ROLLBACK in any engine. Transactions that were rolled back prove
-nothing either, because they contain rows of both kinds of tables.
+transaction has only rows of nontransactional tables, it ends with COMMIT. Transactions of a sequence prove nothing,
+because the sequence's row is written immediately and survives a ROLLBACK in any engine. Transactions that were rolled
+back prove nothing either, because they contain rows of both kinds of tables.
 """
 
 from __future__ import annotations
@@ -91,9 +91,9 @@ def _bare(statement: str) -> str:
 
 
 def unnamed_options(statement: str) -> frozenset[str]:
-    """Return which of ENGINE and ROW_FORMAT the statement that creates a table or sequence lacks.
+    """Return which of the options ENGINE and ROW_FORMAT a statement omits when it creates a table or sequence.
 
-    Quoted names and texts are ignored. CREATE TABLE ... LIKE copies both from the other table.
+    Quoted names and texts are ignored. CREATE TABLE ... LIKE copies both options from the original table.
     """
     if first_word(statement) != "CREATE":
         return frozenset()
@@ -117,7 +117,7 @@ def is_sequence(statement: str) -> bool:
 
 
 def name_in(statement: str, schema: str) -> tuple[str, str]:
-    """Return schema and name of the table that a statement creates; the name is empty if it cannot be parsed."""
+    """Return the schema and name of the table that a statement creates. An unparsable name is returned as ""."""
     match = _NAMES.search(_COMMENT.sub(" ", statement))
     if match is None:
         return schema, ""
@@ -130,7 +130,7 @@ def _unquoted(name: str) -> str:
 
 
 def _status(variables: bytes) -> dict[int, int]:
-    """Return the values of those status variables in a query event that have a known fixed length."""
+    """Return the values of status variables in a query event. Only variables with a known fixed length are included."""
     found: dict[int, int] = {}
     at = 0
     while at < len(variables):
@@ -156,9 +156,9 @@ def _status(variables: bytes) -> dict[int, int]:
 
 
 class CreatedTables:
-    """Collector of tables from statements without ENGINE or ROW_FORMAT, while binlogs are read in order.
+    """Collects tables that were created without ENGINE or ROW_FORMAT, while binlogs are read in order.
 
-    `numbers` contains the number of each table's binlog file, which the caller counts. `on_statement` receives the
+    `numbers` contains the number of each table's binlog file; the caller numbers the files. `on_statement` receives the
     default schema and the text of each statement that creates, alters, drops or renames something.
     """
 
@@ -178,7 +178,7 @@ class CreatedTables:
         self._changed: set[tuple[str, str]] = set()
 
     def see(self, event: Event, walk: TransactionTracker, number: int, *, is_end: bool) -> None:
-        """Process the next event, which `walk` has already processed. `is_end` says that it ended a transaction."""
+        """Process the next event, after `walk` has processed it. `is_end` is set if the event ended a transaction."""
         if event.kind == FORMAT:
             version = bytes(event.body[2:52]).rstrip(b"\0").decode(errors="replace")
             since = family(flavour_in(version)).ddl_xids_from
@@ -237,10 +237,10 @@ class CreatedTables:
         self.numbers.append(number)
 
     def _touch(self, statement: str, schema: str) -> None:
-        """Mark the tables that the statement may change, because their name is one of its words.
+        """Mark each table that the statement may change, because its words include the table's name.
 
-        No more evidence is collected for these tables, except after an ALTER without ENGINE. An ALTER without ENGINE
-        keeps the table's engine, but may change the row format to the current default.
+        No more evidence is collected for a marked table, except after an ALTER without ENGINE. Such an ALTER keeps the
+        table's engine, but may change the row format to the current default.
         """
         kind, bare = first_word(statement), _bare(statement)
         if not self._named or (kind == "CREATE" and _MAKES.search(bare) is None):
@@ -288,7 +288,7 @@ class CreatedTables:
                 self.tables[self._open[name]] = replace(table, is_transactional=is_xid)
 
     def read(self, file: BinaryIO, name: str, start: int, number: int = 1) -> None:
-        """Read an open binlog from `start`, which must be the end of the file's head or of a transaction.
+        """Read an open binlog from the offset `start`, where the file's head or a transaction must end.
 
         Raises DamagedError with the offset if an event is damaged, and PreflightError if the file is encrypted.
         """

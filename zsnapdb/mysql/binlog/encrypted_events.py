@@ -3,11 +3,11 @@
 The reader returns the plain bytes, at the same offsets as on the server.
 
 Sources: MariaDB manual, "Encrypting Binary Logs" and "File Key Management Encryption Plugin". MariaDB encrypts each
-event after the start-encryption event separately (sql/log_event.cc, decrypt_event). The length field of the event stays
-plain. Before the encryption, the first four bytes of the event take the place of the length. The initialisation vector
-is the file's nonce and the event's offset. An incomplete last block is masked with the encrypted vector
-(mysys_ssl/my_crypt.cc, MyCTX_nopad). Tests with real servers check this (the campaign encrypted_binlogs,
-tests/system/test_binlog_tail.py).
+event after the start-encryption event separately (sql/log_event.cc, decrypt_event). The length field of the event is
+not encrypted. Before the encryption, the first four bytes of the event are moved to the place of the length. The
+initialisation vector consists of the file's nonce and the event's offset. An incomplete last block is masked with the
+encrypted vector (mysys_ssl/my_crypt.cc, MyCTX_nopad). Tests with real servers check these facts (the campaign
+encrypted_binlogs, tests/system/test_binlog_tail.py).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ event.
 
 
 class Algorithm(StrEnum):
-    """The algorithm that encrypts events, as in file_key_management_encryption_algorithm."""
+    """The algorithm that encrypts events, as MariaDB names it in file_key_management_encryption_algorithm."""
 
     CBC = "aes_cbc"
     CTR = "aes_ctr"
@@ -49,7 +49,7 @@ class Algorithm(StrEnum):
 
 @dataclass(frozen=True)
 class _Place:
-    """The start of an event, and how many of its bytes the file contains.
+    """The start of an event, and the number of its bytes that the file contains.
 
     `is_whole` is False if the file ends inside the event.
     """
@@ -60,7 +60,7 @@ class _Place:
 
 
 class _PlainBytes(io.RawIOBase):
-    """Plain bytes of an encrypted file, which may grow while it is read."""
+    """Decrypted bytes of an encrypted file, which may grow while it is read."""
 
     def __init__(self, file: BinaryIO) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ class _PlainBytes(io.RawIOBase):
 
     @abstractmethod
     def _size(self) -> int:
-        """Return the number of plain bytes."""
+        """Return the number of decrypted bytes."""
 
     def close(self) -> None:
         if not self.closed and self._owns:
@@ -92,10 +92,11 @@ class _PlainBytes(io.RawIOBase):
 
 
 class DecryptedEvents(_PlainBytes):
-    """Plain bytes of a binlog with encrypted events. The file may grow while it is read.
+    """Decrypted bytes of a binlog with encrypted events. The file may grow while it is read.
 
-    The start-encryption event is marked as ignorable, as in a binlog that a server sends, because the following events
-    are returned as plain bytes. Bytes of an incomplete last event that cannot be decrypted are zero.
+    The start-encryption event is marked as ignorable, because the following events are returned as plain bytes. A
+    server does the same when it sends a binlog. If bytes of an incomplete last event cannot be decrypted, they are
+    zero.
     """
 
     def __init__(self, file: BinaryIO, key_name: str, key: bytes, algorithm: Algorithm, start: StartEncryption) -> None:
@@ -121,12 +122,10 @@ class DecryptedEvents(_PlainBytes):
         return done
 
     def is_fitting(self) -> bool:
-        """Return whether the key is right.
+        """Return whether the key decrypts the binlog.
 
-        With the right key, the decrypted first event contains the correct end position.
-
-        If the binlog has no events, every key is right, because the binlog is treated as if it ended before the first
-        event.
+        With the correct key, the decrypted first event contains the correct end position. If the binlog has no events,
+        every key is accepted, because the binlog is treated as if it ended before the first event.
         """
         if self._size() < self._start.end + 4 + _BLOCK:
             self._limit = self._start.end
@@ -141,7 +140,7 @@ class DecryptedEvents(_PlainBytes):
         return size if self._limit is None else min(size, self._limit)
 
     def _piece(self, count: int, size: int) -> bytes:
-        """Return at most `count` plain bytes at the current offset, not beyond the current event."""
+        """Return at most `count` plain bytes from the current offset up to the end of the current event."""
         start = self._start
         if self._at < start.start:
             return self._raw(self._at, min(count, start.start - self._at))
@@ -167,7 +166,7 @@ class DecryptedEvents(_PlainBytes):
         return bytes(event)
 
     def _found(self, size: int) -> _Place:
-        """Return the event at the current offset; an empty event after the last event."""
+        """Return the event at the current offset. After the last event, return an empty event."""
         event, near = self._event, self._known[bisect_right(self._known, self._at) - 1]
         if not near <= event.begin <= self._at:
             event = self._place(near, size)
@@ -230,7 +229,7 @@ class DecryptedEvents(_PlainBytes):
         return plain[block - before :].ljust(_BLOCK, b"\0")
 
     def give_back(self) -> None:
-        """Detach the reader from its file, which stays open."""
+        """Detach the reader from its file without closing the file."""
         self._owns = False
         self.close()
 
@@ -245,9 +244,9 @@ _ATTEMPTS = 3
 
 
 def decrypted_file(file: BinaryIO, path: Path, keys: BinlogKeys) -> DecryptedFile:
-    """Return the plain bytes of an open binlog that MySQL encrypted; no bytes if the file's header is incomplete.
+    """Return the decrypted bytes of an open binlog that MySQL encrypted. Raise PreflightError if the key is missing.
 
-    Raise PreflightError if the key is missing.
+    If the file's header is incomplete, the result has no bytes.
     """
     for _ in range(_ATTEMPTS):
         file.seek(0)
@@ -271,7 +270,7 @@ def decrypted_file(file: BinaryIO, path: Path, keys: BinlogKeys) -> DecryptedFil
 def _fields(header: bytes, path: Path) -> dict[int, bytes]:
     """Return the fields of the header.
 
-    Each field consists of a type byte, the length unless it is fixed, and the value.
+    Each field consists of a type byte, the length if the type has no fixed length, and the value.
     """
     fields: dict[int, bytes] = {}
     at = len(ENCRYPTED_MAGIC) + 1
@@ -291,7 +290,7 @@ def _fields(header: bytes, path: Path) -> dict[int, bytes]:
 
 
 def _stream(key: bytes, nonce: bytes, at: int) -> CipherContext:
-    """Return the cipher for the offset `at`, which is counted from the end of the file's header."""
+    """Return the cipher for the offset `at` after the end of the file's header."""
     block, inside = divmod(at, _BLOCK)
     stream = Cipher(algorithms.AES(key), modes.CTR(nonce + block.to_bytes(_BLOCK - len(nonce), "big"))).decryptor()
     stream.update(bytes(inside))
@@ -299,9 +298,9 @@ def _stream(key: bytes, nonce: bytes, at: int) -> CipherContext:
 
 
 class DecryptedFile(_PlainBytes):
-    """Plain bytes of an encrypted binlog. The file may grow while it is read.
+    """Decrypted bytes of an encrypted binlog. The file may grow while it is read.
 
-    `key_name` is None if the header is incomplete and the file has no plain bytes yet.
+    If the header is incomplete, `key_name` is None and the file has no decrypted bytes yet.
     """
 
     def __init__(self, file: BinaryIO, key_name: str | None, key: bytes, nonce: bytes) -> None:

@@ -1,6 +1,6 @@
 """A forward reader for the body of a binlog event.
 
-It reads in pieces, so its memory use does not depend on the event's length.
+It reads the body in pieces, so its memory use does not depend on the event's length.
 
 All functions raise ValueError if the bytes end too early or are malformed.
 """
@@ -22,7 +22,7 @@ _MOST_WINDOW = 1 << 27
 
 
 class EventBytes:
-    """The bytes of an event, read once from first to last."""
+    """The bytes of an event, which can be read once, from first to last."""
 
     def __init__(self, pieces: Iterable[bytes | memoryview]) -> None:
         self._pieces = iter(pieces)
@@ -30,7 +30,7 @@ class EventBytes:
         self._at = 0
 
     def take(self, count: int) -> bytes:
-        """Return the next `count` bytes, at most 1 MiB."""
+        """Return the next `count` bytes. The maximum is 1 MiB."""
         end = self._at + count
         if end <= len(self._piece):
             taken = bytes(self._piece[self._at : end])
@@ -105,7 +105,7 @@ class EventBytes:
 def in_file(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
     """Yield the bytes of a file from `start` to `end` in pieces.
 
-    Between pieces, callers may change the file's offset.
+    After each piece, callers may change the file's offset.
     """
     while start < end:
         file.seek(start)
@@ -117,7 +117,7 @@ def in_file(file: BinaryIO, start: int, end: int) -> Iterator[bytes]:
 
 
 def inflated(compressed: EventBytes) -> Iterator[bytes]:
-    """Yield the plain bytes of a part that MariaDB compressed.
+    """Yield the decompressed bytes of an event part that MariaDB compressed.
 
     The first byte is a header (MariaDB sql/log_event.cc, binlog_buf_compress). The header's highest bit is set, bits 4
     to 6 are the algorithm (0: zlib), and bits 0 to 2 are the length of the size field. The plain size (big-endian) and
@@ -153,11 +153,11 @@ class _Source:
 
 
 def payload(body: EventBytes) -> EventBytes:
-    """Return the events inside a TRANSACTION_PAYLOAD event, as plain bytes.
+    """Return the decompressed events inside a TRANSACTION_PAYLOAD event as bytes.
 
     The format (libs/mysql/binlog/event/codecs/binary.cpp of MySQL) is a list of fields with type, length and value, all
-    of variable length. Field 1 is the payload size, 2 the compression (0 zstd, 255 none), 3 the plain size. Type 0 ends
-    the fields and has neither length nor value.
+    of variable length. Field 1 is the payload size, field 2 the compression (0: zstd, 255: none), and field 3 the
+    uncompressed size. Type 0 marks the end of the fields, without a length or value.
     """
     compression = 255
     while kind := body.packed():
@@ -172,7 +172,7 @@ def payload(body: EventBytes) -> EventBytes:
 
 
 def inner_events(events: EventBytes) -> Iterator[tuple[int, int, EventBytes]]:
-    """Yield time, kind and body of each event in a Transaction_payload_event (MySQL).
+    """Yield the time, type and body of each event in a Transaction_payload_event (MySQL).
 
     The events in the payload have no checksums.
     """

@@ -1,4 +1,4 @@
-"""Functions that read a binlog file event by event, in constant memory, and check every event.
+"""Functions that read a binlog file event by event in constant memory. They check every event.
 
 Format: MySQL internals "Binary Log Event" and libs/mysql/binlog/event of MySQL 9.x; MariaDB manual "Binlog Event
 Header". A header has 19 bytes: time (u32, seconds), type (u8), server id (u32), event size (u32), next position (u32,
@@ -70,7 +70,7 @@ MALFORMED = (struct.error, IndexError, ValueError)
 class Event(NamedTuple):
     """One event: its time (UTC seconds), its start and end in the file (bytes), and its body.
 
-    The body has no header and no checksum. The body of an event that is longer than the window is cut at the window,
+    The body has no header and no checksum. If an event is longer than the window, its body is truncated to the window,
     except for _WHOLE types.
     """
 
@@ -84,7 +84,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True)
 class StartEncryption:
-    """The start-encryption event of a binlog: its start and end, and the nonce of the file."""
+    """The start and end of a binlog's start-encryption event, and the nonce of the file."""
 
     start: int
     end: int
@@ -114,7 +114,7 @@ class StartEncryption:
 
 
 def check_magic(file: BinaryIO, name: str, size: int) -> bool:
-    """Return whether the file has the header of a binlog; False for a file that was just created.
+    """Return whether the file already has the header of a binlog. A server may have just created the file.
 
     Raises PreflightError if the binlog is encrypted, and DamagedError if the file is not a binlog.
     """
@@ -135,10 +135,10 @@ def check_magic(file: BinaryIO, name: str, size: int) -> bool:
 def decisive_events(
     file: BinaryIO, name: str, size: int, start: int | None = None, others: Collection[int] = ()
 ) -> Generator[Event, None, int]:
-    """Yield the decisive events of a file, and events of the types `others`. Return the offset where the reading ended.
+    """Yield a file's decisive events and its events of the types `others`. Return the offset where reading ended.
 
-    If the last event is truncated or has a wrong checksum, the reading ends before this event. With `start` (the start
-    of an event), the first yielded event is the format description, and the second event is at `start`. Every event is
+    If the last event is truncated or has a wrong checksum, reading ends before this event. With `start` (the start of
+    an event), the first yielded event is the format description, and the second event is at `start`. Every event is
     checked. The file is read through a window of constant size. Raises DamagedError if an event before the last event
     is damaged, and PreflightError if the file is encrypted.
     """
@@ -191,14 +191,14 @@ def decisive_events(
 
 
 def _check_cut(name: str, at: int, header: memoryview) -> None:
-    """Raise DamagedError unless the event is truncated and its header contains the correct end position."""
+    """Raise DamagedError if the size of a truncated event does not match the end position in its header."""
     _, _, _, length, following, _ = HEADER.unpack(header)
     if following not in (0, (at + length) & 0xFFFFFFFF) or (length < HEADER.size and any(header)):
         raise _damaged(name, at, "has a wrong size")
 
 
 def _window(file: BinaryIO, at: int, size: int, most: int) -> memoryview:
-    """Return the bytes from `at` up to `size`, at most `most`."""
+    """Return at most `most` bytes from `at`, without bytes after `size`."""
     file.seek(at)
     return memoryview(file.read(min(most, size - at)))
 
@@ -213,7 +213,7 @@ def _format_is_right(event: memoryview, flags: int) -> bool:
 
 
 def _long_is_right(file: BinaryIO, at: int, length: int) -> bool:
-    """Return whether an event that is longer than the window has the correct checksum. One window is read at a time."""
+    """Return whether an event that is longer than the window has the correct checksum. Read one window at a time."""
     file.seek(at)
     checksum = 0
     while length > 0:
@@ -232,7 +232,7 @@ def _damaged(name: str, at: int, what: str) -> DamagedError:
 
 
 def malformed(name: str, error: Exception, at: int | None = None) -> DamagedError:
-    """Return the error for an event that could not be decoded. `at` is the event's offset, if known."""
+    """Return the error for an event that could not be decoded. If the event's offset is known, it is `at`."""
     event = "an event" if at is None else f"the event at {at}"
     return DamagedError(
         f"binlog {name}: {event} is malformed: {error}", hint="see the server's error log and `zpool status`"
@@ -243,7 +243,7 @@ _FLAGS_AT = len(MAGIC) + HEADER.size - 2
 
 
 def read_plain(file: BinaryIO, start: int, end: int) -> bytearray:
-    """Return bytes of a binlog for the archive. Only the in-use flag is changed: it is cleared.
+    """Return the bytes of a binlog for the archive. The only change is that the in-use flag is cleared.
 
     The server also clears this flag when it closes the file. Raises ConsistencyError if the file ends before `end`.
     """
@@ -260,7 +260,7 @@ def read_plain(file: BinaryIO, start: int, end: int) -> bytearray:
 
 
 def fingerprint(file: BinaryIO, head_end: int) -> str:
-    """Return the fingerprint of a binlog: the SHA-256 of its first `head_end` bytes, the head.
+    """Return the fingerprint of a binlog, which is the SHA-256 of its head (the first `head_end` bytes).
 
     The head identifies the server that started the file, the time, and the preceding GTIDs. The head never changes.
     """

@@ -32,11 +32,12 @@ _DIGITS = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
 
 @dataclass(frozen=True, slots=True)
 class RowColumn:
-    """The length of a column's value. The length is `fixed` bytes, or the number in the value's first `prefix` bytes.
+    """The format of a column's values. A value has `fixed` bytes, or its first `prefix` bytes contain its length.
 
-    `size` depends on the column's type. `size` is the maximum length in bytes of a CHAR or VARCHAR, the fractional
-    digits of a time, the precision times 256 plus the scale of a DECIMAL, or the bits of a BIT. `size` is 0 for other
-    types. `numbered` is 247 for an ENUM and 248 for a SET, which have the type of a CHAR in the event; otherwise 0.
+    The meaning of `size` depends on the column's type. It is a text's maximum length in bytes (CHAR, VARCHAR), a time's
+    fractional digits, a DECIMAL's precision times 256 plus scale, or the number of bits in a BIT. For other types,
+    `size` is 0. `numbered` is 247 for an ENUM and 248 for a SET, which have the type of a CHAR in the event; otherwise
+    0.
     """
 
     prefix: int
@@ -50,7 +51,7 @@ class RowColumn:
 class TableMap:
     """The table to which the following row events belong. `columns` is None if the format of a column is unknown.
 
-    `types` contains the types in the event: 254 (CHAR) for an ENUM or a SET.
+    `types` contains the column types as the event stores them. An ENUM or a SET has the type 254 (CHAR).
     """
 
     id: int
@@ -64,7 +65,7 @@ class TableMap:
 def table_map(body: EventBytes) -> TableMap:
     """Return the table map in a TABLE_MAP event. Raises ValueError if the event is malformed.
 
-    Afterwards `body` is at the NULL bits of the columns, unless the result's `columns` is None.
+    Afterwards `body` is positioned at the NULL bits of the columns, unless the result's `columns` is None.
     """
     number = body.integer(6)
     body.skip(2)
@@ -87,7 +88,7 @@ def table_map(body: EventBytes) -> TableMap:
 
 
 def _column(kind: int, details: EventBytes) -> RowColumn | None:
-    """Return the format of a column with this type, and consume the type's details; None for an unknown type."""
+    """Return the format of a column with the type `kind` after reading its details; None for an unknown type."""
     if kind in _FIXED:
         if kind in (4, 5):
             details.skip(1)
@@ -135,7 +136,7 @@ def _string(first: int, second: int) -> RowColumn:
 
 @dataclass(frozen=True)
 class RowsHead:
-    """Header of a row event: kind of change, table map id, and whether the event is the last of its statement."""
+    """Header of a row event: the kind of change, the table map id, and whether the event ends its statement."""
 
     event: int
     kind: ChangeKind
@@ -144,7 +145,7 @@ class RowsHead:
 
 
 def rows_head(event: int, body: EventBytes) -> RowsHead:
-    """Return the header of a row event; afterwards `body` is at the column count."""
+    """Return the header of a row event. Afterwards `body` is positioned at the column count."""
     number, flags = body.integer(6), body.integer(2)
     if event in _V2 or event in _COMPRESSED_V2:
         body.skip(max(0, body.integer(2) - 2))
@@ -181,10 +182,11 @@ RowImage = dict[int, bytes | None]
 
 
 def row_images(head: RowsHead, table: TableMap, body: EventBytes) -> Iterator[tuple[RowImage | None, RowImage | None]]:
-    """Yield each row in the rest of a row event, before and after the change; None stands for a row that did not exist.
+    """Yield each row in the rest of a row event before and after the change. None stands for a row that did not exist.
 
     If an update omits a value, the value before the change is used (binlog_row_image=FULL_NODUP of MariaDB). A JSON
-    value is omitted if the event has only a difference. Raise ValueError if the format of a column is unknown.
+    value is omitted if the event contains only its difference from the old value. Raise ValueError if the format of a
+    column is unknown.
     """
     images, body = _images(head, table, body)
     while not body.is_at_end():
@@ -210,7 +212,7 @@ def _images(head: RowsHead, table: TableMap, body: EventBytes) -> tuple[list[_Im
 
 
 def _differences(table: TableMap, body: EventBytes) -> tuple[int, ...]:
-    """Return the JSON columns of the next row whose value is stored as a difference (Rows_log_event::unpack)."""
+    """Return the JSON columns that the next row stores as a difference (Rows_log_event::unpack)."""
     if not body.packed() & 1:
         return ()
     documents = [place for place, column in enumerate(table.columns or ()) if column.is_json]
@@ -229,7 +231,7 @@ class _Image:
         self._steps = _steps(self.columns)
 
     def skip(self, body: EventBytes) -> None:
-        """Skip one row: its NULL bits, then the values of the other columns."""
+        """Skip one row, which consists of NULL bits and the values of non-NULL columns."""
         nulls = int.from_bytes(body.take(self._nulls), "little")
         steps = self._steps
         if nulls:
@@ -248,7 +250,7 @@ class _Image:
 
 
 def _steps(columns: tuple[RowColumn, ...]) -> list[tuple[int, int]]:
-    """Return the prefix length and fixed length of each value. Adjacent values of fixed length are merged."""
+    """Return the prefix length and fixed length of each value. Adjacent values of fixed length become one entry."""
     steps: list[tuple[int, int]] = []
     for column in columns:
         if not column.prefix and steps and not steps[-1][0]:
@@ -273,7 +275,7 @@ Geometry has `binary` (observed in MariaDB 11.8, MySQL 9.7).
 
 @dataclass(frozen=True)
 class ColumnMetadata:
-    """Optional metadata of one column in a table map. A field is None if the event does not contain it."""
+    """Optional metadata of one column in a table map. If the event does not contain a field, the field is None."""
 
     name: str | None = None
     is_unsigned: bool | None = None
@@ -292,8 +294,7 @@ class _OptionalMetadata:
 def table_metadata(table: TableMap, body: EventBytes, texts: frozenset[int]) -> tuple[ColumnMetadata, ...]:
     """Return the metadata of each column from the rest of a TABLE_MAP event, after its columns.
 
-    `texts` are the column types with a collation, which depend on the server. Raises ValueError if the event is
-    malformed.
+    `texts` contains the server's column types that have a collation. Raises ValueError if the event is malformed.
     """
     if table.columns is None:
         return ()
@@ -315,7 +316,7 @@ def table_metadata(table: TableMap, body: EventBytes, texts: frozenset[int]) -> 
 
 
 def _add(known: _OptionalMetadata, kinds: Sequence[int], about: int, value: EventBytes, texts: frozenset[int]) -> None:
-    """Add one metadata field to `known`; skip an unknown field."""
+    """Add one metadata field to `known`, or skip the field if it is unknown."""
     if about == _SIGNS:
         numeric = _places(kinds, _NUMERIC)
         bits = value.take((len(numeric) + 7) // 8)
@@ -339,7 +340,7 @@ def _places(kinds: Sequence[int], wanted: frozenset[int]) -> list[int]:
 def _collations(places: Sequence[int], value: EventBytes, *, has_default: bool) -> dict[int, int]:
     """Return the collation id of each column.
 
-    The event contains either a default with exceptions, or one id per column.
+    The event contains either a default collation with exceptions, or one collation id per column.
     """
     if not has_default:
         return {place: value.packed() for place in places}
@@ -377,16 +378,16 @@ _WORD = re.compile(r"[A-Za-z]+")
 
 
 def query(body: EventBytes, *, extra: int = 0) -> tuple[str, EventBytes]:
-    """Return a query event's default schema in printable form, and the body, which is then at the statement's text."""
+    """Return a query event's default schema in printable form, and the body positioned at the statement's text."""
     schema, text = raw_query(body, extra=extra)
     return printable(schema.decode("utf-8", "replace")), text
 
 
 def raw_query(body: EventBytes, *, extra: int = 0) -> tuple[bytes, EventBytes]:
-    """Return the raw default schema of a query event, and the body, which is then at the statement's text.
+    """Return the raw default schema of a query event, and the body positioned at the statement's text.
 
-    The format is: thread, duration, length of the schema (u8), error, length of the status variables (u16), `extra`
-    bytes, then variables, schema, a zero byte, and the text.
+    The event contains, in this order: thread, duration, schema length (u8), error, length of the status variables
+    (u16), `extra` bytes, status variables, schema, a zero byte, text.
     """
     body.skip(8)
     length = body.integer(1)
@@ -409,7 +410,7 @@ def statement(schema: str, text: EventBytes) -> LoggedStatement | None:
 
 
 def first_word(text: str) -> str:
-    """Return a statement's first word after comments and parentheses, in capitals; empty if it has no words."""
+    """Return a statement's first word after comments and parentheses, in upper case; empty if it has no words."""
     at = 0
     while at < len(text):
         conditional = _CONDITIONAL.match(text, at)

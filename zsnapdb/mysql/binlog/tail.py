@@ -1,7 +1,7 @@
 """The end of a binlog file, and the position to which a server recovers from a set of binlog files.
 
-The end is the last complete transaction and the GTIDs up to it. tests/system/test_binlog_tail.py compares tail and
-position with real servers.
+The end of a file is its last complete transaction with the GTIDs up to it. The end and the position are compared with
+real servers in tests/system/test_binlog_tail.py.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COMPARED = 4096
 
 @dataclass(frozen=True)
 class KnownTail:
-    """The known end of a binlog's last complete transaction (an offset), and the GTIDs up to this end.
+    """The known offset at which a binlog's last complete transaction ends, and the GTIDs up to this offset.
 
     `file` is the base name of the binlog. `last_gtid` has the same meaning as in `Tail`. `digest` is the result of
     `digest_of`.
@@ -43,12 +43,12 @@ class KnownTail:
     digest: str
 
     def is_of(self, file: BinaryIO, size: int) -> bool:
-        """Return whether the open binlog of `size` bytes contains this tail. More data may follow the tail."""
+        """Return whether the open binlog of `size` bytes contains this tail, even if more data follows."""
         return self.offset <= size and digest_of(file, self.offset) == self.digest
 
 
 def digest_of(file: BinaryIO, offset: int) -> str:
-    """Return the SHA-256 of a binlog's first 4 KiB and of the 4 KiB before the offset.
+    """Return one SHA-256 of a binlog's first 4 KiB and the 4 KiB before the offset.
 
     The first 4 KiB identify the server that started the file, the time, and the preceding GTIDs. The other 4 KiB
     contain the time and the GTID of the last transaction before the offset. Raises ConsistencyError if the file ends
@@ -61,10 +61,10 @@ def digest_of(file: BinaryIO, offset: int) -> str:
 
 @dataclass(frozen=True)
 class Tail:
-    """End of a binlog file: the offset after its last complete transaction, and the GTIDs up to this offset.
+    """End of a binlog file, which is the offset after its last complete transaction, with the GTIDs up to this offset.
 
-    `unfinished` is the number of bytes after this offset, which belong to no complete transaction. `last_gtid` is the
-    GTID of the last complete transaction (None means the transaction has no GTID, or the file contains no transaction).
+    The `unfinished` bytes after this offset belong to no complete transaction. `last_gtid` is the GTID of the last
+    complete transaction (None means the transaction has no GTID, or the file contains no transaction).
     """
 
     offset: int
@@ -101,7 +101,7 @@ def tail_of(file: BinaryIO, name: str, known: KnownTail | None = None) -> Tail:
 
 @dataclass(frozen=True)
 class FoundPosition:
-    """The position to which a server recovers, and the tail that proves the position.
+    """The position to which a server recovers, and the tail from which it was determined.
 
     `tail` is None if the binlog has no GTID information (very old servers). Such a file is always read completely.
     """
@@ -129,8 +129,8 @@ during a rotation would delete the live binlog of the source.
 def index_entries(index: Path) -> list[str]:
     """Return the lines of a binlog index, oldest first, as the server wrote them.
 
-    While the server replaces its index, only the crash-safe file exists. The server itself then uses the crash-safe
-    file. Raises ConsistencyError if the index cannot be read.
+    While the server replaces its index, only the crash-safe file of the index exists. The lines are then read from this
+    file, as the server itself does. Raises ConsistencyError if the index cannot be read.
     """
     try:
         chosen = index if index.exists() else index.with_suffix(LOG_LISTS[1])
@@ -170,7 +170,7 @@ def _known_tail(file: BinaryIO, name: str, tail: Tail) -> KnownTail | None:
 def find_position(
     index: Path, folder: Path, flavour: Flavour, known: KnownTail | None, *, has_gtids: bool, keys: BinlogKeys = NO_KEYS
 ) -> FoundPosition:
-    """Return the position to which a server recovers with the given index and binlogs, and the newest binlog's tail.
+    """Return the position to which a server recovers from the given index and binlogs, and the newest binlog's tail.
 
     The position is the end of the last complete transaction in the newest binlog (MySQL sql/binlog/recovery.cc). If the
     newest binlog is still empty after a rotation, the position is the end of the previous binlog. If the newest binlog
@@ -212,8 +212,8 @@ def tail_near_end(
 ) -> KnownTail | None:
     """Return a tail near the end of a running server's newest binlog.
 
-    If the `known` tail is near enough to the end, return it. Otherwise, read the binlog from the known tail on, and
-    again if the server wrote much in the meantime. The errors are the same as for `find_position`.
+    If the `known` tail is near enough to the end, return it. Otherwise, read the binlog from the known tail on. Repeat
+    this if the server wrote much in the meantime. Raises the errors of `find_position`.
     """
     for _ in range(_MOST_WALKS):
         newest = folder / Path(_some_entries(index)[-1]).name
@@ -232,8 +232,8 @@ def commit_horizon(session: Session, forms: Dialect) -> CommitHorizon | None:
 
     `forms` is the server's dialect.
 
-    The horizon's time is a whole second, because some binlogs have no fractions of a second. Raises ServerError if the
-    account lacks a privilege or the server does not answer in time.
+    The horizon's time is a whole second, because some binlogs contain no fractions of a second. Raises ServerError if
+    the account lacks a privilege or the server does not answer in time.
     """
     asked = int(clock(session))
     rows = session.records(forms.position)

@@ -1,6 +1,6 @@
-"""Complete transactions of a binlog file with their changes: tables, kinds of change, rows.
+"""Complete transactions of a binlog file with the changed tables, the kinds of change, and the changed rows.
 
-Binlog contents are untrusted, so the memory use is limited for every file.
+Binlog contents are untrusted, so memory use is limited for every file.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def transaction_changes(file: BinaryIO, name: str, start: int | None = None) -> 
 
 
 def event_bodies(file: BinaryIO, events: Iterable[Event]) -> Iterator[tuple[Event, EventBytes]]:
-    """Yield each event with its complete body. A body that was cut at the window is read from the file."""
+    """Yield each event with its complete body. If a body was truncated to the window, it is read from the file."""
     has_checksum = False
     for event in events:
         if event.kind == FORMAT:
@@ -209,8 +209,8 @@ def _name(raw: bytes) -> str:
 def row_changes(file: BinaryIO, name: str, transaction: TransactionChanges) -> list[LoggedRow]:
     """Return the rows that a complete transaction of an open binlog changed, in order.
 
-    Raises DamagedError with the offset if an event is damaged. Raises PreflightError if the format of rows is unknown,
-    or if the transaction changed more than 100,000 rows.
+    Raises DamagedError with the offset if an event is damaged. Raises PreflightError if the row format is unknown, or
+    if the transaction changed more than 100,000 rows.
     """
     rows, place = _Rows(), None
     try:

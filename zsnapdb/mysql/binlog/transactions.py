@@ -38,7 +38,7 @@ _HAS_ORIGINAL = 1 << 55
 
 
 def previous_gtids(body: memoryview) -> GtidSet:
-    """Decode a Previous-GTIDs event, which Gtid_set::encode of MySQL writes.
+    """Decode a Previous-GTIDs event, which MySQL writes with Gtid_set::encode.
 
     From MySQL 8.3 on, byte 7 marks the format with tags.
     """
@@ -64,9 +64,9 @@ def previous_gtids(body: memoryview) -> GtidSet:
 
 
 def _varlen(body: memoryview, at: int) -> tuple[int, int]:
-    """Decode an unsigned integer of mysql::serialization; return the integer and the offset after it.
+    """Decode an unsigned integer of mysql::serialization. Return the integer and the offset after it.
 
-    The number of additional bytes equals the number of consecutive low bits that are set in the first byte.
+    The number of bytes after the first byte equals the number of consecutive low bits that are set in it.
     """
     first = body[at]
     extra = 0
@@ -79,9 +79,9 @@ def _varlen(body: memoryview, at: int) -> tuple[int, int]:
 def tagged_gtid(body: memoryview) -> tuple[str, int, int]:
     """Decode the source, number and commit time (microseconds UTC; 0: none) of a tagged GTID event of MySQL 8.3+.
 
-    The format of mysql::serialization is: version, size, then id-value pairs. Field 1 is the UUID as 16 variable-length
-    integers, field 2 the number (signed), field 3 the tag, and field 6 the immediate commit timestamp. Fields 0, 4 and
-    5 are single integers.
+    The format of mysql::serialization is a version, a size, and pairs of an id and a value. Field 1 is the UUID as 16
+    variable-length integers, field 2 the number (signed), field 3 the tag, and field 6 the immediate commit timestamp.
+    Fields 0, 4 and 5 are single integers.
     """
     _, at = _varlen(body, 0)
     _, at = _varlen(body, at)
@@ -116,9 +116,9 @@ def tagged_gtid(body: memoryview) -> tuple[str, int, int]:
 def committed_at(body: memoryview) -> int:
     """Return the immediate commit timestamp of a GTID or anonymous GTID event of MySQL, in microseconds UTC.
 
-    Before 8.0.1, the timestamp is 0. The timestamp is the time when this server wrote the transaction to its binlog,
-    and consists of the 7 bytes after the logical clock. The highest bit shows whether the timestamp of the original
-    server follows (Gtid_log_event::write_body_to_memory).
+    At this time the server wrote the transaction to its binlog. Before 8.0.1, the timestamp is 0. It consists of the 7
+    bytes after the logical clock. The highest bit shows whether the timestamp of the original server follows
+    (Gtid_log_event::write_body_to_memory).
     """
     if len(body) < _COMMITTED_AT + 7:
         return 0
@@ -134,7 +134,7 @@ _MOST_RUNS = 1 << 16
 def query_text(body: memoryview) -> bytes:
     """Return the first 32 bytes of a query event's statement.
 
-    Header, status variables and schema precede the statement.
+    The header, the status variables and the schema precede the statement.
     """
     schema_length = body[8]
     variables = struct.unpack_from("<H", body, 11)[0]
@@ -171,10 +171,10 @@ class GtidCollector:
 
 
 class TransactionTracker:
-    """The state while decisive events are read: the open transaction, and the last complete transaction.
+    """Tracks the open transaction and the last complete transaction while decisive events are read.
 
-    `opened` is the event that started the transaction. `number` is the GTID of the open transaction: source and number
-    (MySQL), or domain, server and sequence (MariaDB). `has_closed` shows whether a transaction has ended since the
+    `opened` is the event that started the open transaction. `number` is the GTID of the open transaction: source and
+    number (MySQL), or domain, server and sequence (MariaDB). `has_closed` shows whether a transaction has ended since
     reading started. `last` is the GTID of the last complete transaction.
     """
 
@@ -197,7 +197,7 @@ class TransactionTracker:
     def after(cls, gtids: Gtids) -> TransactionTracker:
         """Return the tracker for reading that starts after a file's head.
 
-        `gtids` are the GTIDs of all earlier transactions.
+        `gtids` contains the GTIDs of all earlier transactions.
         """
         walk = cls()
         if isinstance(gtids, GtidPosition):
@@ -208,7 +208,7 @@ class TransactionTracker:
 
     @property
     def is_inside(self) -> bool:
-        """Return whether the open transaction has its own BEGIN and end, so that it is not just a single statement."""
+        """Return whether the open transaction started with BEGIN. Otherwise it is a single statement."""
         return self._open and self._begun
 
     def see(self, event: Event) -> bool:
@@ -237,7 +237,7 @@ class TransactionTracker:
         return False
 
     def finish(self, end: int) -> None:
-        """Record that the reading ended at `end`. Events outside transactions are treated as complete."""
+        """Record that reading ended at the offset `end`. Events outside transactions are treated as complete."""
         if not self._open:
             self.offset = end
 
@@ -302,7 +302,7 @@ def gtid_text(number: Number) -> str:
 
 @dataclass(frozen=True, slots=True)
 class BinlogTransaction:
-    """A complete transaction: its bytes in the file, its GTID (None if there is no GTID) and its commit time.
+    """A complete transaction, with its place in the file, its GTID (None if it has no GTID) and its commit time.
 
     `committed` is in microseconds UTC, as recorded by MySQL 8.0.1 and newer. If `is_exact` is False, the server
     recorded only the second in which the transaction was committed. Commit times follow the order of the file, unless
@@ -345,7 +345,7 @@ class BinlogHeader:
 def read_head(file: BinaryIO, name: str) -> BinlogHeader | None:
     """Return the head of an open binlog; None if the server has not written the first event yet.
 
-    Raise DamagedError if an event is damaged, PreflightError if the file is encrypted.
+    Raise DamagedError if an event is damaged, and PreflightError if the file is encrypted.
     """
     size = file.seek(0, 2)
     walk = TransactionTracker()
@@ -376,11 +376,11 @@ def transactions(
 ) -> Generator[BinlogTransaction, None, int]:
     """Yield the complete transactions of an open binlog in order.
 
-    Return the offset at which the last transaction ends. Events that follow this transaction and belong to no
-    transaction count as a part of it. Reading starts at the offset `start`, which is the end of a transaction or of the
-    head. At most `size` bytes of the file are read. `watch` receives each table map and each decisive event, and
-    whether the event ends a transaction. Raises DamagedError if an event before the last event is damaged, and
-    PreflightError if the file is encrypted.
+    Return the offset at which the last transaction ends. Later events that belong to no transaction count as a part of
+    the last transaction. Reading starts at the offset `start`, which is the end of a transaction or of the head. At
+    most `size` bytes of the file are read. `watch` receives each table map and each decisive event, and whether the
+    event ends a transaction. Raises DamagedError if an event before the last event is damaged, and PreflightError if
+    the file is encrypted.
     """
     walk, others = TransactionTracker(), () if watch is None else (TABLE_MAP,)
     events = decisive_events(file, name, file.seek(0, 2) if size is None else size, start, others)

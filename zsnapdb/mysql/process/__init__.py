@@ -1,1 +1,1 @@
-"""The server's process: its programs, its start and stop, the sandbox, and the search for servers on given files."""
+"""Programs, start, stop and sandbox of a server's process, and the search for servers that use given files."""

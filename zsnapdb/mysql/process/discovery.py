@@ -1,9 +1,9 @@
-"""Discovery of the servers on this host from kernel facts: programs, sockets and working directories.
+"""Finds the servers on this host from kernel facts: programs, sockets and working directories.
 
-A server changes into its data directory at its start. A process with another root directory (a container or a zsnapdb
-clone) is skipped. A process is also skipped if its data directory is not this host's directory at the same path. A
-systemd service is not skipped, because it has its own mount namespace but the host's root (systemd.exec(5),
-"ProtectSystem=").
+When a server starts, it makes its data directory its working directory. A process with another root directory (a
+container or a zsnapdb clone) is skipped. A process is also skipped if its data directory is not this host's directory
+at the same path. Systemd services are included: they may have their own mount namespace, but they have the host's root
+(systemd.exec(5), "ProtectSystem=").
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ PATH_VARIABLES = (*FOLDER_VARIABLES, "log_bin_basename", "log_bin_index", "relay
 class DiscoveredProcess:
     """A process of a server program: its account, program, listening sockets and data directory.
 
-    `is_by_loader` says that the dynamic loader started the program, and that the program may not start without the
-    loader.
+    If `is_by_loader` is set, the dynamic loader started the program, and the program may not start without the loader.
     """
 
     pid: int
@@ -64,7 +63,7 @@ class DiscoveredProcess:
 class RootObservation:
     """Facts about a server that are known after root has logged in to it.
 
-    `page_size` is InnoDB's page size. `has_socket_login` says whether accounts can be set up to log in through the
+    `page_size` is InnoDB's page size. `has_socket_login` says whether accounts can be configured to log in through the
     socket.
     """
 
@@ -102,7 +101,8 @@ def server_processes(proc: Path = Path("/proc")) -> list[DiscoveredProcess]:
 def process_of(session: Session) -> int | None:
     """Return the server process of a session on this host; None if the process is unknown.
 
-    If the other end of the session's socket is not a server, the process is searched by the server's data directory.
+    If the process at the other end of the session's socket is not a server, the server's data directory identifies the
+    process.
     """
     peer = session.peer
     if peer is not None and is_server_program(Path(f"/proc/{peer}")):
@@ -131,7 +131,7 @@ def _sees_this_host(entry: Path, namespace: str) -> bool:
 def _program(entry: Path) -> str:
     """Return the program of a process.
 
-    If the loader started the program, return the server program among the mapped files.
+    If the dynamic loader started the program, return the server program among the mapped files.
     """
     program = _executable(entry)
     if _LOADER.fullmatch(os.path.basename(program)):
@@ -173,7 +173,7 @@ def _sockets(entry: Path, listening: dict[str, str]) -> Iterator[str]:
 
 
 def service_of(pid: int, proc: Path = Path("/proc")) -> str:
-    """Return the systemd service that runs the process, from its control group's name; "" if no service runs it."""
+    """Return the systemd service of the process, from the name of its control group; "" if no service runs it."""
     try:
         lines = (proc / str(pid) / "cgroup").read_text().split("\n")
     except OSError:
@@ -210,7 +210,7 @@ _PATIENCE_MS = 20_000
 class RunningServer:
     """A process that serves files below a mount folder of zsnapdb.
 
-    `place` is the subfolder with all mounts of one restore or clone. `started` is the start time in clock ticks since
+    All mounts of one restore or clone are in the subfolder `place`. `started` is the start time in clock ticks since
     boot.
     """
 
@@ -221,7 +221,7 @@ class RunningServer:
 
 
 def servers_below(roots: Collection[Path], private_folder: str) -> list[RunningServer]:
-    """Return the servers whose option file and data directory are below the same subfolder of one of `roots`.
+    """Return the servers whose option file and data directory are below one subfolder of a folder in `roots`.
 
     `private_folder` is the name of the folder with the option file. Processes that end during the scan are skipped.
     """
@@ -256,9 +256,9 @@ def _server(pid: int, roots: Collection[Path], private_folder: str) -> RunningSe
 def end(server: RunningServer, private_folder: str) -> bool:
     """Kill the server and wait until it has ended. Only use this for a copy that is then rolled back or removed.
 
-    Return False, and kill nothing, if this process no longer runs. Return False also if the process has not ended after
-    20 s. The function first opens a process handle (pidfd_open(2)), so that a later process with the same number cannot
-    get the signal.
+    Return False, and kill nothing, if this process no longer runs. Also return False if the process has not ended after
+    20 s. The function first opens a process handle (pidfd_open(2)), so that a later process with the same id cannot get
+    the signal.
     """
     try:
         handle = os.pidfd_open(server.pid)
@@ -285,7 +285,7 @@ _VERSION = re.compile(rb"[\x20-\x7e]{1,80}")
 
 @dataclass(frozen=True)
 class ServerGreeting:
-    """The greeting of a server: its version, or the number of the error (`refusal`) that the server sent instead."""
+    """The version in the greeting of a server, or the error number `refusal` that the server sent instead."""
 
     version: str = ""
     refusal: int = 0
@@ -314,9 +314,9 @@ def read_greeting(packet: bytes) -> ServerGreeting | None:
 def greeting_of(address: str, port: int, patience: float) -> ServerGreeting | None:
     """Return the greeting of the server at the address; None if no greeting arrives within `patience` seconds.
 
-    At most the longest greeting is read, and nothing is sent. This host's own addresses are never queried, although a
-    guest may report such an address, for example a bridge's. A server counts each connection without login as a host
-    error (max_connect_errors). So callers must not repeat the query after a greeting.
+    Nothing is sent, and no more bytes are read than the longest greeting has. A guest may report an address of this
+    host, for example of a bridge; such addresses are never queried. A server counts each connection without login as a
+    host error (max_connect_errors), so callers must not repeat the query after a greeting.
     """
     deadline, got = time.monotonic() + patience, b""
     with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=patience) as connection:

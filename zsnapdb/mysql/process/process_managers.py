@@ -1,4 +1,4 @@
-"""Process managers for servers that zsnapdb starts in a sandbox, as detached processes or as systemd units."""
+"""Process managers that start servers in a sandbox, as detached processes or as systemd units."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def sandbox_prefix(sandbox: Sandbox, user: str) -> list[str]:
 
 
 def sandbox_refusal(log: str) -> PreflightError | None:
-    """Return the error if the last lines of the server's log report that the sandbox could not be built."""
+    """Return the error that the last lines of the server's log report, if the sandbox could not be built."""
     last = log.splitlines()[-1] if log else ""
     if not last.startswith(FAILED):
         return None
@@ -57,7 +57,7 @@ def sandbox_refusal(log: str) -> PreflightError | None:
 
 
 def inspect_process(pid: int) -> ProcessSeen:
-    """Return the kernel's facts about a running server. Raise OSError if the process has ended."""
+    """Return the facts that the kernel reports about a running server. Raise OSError if the process has ended."""
     process = Path(f"/proc/{pid}")
     lines = (process / "status").read_text(errors="replace").splitlines()
     return ProcessSeen(
@@ -90,12 +90,12 @@ def _plain(word: str) -> str:
 
 
 def sandbox_properties(sandbox: Sandbox) -> dict[str, str]:
-    """Return the properties of a unit that runs the launcher: systemd's restrictions in addition to the launcher's.
+    """Return the properties of a unit that runs the launcher. They restrict the server in addition to the launcher.
 
     The launcher needs root and its capabilities until it executes the server, which runs without them. IPAddressDeny
     and IPAddressAllow need a kernel with BPF for control groups (systemd.resource-control(5)); other kernels ignore
-    them. Both properties filter incoming and outgoing traffic, so a server that accepts or opens remote connections
-    gets neither property.
+    them. Both properties filter incoming and outgoing traffic, so they are not set for a server that accepts or opens
+    remote connections.
     """
     used = [*sandbox.writable, *sandbox.readable, sys.executable, str(_LAUNCHER)]
     is_temporary = any(path.startswith(("/tmp/", "/var/tmp/")) for path in used)  # noqa: S108 - not made here
@@ -123,8 +123,8 @@ _COMMAND_SECONDS = 30.0
 class Limits:
     """Resource limits of a server. None means no limit.
 
-    `memory` is the private writable memory in bytes. `processors` may be a fraction. `nice` is a niceness from 0 to 19
-    (None means the niceness of this process).
+    `memory` limits the private writable memory in bytes. The number `processors` may be a fraction. `nice` is a
+    niceness from 0 to 19 (None means the niceness of this process).
     """
 
     memory: int | None = None
@@ -133,7 +133,7 @@ class Limits:
 
 
 class Launched(Protocol):
-    """A launched server."""
+    """A server that a process manager has started."""
 
     def ended(self) -> str | None:
         """Return a short description of how the server ended; None while the server runs."""
@@ -143,7 +143,7 @@ class Launched(Protocol):
 
 
 class ProcessManager(Protocol):
-    """An interface that starts servers with limits. A server outlives the process that started it."""
+    """The interface for starting servers with limits. A server keeps running after the process that started it ends."""
 
     def launch(
         self,
@@ -158,8 +158,9 @@ class ProcessManager(Protocol):
         """Start the server as the account `user` in the sandbox, or without a sandbox if `sandbox` is None.
 
         Append its output to `log`. If the caller is root, the server runs as `user` from its first instruction.
-        Otherwise, it runs as the caller's account. `name` is the label of the server for people. `zone` is TZ in the
-        server's environment; None leaves TZ unset. Raise ServerError or PreflightError if the server cannot be started.
+        Otherwise, it runs as the caller's account. `name` is the label of the server for people. `zone` is the value of
+        TZ in the server's environment; None leaves TZ unset. Raise ServerError or PreflightError if the server cannot
+        be started.
         """
 
 
@@ -179,8 +180,9 @@ def choose(manager: str) -> ProcessManager:
 class Detached:
     """Manager for a process in its own session and process group.
 
-    The process does not get signals that a terminal or a service sends to its starter's process group. But a service
-    manager that ends a whole control group also ends the process. So with systemd, a unit is the better choice.
+    The process does not get signals that a terminal or a service sends to the process group of its starter. But if a
+    service manager ends the whole control group, this process ends too. Therefore a unit is the better choice with
+    systemd.
     """
 
     def launch(
@@ -219,7 +221,7 @@ class Detached:
 def started_at(process: int) -> int | None:
     """Return the start time of a process in clock ticks since boot; None if the process has ended.
 
-    The start time and the process id together identify a process. Source: proc_pid_stat(5), starttime.
+    Together with the process id, the start time identifies a process. Source: proc_pid_stat(5), starttime.
     """
     try:
         return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19])
@@ -243,7 +245,7 @@ def resident_bytes(process: int) -> int:
 
 
 def _relative(limits: Limits) -> Limits:
-    """Return the limits with `nice` relative to this thread's niceness. Only root may lower its niceness."""
+    """Return the limits with `nice` relative to this thread's niceness; not below 0, unless the caller is root."""
     steps = 0 if limits.nice is None else limits.nice - os.getpriority(os.PRIO_PROCESS, 0)
     return replace(limits, nice=steps if os.geteuid() == 0 else max(0, steps))
 
@@ -272,9 +274,9 @@ def _inherited() -> dict[str, tuple[int, int]]:
 
 
 def widening_arguments(inherited: Mapping[str, tuple[int, int]], limits: Limits) -> list[str]:
-    """Return the command prefix that raises limits from the calling shell; empty if no limit is too low.
+    """Return the command prefix that raises limits inherited from the calling shell; empty if no limit is too low.
 
-    The limits are raised because a server that cannot open all its files reports damaged files.
+    If a limit is too low, the server cannot open all its files, and reports them as damaged.
     """
     options = [
         f"--{name}=unlimited:unlimited"
@@ -298,10 +300,10 @@ def _most_open_files() -> int:
 def limiting_arguments(name: str, limits: Limits, processors: Sequence[int]) -> list[str]:
     """Return the command prefix that limits a program; empty if no limit is set.
 
-    RLIMIT_DATA counts private writable memory, both mappings and heap (getrlimit(2), Linux 4.7). At the limit, the
-    kernel refuses more memory, but kills no process. Processors are limited by affinity; a fraction is rounded up.
-    `name` determines the processors, so that several servers use different processors. `limits.nice` is added to the
-    niceness of the caller.
+    RLIMIT_DATA limits private writable memory, which includes mappings and heap (getrlimit(2), Linux 4.7). At the
+    limit, the kernel refuses more memory, but kills no process. Processors are limited by affinity; a fraction is
+    rounded up. `name` determines the processors, so that several servers use different processors. `limits.nice` is
+    added to the niceness of the caller.
     """
     words = ["nice", "-n", str(limits.nice)] if limits.nice else []
     if limits.memory is not None:
@@ -322,7 +324,7 @@ def _entry_words(user: str, sandbox: Sandbox | None) -> list[str]:
 def _account_words(user: str) -> list[str]:
     """Return the command prefix that switches from root to the account and its groups (setpriv(1)).
 
-    In a command, this prefix must come after the limits, which only root can set.
+    In a command, this prefix must come after the prefix that sets the limits, because only root can set limits.
     """
     entry = pwd.getpwnam(user)
     return ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--init-groups", "--"]
@@ -381,11 +383,11 @@ class SystemdUnits:
 
 
 def unit_properties(name: str, log: Path, limits: Limits, user: str, sandbox: Sandbox | None) -> list[str]:
-    """Return the unit's properties as systemd-run arguments. With a sandbox, the launcher drops root, not systemd.
+    """Return the unit's properties as systemd-run arguments. In a sandbox, the launcher switches from root to `user`.
 
-    With the type `exec`, the command succeeds only once the server program runs (systemd.service(5)). MemoryMax and
-    CPUQuota apply to the control group (systemd.resource-control(5)). A kernel without these controllers ignores both
-    properties. So LimitDATA also limits the memory, as for a detached server.
+    With the type `exec`, the command succeeds only when the server program is running (systemd.service(5)). MemoryMax
+    and CPUQuota apply to the control group (systemd.resource-control(5)). A kernel without these controllers ignores
+    both properties. Therefore LimitDATA also limits the memory, as for a detached server.
     """
     properties = {
         "Type": "exec",
@@ -413,7 +415,7 @@ def _systemd(argv: Sequence[str]) -> str:
 
 
 def run(argv: Sequence[str], *, timeout: float) -> str:
-    """Run a program that works on a server of zsnapdb. Wait until the program ends, and return its output.
+    """Run a program that works on a server of zsnapdb, wait until the program ends, and return its output.
 
     Raises PreflightError if the program cannot be started, and ServerError with its output if the program fails or
     takes longer than `timeout` seconds.
@@ -462,9 +464,7 @@ class _Unit:
 def version_of(binary: Path) -> str:
     """Return the version that a server program prints, in the format of its variable `version`.
 
-    The result is cached per file.
-
-    Raise PreflightError if the program prints no version.
+    The result is cached per file. Raise PreflightError if the program prints no version.
     """
     try:
         seen = binary.stat()

@@ -26,6 +26,7 @@ from zsnapdb.planning.server_family import MARIADB, flavour_in
 
 _PLACES = ("/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin", "/usr/local/mysql/bin")
 _KEPT_OUTPUT = 2000
+_SHOWN_WORDS = 5
 _DAMAGE = ("invalid", "mismatch", "doesn't match page size")
 
 INNOCHECKSUM = ("innochecksum",)
@@ -33,10 +34,10 @@ INNOCHECKSUM = ("innochecksum",)
 
 
 def find(names: Sequence[str], settings: ServerSettings, flavour: Flavour, binary: Path) -> Path:
-    """Return the program in the configured folder; else next to the server program; else in the usual folders.
+    """Return the program from the configured folder, or else the server program's folder, or else the usual folders.
 
-    Programs of the other family are skipped, because a host can have both families, and neither can read the other's
-    files. Raise PreflightError if no program is found.
+    A host can have programs of MySQL and MariaDB, and neither family can read the files of the other family. Therefore
+    programs that do not belong to `flavour` are skipped. Raise PreflightError if no program is found.
     """
     places = (
         [str(settings.programs)]
@@ -88,18 +89,36 @@ def is_version_of(text: str, flavour: Flavour) -> bool:
 def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, timeout: float) -> str | None:
     """Return the output of innochecksum if a page of the file has a wrong checksum, else None.
 
-    The file must not be in use. `first` and `last` are the pages to check (None: up to the end of the file). Raises
+    The file must not be in use. The pages from `first` to `last` are checked (None: to the end of the file). Raises
     CommandError if innochecksum fails without reporting a wrong page.
     """
-    argv = [str(program)]
-    if first or last is not None:
-        argv += [f"--start-page={first}", *([f"--end-page={last}"] if last is not None else [])]
-    argv.append(str(file))
+    pages = [f"--start-page={first}", *([f"--end-page={last}"] if last is not None else [])]
+    return _checksum_errors(program, [*(pages if first or last is not None else []), str(file)], timeout)
+
+
+def damaged_files(program: Path, files: Sequence[Path], *, timeout: float) -> dict[Path, str]:
+    """Return the output of innochecksum for each file that has a page with a wrong checksum.
+
+    One process reads all files. The files must not be in use. Each file has the time limit `timeout`, in seconds. If
+    innochecksum finds damage or fails, each file is checked on its own, and errors are raised as by `damaged_pages`.
+    """
+    try:
+        if _checksum_errors(program, [str(file) for file in files], timeout * len(files)) is None:
+            return {}
+    except CommandError:
+        # The check of the single files raises the error that names the file.
+        pass
+    results = {file: damaged_pages(program, file, 0, None, timeout=timeout) for file in files}
+    return {file: words for file, words in results.items() if words is not None}
+
+
+def _checksum_errors(program: Path, arguments: Sequence[str], timeout: float) -> str | None:
+    argv = [str(program), *arguments]
     try:
         done = program_start.run(argv, timeout=timeout)
     except subprocess.TimeoutExpired as error:
         raise CommandError(
-            f"`{' '.join(argv)}` did not end within {timeout:.0f} s",
+            f"`{_shortened(argv)}` did not end within {timeout:.0f} s",
             hint="raise drill.check_timeout, or lower drill.sample",
         ) from error
     if done.returncode == 0:
@@ -108,13 +127,17 @@ def damaged_pages(program: Path, file: Path, first: int, last: int | None, *, ti
     if any(word in words for word in _DAMAGE):
         return words
     raise CommandError(
-        f"`{' '.join(argv)}` ended with exit status {done.returncode}: {words or '(no output)'}",
+        f"`{_shortened(argv)}` ended with exit status {done.returncode}: {words or '(no output)'}",
         hint="does the program have the version of the server?",
     )
 
 
+def _shortened(argv: Sequence[str]) -> str:
+    return " ".join(argv if len(argv) <= _SHOWN_WORDS else [*argv[:_SHOWN_WORDS], "..."])
+
+
 def run(argv: Sequence[str], *, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None, timeout: float) -> None:
-    """Run a program. `stdin` and `stdout` are open files that it reads and writes.
+    """Run a program that reads the open file `stdin` and writes the open file `stdout`.
 
     Raises CommandError with the program's output if the program fails or takes longer than `timeout` seconds.
     """
@@ -136,17 +159,17 @@ def _failure(argv: Sequence[str], status: int, output: bytes) -> CommandError:
 
 @dataclass(frozen=True)
 class Feed:
-    """The input of a program: a text, and then the output of another program (None: only the text)."""
+    """The input of a program. It is a text, followed by the output of the command `argv` (None: only the text)."""
 
     text: bytes
     argv: Sequence[str] | None
 
 
 def pipe(first: Sequence[str], second: Sequence[str], *, timeout: float) -> None:
-    """Run both programs; the output of the first is the input of the second.
+    """Run two programs. The second program reads the output of the first program.
 
-    Raises CommandError unless both programs exit with 0. The error contains the stderr of the failed program. If both
-    failed, it contains the stderr of the second program.
+    Raises CommandError if a program does not exit with 0. The error contains the stderr of the failed program. If both
+    programs failed, it contains the stderr of the second program.
     """
     feed([Feed(b"", first)], second, timeout=timeout)
 
@@ -167,7 +190,7 @@ def _write(into: IO[bytes], text: bytes, argv: Sequence[str], deadline: float) -
 
 
 def feed(feeds: Sequence[Feed], second: Sequence[str], *, timeout: float) -> None:
-    """Run a program with these feeds as its input, one after the other.
+    """Run a program that reads the feeds as its input, one after the other.
 
     Raises CommandError in the same cases as `pipe`.
     """

@@ -8,14 +8,13 @@ The launcher uses only the standard library. The plan (JSON) contains:
 - `base`: the folder above the copy, in which only root can create links.
 - `writable`: folders of the copy. The path from `base` to such a folder may not contain a link.
 - `readable`: files and folders that the server may read. Missing files and folders are skipped.
-- `hidden`: folders that appear empty to the server, even below a readable folder.
+- `hidden`: folders that appear empty to the server, even if they are below a readable folder.
 - `connects`: whether the server may connect to other servers.
 
 The server gets a mount namespace whose root is an in-memory file system with only these folders. The server sees no
-other path of the host, neither files nor sockets. Its /proc shows no processes, because `/proc/PID/cwd` of the same
-account's other processes would lead out of the sandbox (proc(5)). The server has no capabilities and cannot get any
-(no_new_privs). Its connect(2) fails unless `connects` is set. If a step fails, the launcher ends before the server
-starts.
+other files or sockets of the host. Its /proc shows no processes, because `/proc/PID/cwd` of a process with the same
+account would lead out of the sandbox (proc(5)). The server has no capabilities and cannot get any (no_new_privs). Its
+connect(2) fails unless `connects` is set. If a step fails, the launcher ends before the server starts.
 """
 
 from __future__ import annotations
@@ -81,7 +80,7 @@ def _mount(source: str | None, target: str, kind: str | None, flags: int, data: 
 
 
 def _enter(plan: dict[str, object], program: str) -> None:
-    """Create the namespace with the plan's folders, and make its root the root of this process."""
+    """Create a mount namespace with the plan's folders, and make its root the root of this process."""
     base, hidden, origin = str(plan["base"]), _texts(plan["hidden"]), os.path.realpath(program)
     _check(_libc.unshare(_CLONE_NEWNS | _CLONE_NEWIPC), "unshare")
     _mount(None, "/", None, _REC | _PRIVATE)
@@ -125,9 +124,9 @@ def _enter(plan: dict[str, object], program: str) -> None:
 
 
 def _leads_into(link: str, readable: list[str]) -> bool:
-    """Return whether a top-level link, such as /bin, leads into another readable folder.
+    """Return whether a top-level link, such as /bin, leads into a readable folder.
 
-    Such a link is kept as a link.
+    The sandbox keeps such a link as a link.
     """
     return link.count("/") == 1 and any(os.path.realpath(link).startswith(path + "/") for path in readable)
 
@@ -150,9 +149,10 @@ def _opened_without_link(path: str, base: str) -> int:
 
 
 def _with_inner_mounts(readable: list[str], hidden: list[str]) -> list[str]:
-    """Return the paths. Each path is followed by the mounts below it, except mounts below a hidden folder.
+    """Return each readable path, followed by the mounts below it, except mounts below a hidden folder.
 
-    A mount is skipped unless root owns its top folder, because mounts of databases belong to other accounts.
+    A mount is also skipped if its top folder does not belong to root, because mounts of databases belong to other
+    accounts.
     """
     with open("/proc/self/mountinfo", "rb") as file:
         lines = file.read().split(b"\n")
@@ -186,7 +186,7 @@ def _bind(path: str, source: int, flags: int) -> None:
 
 
 def _give_up(account: dict[str, object], *, is_open: bool) -> None:
-    """Switch to the account and drop all capabilities permanently. Unless `is_open`, block connect(2)."""
+    """Switch to the account and drop all capabilities permanently. Block connect(2), unless `is_open` is set."""
     number = 0
     while _libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
         number += 1

@@ -1,4 +1,4 @@
-"""Servers that zsnapdb starts: their private files, start and stop. This module never changes other servers."""
+"""The private files, the start and the stop of servers that zsnapdb starts. Never changes other servers."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def find_binary(configured: Path | None, flavour: Flavour) -> Path:
 
 
 def account(user: str) -> tuple[int, int]:
-    """Return uid and gid of the account that the server runs as.
+    """Return the uid and gid of the account that the server runs as.
 
     Raises PreflightError if the account does not exist.
     """
@@ -86,9 +86,9 @@ def account(user: str) -> tuple[int, int]:
 
 
 def owner_of_files(datadir: str) -> tuple[int, int] | None:
-    """Return the owner of a server's files on this host: the data directory's uid, and that account's primary gid.
+    """Return the uid of a data directory's owner on this host, and the primary gid of that account.
 
-    The result is None if root owns the data directory, or if the data directory does not exist on this host.
+    The result is None if root owns the data directory, or if it does not exist on this host.
     """
     try:
         status = os.stat(datadir)
@@ -115,7 +115,7 @@ def make_private_folder(folder: Path, user: str) -> None:
 def _made_anew_if_planted(path: Path, make: Callable[[], object]) -> None:
     """Create a private path.
 
-    If the server's account has created a link, pipe or file at this path, remove that first.
+    If the server's account has created a link, pipe or file at this path, remove it first.
     """
     try:
         make()
@@ -130,20 +130,20 @@ def write_private(path: Path, text: str, user: str) -> None:
 
 
 class _Proof(Enum):
-    """The evidence that a process is a server of zsnapdb, strongest first: its working directory, then its account."""
+    """The evidence that a process is a server of zsnapdb. A working directory is stronger evidence than an account."""
 
     PLACE = "place"
     ACCOUNT = "account"
 
 
 class OptionFileUsers:
-    """A lookup of processes whose command lines contain an option file.
+    """Finds the processes whose command lines contain an option file.
 
     The processes are scanned once, at the first request.
     """
 
     def of(self, option_file: Path) -> Sequence[int]:
-        """Return the processes whose command lines contain this file. The owners of the processes are not checked."""
+        """Return the processes whose command lines contain this file. Do not check the owners of the processes."""
         return self._found.get(f"{_OPTION}{option_file}".encode(), ())
 
     @functools.cached_property
@@ -184,10 +184,10 @@ class ServerProcess:
     def pid(self, users: OptionFileUsers | None = None) -> int | None:
         """Return the process id if the server is running. The process's command line must contain the option file.
 
-        The pid file is tried first. A starting server has no pid file yet, and the file can be lost. In these cases,
-        `users` are searched (None means the current processes). A caller with many servers passes the same object for
-        all servers. A process whose working directory is the data directory is preferred to a process that has just
-        started, which may belong to another server.
+        The pid file is read first. A starting server has no pid file yet, and the file can be lost. In these cases, the
+        process is searched in `users` (None means the current processes). A caller with many servers passes the same
+        object for all servers. A process whose working directory is the data directory is preferred to a process that
+        has just started, which may belong to another server.
         """
         with contextlib.suppress(OSError, ValueError, UnsafeFileError):
             number = int(safe_open.read_text(self.pid_file))
@@ -200,9 +200,9 @@ class ServerProcess:
     def _is_ours(self, number: int) -> _Proof | None:
         """Return the evidence that the process is this server; None if nothing proves this.
 
-        The command line alone proves nothing. The process must run a server program. A server program whose working
-        directory is the data directory suffices, even if the private folder was lost. A process in another folder of
-        this host is rejected, unless it has just started and may not have entered its data directory yet.
+        The command line alone proves nothing. The process must run a server program. If its working directory is the
+        data directory, this is enough, even if the private folder was lost. A process in another folder of this host is
+        rejected, unless it has just started and may not have entered its data directory yet.
         """
         process = Path(f"/proc/{number}")
         try:
@@ -226,7 +226,7 @@ class ServerProcess:
         return _Proof.ACCOUNT if uid in self._accounts() else None
 
     def _accounts(self) -> set[int]:
-        """Return the possible accounts of this server: the caller's, root's, and the owner of its private folder."""
+        """Return the accounts that may run this server: the caller, root, and the owner of its private folder."""
         try:
             return {0, os.geteuid(), os.lstat(self.folder).st_uid}
         except OSError:
@@ -253,12 +253,12 @@ class ServerProcess:
         sandbox: Sandbox | None,
         zone: str | None = None,
     ) -> Session:
-        """Start the server with limits and sandbox. Return a session as soon as the server answers.
+        """Start the server with the limits and the sandbox. Return a session as soon as the server answers.
 
-        `user` owns the server's files; the server runs as `user` from its first instruction. `login` is the server's
-        address. `zone` is the time zone of the process (None means the host's time zone). Raises PreflightError if the
-        sandbox cannot be built, and ConsistencyError if the server is not inside the sandbox. Raises ServerError with
-        the end of the error log if the server does not answer within `timeout` seconds.
+        The account `user` owns the server's files, and runs the server from its first instruction. `login` is the
+        server's address. `zone` is the time zone of the process (None means the host's time zone). Raises
+        PreflightError if the sandbox cannot be built, and ConsistencyError if the server is not inside the sandbox.
+        Raises ServerError with the end of the error log if the server does not answer within `timeout` seconds.
         """
         if self.pid() is not None:
             raise ServerError(f"a server already runs with {self.option_file}", hint="stop it first")
@@ -317,7 +317,7 @@ class ServerProcess:
             time.sleep(0.05)
 
     def stop(self, *, timeout: float) -> None:
-        """Shut the server down cleanly if it runs.
+        """Shut the server down cleanly if it is running.
 
         Raises ServerError if the shutdown takes longer than `timeout` seconds.
         """
@@ -351,8 +351,8 @@ def _end(
 ) -> bool:
     """Send a signal and wait until the process and its threads have ended. Return False after `timeout` seconds.
 
-    The function first opens a process handle (pidfd_open(2)), so that a later process with the same number cannot get
-    the signal.
+    The function first opens a process handle (pidfd_open(2)), so that a later process with the same id cannot get the
+    signal.
     """
     try:
         handle = os.pidfd_open(number)
@@ -374,9 +374,9 @@ def _end(
 
 
 def _reap(number: int) -> None:
-    """Collect the exit status if the process is this process's child.
+    """Collect the exit status of a process if it is a child of this process.
 
-    Otherwise, its own parent collects the exit status.
+    Otherwise, its parent process collects the exit status.
     """
     with contextlib.suppress(ChildProcessError):
         os.waitpid(number, 0)
@@ -392,9 +392,9 @@ Certificates and Keys using MySQL" and "Caching SHA-2 Pluggable Authentication".
 
 
 def remove_uuid(datadir: Path) -> None:
-    """Remove auto.cnf (server_uuid) from a copied data directory. mysqld creates a new one (refman 8.4, "server_uuid").
+    """Remove auto.cnf from a copied data directory. mysqld creates a new server_uuid (refman 8.4, "server_uuid").
 
-    The persisted variables (SET PERSIST) stay, because the copy may replace its source.
+    The persisted variables (SET PERSIST) stay, because the copy may replace the original server.
     """
     safe_open.remove(datadir / "auto.cnf")
 
@@ -408,9 +408,9 @@ def remove_persisted(datadir: Path) -> None:
 
 
 def remove_keys(datadir: Path) -> None:
-    """Remove the TLS keys that the source's mysqld created from a copied data directory.
+    """Remove TLS keys from a copied data directory, if the original server created them.
 
-    With these keys, a copy could pose as its source. mysqld creates new keys when it listens on a network.
+    With these keys, a copy could pose as the original server. mysqld creates new keys when it listens on a network.
     """
     for name in _TLS_FILES:
         safe_open.remove(datadir / name)

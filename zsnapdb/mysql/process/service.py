@@ -1,7 +1,7 @@
-"""Commands that stop and start the production server, with its systemd unit or with configured commands.
+"""Commands that stop and start the production server. They use its systemd unit or the configured commands.
 
-This module trusts no file that the server's account can write. Kernel facts identify the process (`discovery.py`), and
-systemd must agree with the kernel on the unit.
+This module trusts no file that the server's account can write. Facts from the kernel identify the process
+(`discovery.py`), and systemd and the kernel must agree on the unit.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _HINT = "set control.unit of the instance, or control.stop and control.start"
 
 @dataclass(frozen=True)
 class ServingProcess:
-    """The process that serves a data directory: its process id and its command line.
+    """The id and the command line of the process that serves a data directory.
 
-    `started` is in clock ticks since boot. The process id and the start time together identify the process
+    The start time `started` is in clock ticks since boot. Together with the process id it identifies the process
     (proc_pid_stat(5), starttime).
     """
 
@@ -47,7 +47,7 @@ class ServingProcess:
 
     @property
     def option_words(self) -> tuple[str, ...]:
-        """The arguments that name the server's option files. A server accepts these only before all other arguments."""
+        """The arguments that name the server's option files. A server accepts them only as its first arguments."""
         chosen: list[str] = []
         for word in self.words[1:]:
             if not _DEFAULTS.fullmatch(word):
@@ -59,9 +59,9 @@ class ServingProcess:
 def serving(datadir: Path) -> ServingProcess | None:
     """Return the server process whose working directory is the data directory; None if no such process exists.
 
-    The process must run as root or the data directory's owner, because any account can start a server program in that
-    directory. If several processes match, only those that lock files on that filesystem are considered, because InnoDB
-    holds file locks as long as it runs. Raises PreflightError if several processes remain.
+    The process must run as root or as the owner of the data directory, because any account can start a server program
+    in that directory. If several processes match, only processes with file locks on that filesystem are considered,
+    because InnoDB holds file locks while it runs. Raises PreflightError if several processes remain.
     """
     real = os.path.realpath(datadir)
     accounts = _accounts_of(real)
@@ -127,7 +127,7 @@ class ServerService:
     unit: str | None = None
 
     def stop(self) -> None:
-        """Stop the server. If the command succeeds, the server has ended.
+        """Stop the server. It has ended if the command succeeds.
 
         Raises ServerError if the command fails.
         """
@@ -165,8 +165,8 @@ def _run(words: tuple[str, ...], timeout: float) -> None:
 def service_of(settings: ControlSettings, process: ServingProcess | None, known: str | None = None) -> ServerService:
     """Return the commands that stop and start the server. Raises PreflightError if the commands are unknown.
 
-    If no commands are configured, they use the systemd unit whose main process is the running server. Without such a
-    unit, they use the recorded unit `known`.
+    If no commands are configured, the returned commands use the systemd unit whose main process is the running server.
+    If there is no such unit, they use the recorded unit `known`.
     """
     if settings.stop is not None and settings.start is not None:
         return ServerService(settings.stop, settings.start, settings.timeout)
@@ -177,7 +177,7 @@ def service_of(settings: ControlSettings, process: ServingProcess | None, known:
 
 
 def unit_of(pid: int) -> str | None:
-    """Return the unit whose main process this is, if control group and systemd agree; otherwise None."""
+    """Return the unit with this main process, if the control group and systemd agree on the unit; otherwise None."""
     unit = discovery.service_of(pid) if process_managers.SYSTEMD_RUNS.is_dir() else ""
     if not unit:
         return None
@@ -189,8 +189,8 @@ def configured_server_id(program: Path, process: ServingProcess) -> int | None:
     """Return the server_id that the server would have after its next start; None if no option sets it.
 
     The server program prints the contents of its option files (`--print-defaults`, MariaDB and MySQL manuals,
-    "Command-Line Options that Affect Option-File Handling"). If an option is repeated, the last value is used. Options
-    of the command line come last.
+    "Command-Line Options that Affect Option-File Handling"). If an option is repeated, the last value is used. The
+    options of the command line come after the option files.
     """
     printed = process_managers.run([str(program), *process.option_words, "--print-defaults"], timeout=30.0)
     named = _SERVER_ID.findall(" ".join([printed, *process.words[1:]]))

@@ -1,4 +1,4 @@
-"""The time zone of a server's process, determined from the server, the kernel and this host's zone files."""
+"""Determines the time zone of a server's process from the server, the kernel and this host's zone files."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def offsets_of(session: Session) -> tuple[int, ...]:
 def server_zone(session: Session, pid: int | None, *, is_default: bool) -> ServerZone:
     """Return the time zone of the server's process. If `pid` is None, the process is unknown.
 
-    The zone's name comes from the process's environment or from this host. The name is used only if this host's zone
-    data give the server's offsets for that name.
+    The name of the zone comes from the process's environment or from this host. It is used only if the zone has the
+    same offsets on this host as on the server.
     """
     offsets = offsets_of(session)
     name = next((name for name in _candidates(pid) if offsets_in(name) == offsets), None)
@@ -71,7 +71,7 @@ def _candidates(pid: int | None) -> Iterator[str]:
 def _environment(pid: int | None) -> dict[bytes, bytes]:
     """Return the environment with which a process started.
 
-    The result is empty if it is unknown, or if the process belongs to another account.
+    The result is empty if the environment is unknown, or if the process belongs to another account.
     """
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") if pid is not None else []
@@ -81,7 +81,7 @@ def _environment(pid: int | None) -> dict[bytes, bytes]:
 
 
 def _bytes(path: Path) -> bytes:
-    """Return the contents of a local file; "" if the file cannot be read."""
+    """Return the content of a local file; empty if the file cannot be read."""
     try:
         with path.open("rb") as file:
             return file.read(_MOST_BYTES)
@@ -100,7 +100,7 @@ def _offsets(data: bytes) -> tuple[int, ...] | None:
 
 
 def _file_of(rule: str) -> bytes:
-    """Return a zone file that contains only this rule (RFC 8536)."""
+    """Return the content of a zone file that contains only this rule (RFC 8536)."""
     head = b"TZif2" + bytes(15) + struct.pack(">6l", 0, 0, 0, 0, 1, 4)
     block = struct.pack(">lbb", 0, 0, 0) + b"UTC\0"
     return (head + block) * 2 + f"\n{rule}\n".encode()

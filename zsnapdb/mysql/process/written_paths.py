@@ -1,4 +1,4 @@
-"""Facts about a server's files: written paths, the files' real block sizes, and MariaDB's DDL log."""
+"""Facts about a server's files: the written paths, the real block sizes, and MariaDB's DDL log."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _FILES = ("log_bin_index", "relay_log_index")
 
 @dataclass(frozen=True, order=True)
 class ServerPath:
-    """A path that the server writes, with symbolic links resolved, and the setting or file that names the path."""
+    """A path that the server writes, with symbolic links resolved, and the setting or file that contains the path."""
 
     what: str
     path: str
@@ -41,6 +41,31 @@ class ServerPath:
 
 def _real(path: str, datadir: str) -> str:
     return os.path.realpath(os.path.join(datadir, path))
+
+
+def _real_files(facts: ServerFacts, datadir: str) -> Iterator[tuple[str, str]]:
+    """Yield each file of a tablespace as the server names it, and its path with symbolic links resolved.
+
+    Each folder is resolved and searched for links only once, because a server may have tens of thousands of files.
+    """
+    folders: dict[str, tuple[str, set[str] | None]] = {}
+    for file in facts.tablespace_files:
+        name = file.rpartition("/")[2]
+        folder = file[: len(file) - len(name)]
+        if folder not in folders:
+            real = _real(folder, datadir)
+            folders[folder] = real.rstrip("/") + "/", _links(real)
+        prefix, links = folders[folder]
+        yield file, os.path.realpath(prefix + name) if links is None or name in links else prefix + name
+
+
+def _links(folder: str) -> set[str] | None:
+    """Return the names of the symbolic links in a folder; None if it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name for entry in entries if entry.is_symlink()}
+    except OSError:
+        return None
 
 
 def _from_variables(facts: ServerFacts, datadir: str) -> Iterator[ServerPath]:
@@ -66,7 +91,7 @@ def _from_variables(facts: ServerFacts, datadir: str) -> Iterator[ServerPath]:
 
 
 def links_in(datadir: str, depth: int = 2) -> Iterator[ServerPath]:
-    """Yield the symbolic links in the data directory and in its databases.
+    """Yield the symbolic links in the data directory and its schema folders.
 
     Such links point to tables outside these folders.
     """
@@ -83,9 +108,9 @@ def links_in(datadir: str, depth: int = 2) -> Iterator[ServerPath]:
 
 
 def fixed_links(datadir: str) -> tuple[str, ...]:
-    """Return the symbolic links in the data directory with absolute targets.
+    """Return the symbolic links in the data directory that have absolute targets.
 
-    In a copy, such links lead to the source's files.
+    In a copy, such links lead to the files of the original server.
     """
     named = (link.what.removeprefix("symbolic link ") for link in links_in(os.path.realpath(datadir)))
     return tuple(path for path in named if os.path.isabs(_target_of(path)))
@@ -99,7 +124,7 @@ def _target_of(link: str) -> str:
 
 
 def with_real_paths(facts: ServerFacts) -> ServerFacts:
-    """Return the facts with every path variable absolute and with symbolic links resolved, like mount points."""
+    """Return the facts with all path variables absolute and without symbolic links, like mount points."""
     variables = dict(facts.variables)
     datadir = os.path.realpath(variables["datadir"])
     for name in (*DIRECTORIES, *_FILES):
@@ -116,10 +141,9 @@ def written_paths(facts: ServerFacts) -> tuple[ServerPath, ...]:
     """Return every path that the server writes, sorted and without duplicates."""
     datadir = os.path.realpath(facts.variables["datadir"])
     paths = {*_from_variables(facts, datadir), *links_in(datadir)}
-    for file in facts.tablespace_files:
-        real = _real(file, datadir)
-        if not real.startswith(datadir + "/"):
-            paths.add(ServerPath("tablespace", real))
+    paths |= {
+        ServerPath("tablespace", real) for _, real in _real_files(facts, datadir) if not real.startswith(datadir + "/")
+    }
     return tuple(sorted(paths))
 
 
@@ -129,7 +153,7 @@ def absolute_tablespaces(facts: ServerFacts) -> tuple[str, ...]:
     home = os.path.realpath(facts.variables.get("innodb_data_home_dir") or datadir)
     undo = os.path.realpath(facts.variables.get("innodb_undo_directory") or datadir)
     inside = (datadir + "/", home.rstrip("/") + "/", undo.rstrip("/") + "/")
-    return tuple(file for file in facts.tablespace_files if not (_real(file, datadir)).startswith(inside))
+    return tuple(file for file, real in _real_files(facts, datadir) if not real.startswith(inside))
 
 
 _KEYRING_FILES = ("keyring_file_data", "keyring_encrypted_file_data", "file_key_management_filename")
@@ -142,12 +166,12 @@ KEYRING_VARIABLES = (*_KEYRING_FILES, _PASSPHRASE, "plugin_dir", "datadir")
 
 
 def keyring_paths(variables: Mapping[str, str]) -> tuple[ServerPath, ...]:
-    """Return the files with the encryption keys of tablespaces and logs for a server with these variables.
+    """Return the files with the encryption keys of a server's tablespaces and logs, according to its variables.
 
     A variable names the key file of a plugin. The configuration <plugin_dir>/NAME.cnf names the key file of a
-    component, or refers to a file in the data directory that does (refman 8.4, "The component_keyring_file"). The
-    result includes the file with the passphrase of an encrypted key file. If the variable contains the passphrase
-    itself, its value is a secret and not a path (MariaDB manual, "File Key Management Encryption Plugin").
+    component, or refers to a file in the data directory that names it (refman 8.4, "The component_keyring_file"). The
+    result includes the file with the passphrase of an encrypted key file. A variable may contain the passphrase itself;
+    its value is then a secret and not a path (MariaDB manual, "File Key Management Encryption Plugin").
     """
     datadir = os.path.realpath(variables["datadir"])
     paths = {ServerPath(name, _real(variables[name], datadir)) for name in _KEYRING_FILES if variables.get(name)}
@@ -188,14 +212,14 @@ def data_file_blocks(facts: ServerFacts) -> BlockSizes:
     datadir = os.path.realpath(facts.variables["datadir"])
     counts: Counter[int] = Counter()
     examples: dict[int, str] = {}
-    for file in facts.tablespace_files:
-        path = _real(file, datadir)
+    for _, path in _real_files(facts, datadir):
         with contextlib.suppress(OSError):
             status = os.stat(path)
             if os.path.basename(path).startswith("ibtmp") or status.st_size == 0:
                 continue
             counts[status.st_blksize] += 1
-            examples.setdefault(status.st_blksize, os.path.relpath(path, datadir))
+            if status.st_blksize not in examples:
+                examples[status.st_blksize] = os.path.relpath(path, datadir)
     return BlockSizes(int(facts.variables.get("innodb_page_size", "16384")), dict(counts), examples)
 
 
@@ -208,8 +232,8 @@ _EXECUTE = 1
 def statements_half_done(datadir: Path) -> int:
     """Return the number of DDL statements that were unfinished when the state in `datadir` was written.
 
-    Raises PreflightError if the DDL log is missing. A running server has a DDL log, but log_ddl_recovery may place it
-    elsewhere. Raises DamagedError if the file is not a DDL log of a known format.
+    Raises PreflightError if the DDL log is missing. Every running server has a DDL log, but log_ddl_recovery may place
+    it outside `datadir`. Raises DamagedError if the file is not a DDL log of a known format.
     """
     try:
         with open_to_read(datadir / FILE) as file:

@@ -1,1 +1,1 @@
-"""Replication: the applier, a replica of a clone, the replay of binlogs."""
+"""Replication, which includes the applier, a replica of a clone, and the replay of binlogs."""

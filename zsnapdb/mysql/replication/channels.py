@@ -1,4 +1,4 @@
-"""Replication channels of a server: their control, the setup of a GTID replica, its lag, and a test of replication."""
+"""Controls a server's replication channels, sets up a GTID replica, reads its lag, and tests replication."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from zsnapdb.planning.server_family import family
 
 
 def stop_applier(session: Session, flavour: Flavour, dialect: Dialect, names: Iterable[str]) -> None:
-    """Stop the appliers of the named channels. Each statement waits until the applier's running transaction ends."""
+    """Stop the appliers of the named channels, after each applier has finished its running transaction."""
     for name in names:
         session.query(_of_channel(flavour, dialect.stop_applier, name))
 
@@ -27,14 +27,14 @@ def stop_applier(session: Session, flavour: Flavour, dialect: Dialect, names: It
 def start_applier(session: Session, flavour: Flavour, dialect: Dialect, names: Iterable[str]) -> None:
     """Start the appliers of the named channels.
 
-    If a stop is in progress, the server first waits until it is complete.
+    If an applier is being stopped, the server first waits until it has stopped.
     """
     for name in names:
         session.query(_of_channel(flavour, dialect.start_applier, name))
 
 
 def _of_channel(flavour: Flavour, statement: str, name: str) -> str:
-    """Return the statement for the applier of one channel. The default channel has an empty name."""
+    """Return the statement with the clause for one channel. The default channel has an empty name."""
     value = "'" + name.replace("'", "''") + "'"
     return (
         f"{statement.removesuffix(' SQL_THREAD')} {value} SQL_THREAD"
@@ -103,11 +103,11 @@ class ReplicationSource:
     def protection(self, flavour: Flavour) -> tuple[str, tuple[object, ...]]:
         """Return the TLS clauses of the statement that sets the source, and the parameters of these clauses.
 
-        A replica cannot merely prefer TLS. So the replica requires TLS, unless TLS is off, or the source is on loopback
-        and no CA is set. Certificates are verified as in the sessions of zsnapdb. MySQL requests a public key only
-        without TLS, and only if zsnapdb's sessions may do so (refman 8.4, "CHANGE REPLICATION SOURCE TO Statement").
-        Since 11.4, MariaDB verifies a certificate unless the statement turns the verification off (MariaDB manual,
-        "CHANGE MASTER TO").
+        A replica has no mode in which TLS is optional. Therefore it requires TLS, unless TLS is off, or the source is
+        on loopback and no CA is set. Certificates are verified as in the sessions of zsnapdb. MySQL requests a public
+        key only without TLS, and only if zsnapdb's sessions may do so (refman 8.4, "CHANGE REPLICATION SOURCE TO
+        Statement"). Since 11.4, MariaDB verifies a certificate unless the statement turns the verification off (MariaDB
+        manual, "CHANGE MASTER TO").
         """
         word = "MASTER" if flavour is Flavour.MARIADB else "SOURCE"
         mode, verifies = self.tls.mode_to(self.host), self.tls.verifies(self.host)
@@ -134,14 +134,14 @@ class ReplicationSource:
 
 
 def replica_options(flavour: Flavour) -> tuple[str, ...]:
-    """Return the option file lines for the first start of a replica. These lines must follow all other lines."""
+    """Return the option file lines for the first start of a replica. All other lines must precede these lines."""
     if flavour is Flavour.MARIADB:
         return ("log_slave_updates=ON", "relay_log_recovery=ON")
     return ("relay_log_recovery=ON", "loose_log_replica_updates=ON")
 
 
 def lasting_replica_options(flavour: Flavour) -> tuple[str, ...]:
-    """Return the option file lines for all later starts.
+    """Return the option file lines for all starts of a replica after the first start.
 
     With these lines, the replica accepts writes only from its source.
     """
@@ -156,11 +156,11 @@ def refuse_writes(session: Session, flavour: Flavour) -> None:
 
 
 def follow_source(session: Session, flavour: Flavour, source: ReplicationSource, gtids: Gtids) -> None:
-    """Start replication from the source, after the transactions `gtids`, which the server already has.
+    """Start replication from the source. The server already has the transactions `gtids`.
 
     Other sources are removed. On MySQL, the replica's binlogs are reset with gtid_purged = `gtids` (refman 8.4,
-    "Setting Up Replication Using GTIDs"). On MariaDB, gtid_slave_pos = `gtids` (MariaDB manual, "Global Transaction
-    ID").
+    "Setting Up Replication Using GTIDs"). On MariaDB, gtid_slave_pos is set to `gtids` (MariaDB manual, "Global
+    Transaction ID").
     """
     protection, files = source.protection(flavour)
     if flavour is Flavour.MARIADB:
@@ -190,11 +190,11 @@ def follow_source(session: Session, flavour: Flavour, source: ReplicationSource,
 
 @dataclass(frozen=True)
 class Lag:
-    """The state of a replica: whether it has caught up, and the error that stopped it (empty if there is none).
+    """Shows whether a replica has caught up, and the error that stopped it (empty if there is no error).
 
-    `refused` says why the last connection attempt failed, if the replica is retrying. It is empty if the replica is
+    If the replica is retrying to connect, `refused` says why the last attempt failed. It is empty if the replica is
     connected or makes its first attempt. `received` is the position up to which the replica has read the source's
-    binlog. `waits_for_source` says whether the replica has applied all transactions up to that position.
+    binlog. `waits_for_source` is True if the replica has applied all transactions up to that position.
     """
 
     has_caught_up: bool
@@ -205,7 +205,7 @@ class Lag:
 
 
 def replica_lag(session: Session, flavour: Flavour) -> Lag:
-    """Return the lag that the replica reports."""
+    """Return the replica's lag, errors and position."""
     (row,) = session.records("SHOW SLAVE STATUS" if flavour is Flavour.MARIADB else "SHOW REPLICA STATUS")
 
     def first(*names: str) -> str:

@@ -1,16 +1,16 @@
-"""Replay of binlogs as relay logs by the server's own applier, in parallel where the server supports it.
+"""Replays binlogs as relay logs with the server's own applier, in parallel if the server supports this.
 
-zsnapdb puts the files into a replication channel, as if the server had received the files itself. These conditions were
-tested on MySQL 9.7 and MariaDB 11.8 (tests/campaigns/points.py still tests them):
+zsnapdb puts the files into a replication channel, as if the server had received the files itself. The following
+conditions were tested on MySQL 9.7 and MariaDB 11.8 (tests/campaigns/points.py still tests them):
 
 - the server's server_id must differ from the events' server_id, or the server skips the events as its own;
 - relay_log_recovery must be off, or the server removes the files when it starts;
 - MariaDB's parallel applier also needs the source's binlog name, because MariaDB 11.8 crashes in compare_log_name()
   without it.
 
-The last file ends at the transaction boundary where the replay must end. So no UNTIL clause is needed, which is an
-advantage because some UNTIL clauses force a single thread. The applier is stopped and restarted only where the source
-changed its default engine.
+The last file ends at the transaction boundary where the replay must end. Therefore no UNTIL clause is needed; some
+UNTIL clauses would force a single thread. The applier is stopped and restarted only where the source changed its
+default engine.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ STATEMENT refuses row events.
 
 
 def options(flavour: Flavour, workers: int) -> tuple[str, ...]:
-    """Return the option file lines for a replay; they must follow all other lines.
+    """Return the option file lines for a replay. All other lines must precede these lines.
 
-    With one worker, the parallel applier is off, because passing transactions to a worker costs time. The server syncs
-    nothing, because after an interruption the volumes are rolled back to the snapshot from before the replay. At the
-    end of the replay, `make_durable` makes all changes durable.
+    With one worker, the parallel applier is off, because passing transactions to a worker costs time. The server does
+    not sync its files: after an interruption, the volumes are rolled back to the snapshot from before the replay. At
+    the end of the replay, `make_durable` makes all changes durable.
     """
     both = (
         "relay_log_recovery=OFF",
@@ -106,9 +106,10 @@ In their own domain, these GTIDs have no order relative to replayed GTIDs.
 def paced_settings(flavour: Flavour, workers: int) -> tuple[str, ...]:
     """Return the statements for a replay on a running server with other clients. The replay channel must exist.
 
-    Changes to the schema `mysql` are filtered out. Account statements are filtered out too, because both families treat
-    them as updates of that schema's tables (tests/system/test_migration_check.py tests this). The relay logs are kept.
-    By default, MySQL reports the progress of its workers only every 300 ms (refman 8.4, replica_checkpoint_period).
+    Changes to the schema `mysql` are filtered out. Account statements are also filtered out, because both families
+    treat them as updates of tables in this schema (tests/system/test_migration_check.py tests this). The relay logs are
+    kept. By default, MySQL reports the progress of its workers only every 300 ms (refman 8.4,
+    replica_checkpoint_period).
     """
     ignored = "mysql.%"
     workers = workers if workers > 1 else 0
@@ -131,9 +132,9 @@ def make_durable(session: Session) -> None:
     """Make the server write all committed changes to disk, as its shutdown does.
 
     If nothing was synced and the server is killed during shutdown, its binlog can contain transactions that its tables
-    lost. The GTIDs would not reveal the loss. With this statement, MariaDB's InnoDB flushes its log only if commits
-    flush the log (ha_innodb.cc, innobase_flush_logs). Engines without a log write when their tables are closed. The
-    statements are not written to the binlog.
+    lost. The GTIDs would not reveal the loss. With FLUSH ENGINE LOGS, MariaDB's InnoDB flushes its log only if commits
+    flush it (ha_innodb.cc, innobase_flush_logs). Engines without a log write their changes when their tables are
+    closed. The statements are not written to the binlog.
     """
     for statement in (
         "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
@@ -169,9 +170,8 @@ def client_feeds(
 ) -> list[Feed]:
     """Return the input of the client's single session, which consists of the files as statements.
 
-    The first file is read from offset `start`.
-
-    At each stop, the default engine changes; the GTIDs do not. `scratch` is a folder for LOAD DATA files.
+    The first file is read from offset `start`. At each stop, the default engine changes; the GTIDs do not. LOAD DATA
+    files are written to the folder `scratch`.
     """
     ends: list[tuple[int, int | None]] = [*((stop.number, stop.offset) for stop in stops), (len(files), None)]
     texts = [
@@ -192,31 +192,31 @@ def client_feeds(
 
 
 def client_argv(client: Path, login: Path) -> list[str]:
-    """Return the command line of the client that replays. `login` is the client's option file."""
+    """Return the command line of the client that executes the replay. `login` is the client's option file."""
     return [str(client), f"--defaults-file={login}", "--binary-mode", "--max-allowed-packet=1G", "--local-infile=1"]
 
 
 def account_sql(password: SecretStr) -> str:
     """Return the init file statements that create the replay account.
 
-    The server neither writes these statements to the binlog nor assigns GTIDs.
+    The server does not write these statements to the binlog, and assigns no GTIDs to them.
     """
     return owner_sql(ACCOUNT, ("localhost",), password)
 
 
 def drop_account(session: Session) -> None:
-    """Drop the replay account, which may be the account of this session. The statement is not written to the binlog."""
+    """Drop the replay account, even if this session uses it. The statement is not written to the binlog."""
     session.query("SET SESSION sql_log_bin = 0")
     session.query(f"DROP USER '{ACCOUNT}'@'localhost'")
 
 
 @dataclass(frozen=True)
 class RelayLogs:
-    """Relay log files of the channel. `base` is the server's relay_log (absolute, without number).
+    """Relay log files of the replay channel. `base` is the server's relay_log (absolute, without number).
 
-    `is_set` says whether the option relay_log is set. If it is not set, the default in the data directory applies. In
-    this case, the names in the index must be relative to the data directory, because MariaDB compares names literally
-    (sql/log.cc, find_log_pos).
+    `is_set` is True if the option relay_log is set. Otherwise the default in the data directory applies. In this case,
+    the names in the index must be relative to the data directory, because MariaDB compares names literally (sql/log.cc,
+    find_log_pos).
     """
 
     base: Path
@@ -257,9 +257,9 @@ class RelayLogs:
 class ChannelStatements:
     """Statements of one server family for the replay channel.
 
-    `change_paced` also takes a delay in seconds, `start_until` a relay log name and an offset in it. `failed_worker` is
-    a query for the error of a worker, needed if the channel's status only reports that a worker failed. The query is
-    empty for a family whose status contains the error.
+    The parameter of `change_paced` is a delay in seconds, and the parameters of `start_until` are a relay log name and
+    an offset in it. The query `failed_worker` returns the error of a worker. It is needed if the channel's status only
+    reports that a worker failed, and empty for a family whose status contains the error.
     """
 
     change: str
@@ -309,9 +309,9 @@ class ChannelStatements:
 
 @dataclass(frozen=True)
 class ApplierStatus:
-    """Progress of the applier.
+    """Progress of the applier, which reads relay log `number` at `offset`.
 
-    The applier reads relay log `number` at `offset`. `error` is the error that stopped the applier.
+    `error` is the error that stopped the applier.
     """
 
     number: int
@@ -350,10 +350,10 @@ def executed(session: Session, flavour: Flavour) -> Gtids:
 class ReplayInput:
     """The input and the expected result of a replay.
 
-    `sizes` are the sizes of the relay logs in bytes, in order. The replay starts at the offset `start` of the first
-    relay log, whose original binlog name is `file`. `gtids` are the server's GTIDs after the replay (None if unknown).
-    At each of the `stops`, the default engine changes and the applier is restarted, because its threads keep the engine
-    with which they started.
+    `sizes` contains the sizes of the relay logs in bytes, in order. The replay starts at the offset `start` of the
+    first relay log, whose original binlog name is `file`. After the replay, the server must have exactly `gtids` (None
+    if unknown). At each of the `stops`, the default engine changes and the applier is restarted, because its threads
+    keep the engine with which they started.
     """
 
     sizes: tuple[int, ...]
@@ -372,8 +372,8 @@ def defaults(session: Session) -> Defaults:
 def _apply_to_stop(session: Session, words: ChannelStatements, logs: RelayLogs, stop: EngineStop) -> None:
     """Apply all transactions before the stop with the previous default engine, then set the stop's default engine.
 
-    A CREATE statement without table options uses the database's collation. So the database's collation is changed for
-    this one transaction.
+    A CREATE statement without table options uses the database's collation. Therefore the database's collation is
+    changed for this one transaction.
     """
     _apply_until(session, words, logs, (stop.number, stop.offset))
     session.query("SET GLOBAL default_storage_engine = %s", (stop.engine,))
@@ -395,7 +395,7 @@ def _set_collation(session: Session, database: str, collation: str) -> None:
 
 
 def _apply_until(session: Session, words: ChannelStatements, logs: RelayLogs, place: tuple[int, int]) -> None:
-    """Apply all transactions before `place` (relay log number, offset), which is a transaction boundary."""
+    """Apply all transactions before the transaction boundary `place` (relay log number, offset)."""
     number, offset = place
     progress = status(session, words)
     if (progress.number, progress.offset) >= place:
@@ -411,7 +411,7 @@ def _apply_until(session: Session, words: ChannelStatements, logs: RelayLogs, pl
 def replay(
     session: Session, flavour: Flavour, logs: RelayLogs, source: ReplayInput, on_bytes: Callable[[int], None]
 ) -> None:
-    """Apply all relay logs, remove the channel, and check that exactly the expected transactions were executed.
+    """Apply all relay logs, remove the channel, and check that the server executed exactly the expected transactions.
 
     `on_bytes` receives the number of binlog bytes read so far. Raises ConsistencyError if the applier stopped with an
     error or executed other transactions, and ServerError if the applier needs a plugin that the server has not loaded.
@@ -466,7 +466,7 @@ def _is_finished(session: Session, flavour: Flavour, source: ReplayInput, progre
 
 
 def check_executed(session: Session, flavour: Flavour, expected: Gtids | None) -> None:
-    """Raise ConsistencyError unless the server executed exactly the expected transactions. None means no check."""
+    """Raise ConsistencyError if the server did not execute exactly `expected`. If `expected` is None, do not check."""
     if expected is None:
         return
     actual = executed(session, flavour)
@@ -486,7 +486,7 @@ _ENDING_SECONDS = 60.0
 
 @dataclass
 class PacedReplay:
-    """A running replay. A thread with its own session records its progress until the replay stops with an error."""
+    """A running replay. A thread with its own session records the progress, until the replay stops or fails."""
 
     words: ChannelStatements
     session: Session
@@ -508,7 +508,7 @@ class PacedReplay:
     ) -> PacedReplay:
         """Start to apply the relay logs. Each event is applied `delay` seconds after its original time.
 
-        The files are kept.
+        The relay logs are kept.
         """
         words = ChannelStatements.of(flavour)
         with open_session() as session:
@@ -523,7 +523,7 @@ class PacedReplay:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds since the start."""
+        """Return the seconds since the replay started."""
         return time.monotonic() - self.began
 
     def _watch(self) -> None:
@@ -541,8 +541,8 @@ class PacedReplay:
     def end(self) -> None:
         """Stop the replay after the transaction that is being applied. Afterwards `samples` and `error` are final.
 
-        The last sample is from the time of this call and includes everything that was applied. If the thread has not
-        stopped after 60 s, this call no longer waits for it. An error during the stop is stored in `error`.
+        The last sample is taken during this call and includes everything that was applied. If the thread has not
+        stopped after 60 s, this call does not wait longer for it. An error during the stop is stored in `error`.
         """
         ended = self.seconds
         self.stopped.set()

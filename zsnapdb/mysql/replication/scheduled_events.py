@@ -1,4 +1,4 @@
-"""Scheduled events of a server after a replay. Events that the applier disabled get their previous states back."""
+"""Restores the states of a server's scheduled events after a replay, because the applier disables events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS = {EventState.ENABLED: "ENABLE", EventState.DISABLED: "DISABLE", EventSta
 
 @dataclass(frozen=True)
 class ScheduledEvent:
-    """A scheduled event. It runs as the account `definer`.
+    """A scheduled event, which runs as the account `definer`.
 
     The server with the server_id `originator` created the event.
     """
@@ -38,13 +38,13 @@ class ScheduledEvent:
         return self.schema, self.name.lower()
 
     def statement(self, state: EventState) -> str:
-        """Return the statement that sets this state and keeps the definer."""
+        """Return the statement that sets this state without changing the definer."""
         user, _, host = self.definer.rpartition("@")
         return f"ALTER DEFINER = {quoted(user)}@{quoted(host)} EVENT {quoted(self.schema, self.name)} {_WORDS[state]}"
 
 
 def scheduled_events(session: Session) -> list[ScheduledEvent]:
-    """Return all events of the server."""
+    """Return all scheduled events of the server."""
     rows = session.query(
         "SELECT event_schema, event_name, status, definer, originator, character_set_client, collation_connection,"
         " UNIX_TIMESTAMP(last_altered) FROM information_schema.events"
@@ -59,15 +59,15 @@ def scheduled_events(session: Session) -> list[ScheduledEvent]:
 
 
 def states_of(session: Session) -> EventStates:
-    """Return the states of all events."""
+    """Return the states of all scheduled events."""
     return {event.key: event.state for event in scheduled_events(session)}
 
 
 def give_back_definers(session: Session, flavour: Flavour, account: str, before: Sequence[ScheduledEvent]) -> list[str]:
-    """Restore the definers of the events that a client altered as `account`. Return the events that keep `account`.
+    """Restore the definers of events that a client altered as `account`. Return the events that still have `account`.
 
-    ALTER EVENT makes its caller the definer, and no binlog tool prints the previous definer. For the returned events,
-    the previous definer is unknown because the same replay created them, or the statement cannot be sent. The
+    ALTER EVENT makes its caller the definer, and no binlog tool prints the previous definer. An event is returned if
+    its previous definer is unknown because the same replay created it, or if its statement cannot be sent. The
     statements are not written to the binlog.
     """
     known = {event.key: event.definer for event in before}
@@ -86,12 +86,12 @@ def give_back_definers(session: Session, flavour: Flavour, account: str, before:
 
 
 def give_back(session: Session, flavour: Flavour, server_id: int, before: EventStates, after: EventStates) -> list[str]:
-    """Give each event that the replay disabled the state that it has on the source.
+    """Set each event that the replay disabled to the state that it has on the source.
 
     The binlog does not record the changes.
 
-    `before` contains the states before the replay, `after` the states that result from the replayed statements.
-    `server_id` is the source's server id. Events that the source itself had replicated from another server stay
+    `before` contains the states before the replay, and `after` the states that result from the replayed statements.
+    `server_id` is the source's server id. If the source had replicated an event from another server, the event stays
     disabled. Return an ALTER statement for each event whose state on the source is unknown.
     """
     unknown = []
@@ -132,7 +132,7 @@ def _set_in_table(session: Session, event: ScheduledEvent, state: EventState) ->
 
 
 def _alter(session: Session, event: ScheduledEvent, state: EventState) -> None:
-    """Alter the event with its creator's settings, because the server records the session's settings and time."""
+    """Alter the event in a session with the settings and time of its creator, because the server records them."""
     (before,) = session.query("SELECT @@GLOBAL.server_id")[0]
     text = event.statement(state).encode(_CODECS.get(event.client, "ascii")).decode("utf-8", "surrogateescape")
     session.query("SET GLOBAL server_id = %s", (event.originator,))

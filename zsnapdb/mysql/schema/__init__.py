@@ -1,1 +1,1 @@
-"""Schemas and tables: catalogue, files, definitions, exact rows, transfer and cleaning."""
+"""Schemas and tables: their catalogue, files, definitions, exact rows, transfer and cleaning."""

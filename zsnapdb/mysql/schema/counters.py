@@ -46,13 +46,12 @@ _FIRST = 1
 
 
 def counters(session: Session, most: int) -> dict[tuple[str, str], int] | None:
-    """Return the next value of each table with a counter, by schema and table.
+    """Return the next AUTO_INCREMENT value of each table with a counter, by schema and table.
 
-    The result is None if more than `most` tables have one.
-
-    MySQL caches these values for a day, so they are refreshed (refman 8.4, information_schema_stats_expiry). After a
-    server start, until a statement uses the table, MySQL shows the last value instead of the next value (observed with
-    9.7). In MariaDB, one join of the two views takes four times as long as two queries (observed with 11.8).
+    The result is None if more than `most` tables have a counter. MySQL caches these values for a day, so they are
+    refreshed (refman 8.4, information_schema_stats_expiry). After a server start, MySQL shows the last value instead of
+    the next value until a statement uses the table (observed with 9.7). On MariaDB, one join of the two views takes
+    four times as long as two queries (observed with 11.8).
     """
     if int(session.value(_COUNT)) > most:
         return None
@@ -81,7 +80,7 @@ def _next(rows: Iterable[Row], tables: Collection[tuple[str, str]]) -> dict[tupl
 def definitions(session: Session) -> str:
     """Return the SHA-256 of the columns, keys, partitions and histograms of user tables.
 
-    No binlog contains the changes by ALTER TABLE ... PARTITION NO_WRITE_TO_BINLOG and ANALYZE LOCAL (sql_yacc.yy of
+    ALTER TABLE ... PARTITION NO_WRITE_TO_BINLOG and ANALYZE LOCAL change them without a binlog entry (sql_yacc.yy of
     both families).
     """
     seen = hashlib.sha256()
@@ -94,10 +93,10 @@ def definitions(session: Session) -> str:
 
 
 def analyze_again(session: Session, since: int) -> None:
-    """Analyze again each InnoDB table whose statistics changed after `since` (seconds since 1970).
+    """Analyze each InnoDB table again if its statistics changed after `since` (seconds since 1970).
 
-    InnoDB updates statistics after many changes. An earlier ANALYZE LOCAL may have computed the statistics from other
-    rows.
+    InnoDB updates statistics after many changes. An earlier ANALYZE LOCAL may have computed the statistics from
+    different rows.
     """
     seen = {(str(schema), _PARTITION.split(str(table))[0]) for schema, table in session.query(_ANALYZED, [since])}
     for schema, table in sorted(seen):
@@ -106,7 +105,7 @@ def analyze_again(session: Session, since: int) -> None:
 
 
 def set_back(session: Session, wanted: Mapping[tuple[str, str], int]) -> None:
-    """Set these counters.
+    """Set AUTO_INCREMENT counters to the values in `wanted`.
 
     A server never sets a counter to a value that a row already has (refman 8.4, "ALTER TABLE").
     """

@@ -31,9 +31,9 @@ def definitions_of(session: Session) -> dict[TableName, str]:
 def all_definitions_of(session: Session) -> dict[str, str]:
     """Return the SHOW CREATE text of each user table, view, trigger, routine and event.
 
-    The keys are `schema.name` for tables and views, and `kind schema.name` for programs. The column with the statement
-    depends on the kind (refman 8.4, "SHOW CREATE TRIGGER Statement", "SHOW CREATE EVENT Statement", "SHOW CREATE
-    PROCEDURE Statement").
+    The keys are `schema.name` for tables and views, and `kind schema.name` for programs. Each kind of program has the
+    statement in a different column (refman 8.4, "SHOW CREATE TRIGGER Statement", "SHOW CREATE EVENT Statement", "SHOW
+    CREATE PROCEDURE Statement").
     """
     return {
         **{str(table): text for table, text in definitions_of(session).items()},
@@ -87,10 +87,10 @@ _FULL_COLLATIONS = "SELECT full_collation_name, id FROM information_schema.colla
 
 
 class TableShapes:
-    """Reader of table definitions in one session.
+    """Reads table definitions in one session.
 
-    The reader sets the session's time zone to UTC, so that times are unambiguous. An account without the privilege
-    TRIGGER sees no triggers (refman 8.4, "The INFORMATION_SCHEMA TRIGGERS Table").
+    The session's time zone is set to UTC, so that times are unambiguous. An account without the privilege TRIGGER sees
+    no triggers (refman 8.4, "The INFORMATION_SCHEMA TRIGGERS Table").
     """
 
     def __init__(self, session: Session) -> None:

@@ -1,7 +1,7 @@
-"""Removal of old row versions from a masked copy: from free space in tables, undo logs, statistics and logs.
+"""Removes old row versions from a masked copy: from free space in tables, undo logs, statistics and logs.
 
 After an UPDATE, the old row remains in at least seven places: free space of its page, undo, redo, the binlog,
-histograms, log tables, log files.
+histograms, log tables, and log files.
 """
 
 from __future__ import annotations
@@ -38,23 +38,24 @@ _FOLDER_LOGS = ("galera.cache", "gcache.page.*")
 
 @dataclass(frozen=True)
 class SharedTablespace:
-    """A tablespace with several tables, and the path of its file as the server records it."""
+    """A tablespace that several tables share, and the path of its file as the server records it."""
 
     name: str
     path: str
 
 
 def leave_no_binlog(session: Session) -> None:
-    """Prepare the session for the user's masking statements: no binlog, and lock waits of at most 60 s.
+    """Prepare the session for the user's masking statements: it writes no binlog, and waits at most 60 s for locks.
 
-    Foreign key checks and `sql_mode` are not changed, because ON UPDATE and ON DELETE must change the child rows too.
+    Foreign key checks are not disabled, because ON UPDATE and ON DELETE must also change the child rows. `sql_mode` is
+    not changed.
     """
     for statement in ("sql_log_bin = 0", "SESSION lock_wait_timeout = 60"):
         session.query(f"SET {statement}")
 
 
 def prepare(session: Session) -> None:
-    """Prepare the session for rebuilds. It then writes no binlog, and accepts old table definitions."""
+    """Prepare the session for rebuilds, so that it writes no binlog and accepts old table definitions."""
     leave_no_binlog(session)
     for statement in ("SESSION sql_mode = ''", "SESSION foreign_key_checks = 0"):
         session.query(f"SET {statement}")
@@ -63,8 +64,8 @@ def prepare(session: Session) -> None:
 def settle(session: Session) -> None:
     """Wait until the server has finished its purges and written its changed pages after recovery.
 
-    After the wait, only masking changes table files. The wait has a time limit. A file that the server still writes
-    after the wait is treated as changed by masking.
+    After the wait, only masking changes table files. The wait has a time limit. If the server still writes a file after
+    the wait, the file is treated as changed by masking.
     """
     session.query("SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
     _is_purged_within(session, _SETTLE_SECONDS)
@@ -87,7 +88,7 @@ def drop_history(session: Session, chosen: Iterable[CatalogueTable]) -> None:
 def rebuild(session: Session, chosen: Collection[CatalogueTable]) -> None:
     """Rebuild the tables.
 
-    The server writes their rows to new files, and removes the old files with their free space.
+    The server writes the rows of each table to a new file, and removes the old file with its free space.
     """
     if any(table.is_versioned for table in chosen):
         # Without this setting, the server refuses to alter a system-versioned table.
@@ -97,7 +98,7 @@ def rebuild(session: Session, chosen: Collection[CatalogueTable]) -> None:
 
 
 def forget_values(session: Session, flavour: Flavour) -> bool:
-    """Empty the other objects that contain values or statements: histograms, column statistics and log tables.
+    """Empty histograms, column statistics and log tables, because they contain values or statements.
 
     Return whether the server had histograms. MySQL stores histograms in its dictionary, whose tables cannot be rebuilt.
     """
@@ -121,10 +122,11 @@ def forget_values(session: Session, flavour: Flavour) -> bool:
 
 
 def overwrite_histograms(session: Session) -> None:
-    """Overwrite the free space of dropped histograms in the dictionary by creating other histograms.
+    """Create new histograms, so that they overwrite the free space of dropped histograms in the dictionary.
 
-    When InnoDB reorganises a full page, it overwrites the page's free space. `empty_free_pages` empties completely free
-    pages. A histogram contains the first 42 characters of a value (refman 8.4, "ANALYZE TABLE Statement").
+    When InnoDB reorganises a full page, it overwrites the page's free space. `empty_free_pages` overwrites pages that
+    are completely free. A histogram contains the first 42 characters of a value (refman 8.4, "ANALYZE TABLE
+    Statement").
     """
     columns = [f"c{number}" for number in range(_FILLER_COLUMNS)]
     session.query(f"CREATE TABLE {_FILLER} ({', '.join(f'{column} CHAR(50)' for column in columns)})")
@@ -152,7 +154,7 @@ def shared_tablespaces(session: Session, flavour: Flavour) -> tuple[SharedTables
 def purge(session: Session) -> None:
     """Wait until the undo logs contain no old row versions.
 
-    Raises ServerError if a transaction still needs old row versions.
+    Raises ServerError if the wait ends because a transaction still needs old row versions.
     """
     session.query("SET GLOBAL innodb_purge_rseg_truncate_frequency = 1")
     if not _is_purged_within(session, _PURGE_SECONDS):
@@ -163,7 +165,7 @@ def purge(session: Session) -> None:
 
 
 def _is_purged_within(session: Session, seconds: float) -> bool:
-    """Wait at most `seconds` until the undo logs contain no old row versions. Return whether this is the case."""
+    """Wait at most `seconds` for the undo logs to contain no old row versions. Return whether they contain none."""
     deadline = time.monotonic() + seconds
     while int(session.value("SELECT count FROM information_schema.innodb_metrics WHERE name = 'trx_rseg_history_len'")):
         if time.monotonic() > deadline:
@@ -176,8 +178,8 @@ def renew_aria_log(session: Session) -> None:
     """Make the Aria engine start a new log file. The server removes the old file at its next checkpoint.
 
     Aria starts a new file when the current file exceeds a new limit (MariaDB manual, aria_log_file_size). It removes
-    files that recovery does not need (aria_log_purge_type). The smallest possible limit is 8 MiB, so the log is filled
-    up to this size.
+    files that recovery does not need (aria_log_purge_type). The smallest possible limit is 8 MiB, so this function
+    fills the log up to this size.
     """
     session.query("SET GLOBAL aria_log_purge_type = immediate")
     session.query(f"CREATE TABLE {_FILLER} (filler LONGBLOB) ENGINE = Aria TRANSACTIONAL = 1")
@@ -188,7 +190,7 @@ def renew_aria_log(session: Session) -> None:
 
 
 def renew_undo(session: Session) -> bool:
-    """Empty the undo tablespaces one by one, with a temporary additional one (refman 8.4, "Undo Tablespaces").
+    """Empty the undo tablespaces one by one, with a temporary additional tablespace (refman 8.4, "Undo Tablespaces").
 
     Return False if the server does not support this. Raises ServerError if a tablespace does not become empty.
     """
@@ -226,7 +228,7 @@ def remove_logs(
 ) -> None:
     """Remove the logs that a server recreates at its first start after a slow shutdown.
 
-    These are binlogs, relay logs, MySQL's redo and doublewrite files, cluster caches, and the text logs `texts`.
+    These logs are binlogs, relay logs, MySQL's redo and doublewrite files, cluster caches, and the text logs `texts`.
     `binlog` and `relay` are base names. `redo` and `doublewrite` are folders (None: skipped). MariaDB's BASE.state is
     kept, because only this file contains the server's GTIDs (MariaDB manual, "gtid_binlog_state").
     """

@@ -18,7 +18,7 @@ def move_away(session: Session, schema: str, table: str, target: TableName, name
     """Move a table or sequence to `target`, in a new schema. Return notes about the omitted parts.
 
     Triggers, foreign keys, and defaults that use a sequence are omitted, because they would link the table to other
-    tables. `name` is the name of the table on the live server. Use this only on an ephemeral server.
+    tables. On the live server, the table gets the name `name`. Use this only on an ephemeral server.
     """
     left_out = []
     session.query("SET SESSION foreign_key_checks = 0")
@@ -45,10 +45,10 @@ def move_away(session: Session, schema: str, table: str, target: TableName, name
 
 
 def take_numbers_from(session: Session, content: SchemaContent, new_schema: str) -> None:
-    """Make the schema's defaults refer to its sequences by their names in `new_schema`.
+    """Make the defaults of the schema's columns refer to its sequences by their names in `new_schema`.
 
-    A default contains the sequence's schema (MariaDB manual, "SEQUENCE Overview"). A dump would contain the old schema
-    name. Use this only on an ephemeral server.
+    A default contains the sequence's schema (MariaDB manual, "SEQUENCE Overview"), so a dump would contain the old
+    schema name. Use this only on an ephemeral server.
     """
     defaults = [default for default in content.sequence_defaults if default.schemas() & {content.name} - {new_schema}]
     if defaults:
@@ -65,10 +65,10 @@ def take_numbers_from(session: Session, content: SchemaContent, new_schema: str)
 
 
 def widen_float_columns(session: Session, table: TableName) -> tuple[ColumnName, ...]:
-    """Change the table's FLOAT columns to DOUBLE, so that a dump has all digits. Return the unchanged FLOAT columns.
+    """Change the table's FLOAT columns to DOUBLE, so that a dump has all digits. Return columns that were not changed.
 
-    When a server reads the digits of the DOUBLE, it gets the same FLOAT value. Columns of a system-versioned table are
-    not changed. Use this only on an ephemeral server.
+    A FLOAT column that is loaded from the digits of the DOUBLE gets the same value. FLOAT columns of a system-versioned
+    table are not changed. Use this only on an ephemeral server.
     """
     singles = tuple(
         each for each in schema_catalogue.single_columns(session, table.schema) if each.table == table.table
@@ -100,7 +100,7 @@ def _word(session: Session, name: TableName) -> str:
 
 
 def sequence_state(session: Session, name: TableName) -> tuple[object, ...]:
-    """Return the state of a sequence to transfer, which is the next value that no server has cached, and the bounds.
+    """Return the state that a copy of a sequence needs: the next value that no server has cached, and the bounds.
 
     The number of completed cycles is omitted, because a dump does not contain it.
     """
@@ -130,7 +130,7 @@ def create_schema(session: Session, schema: str, like: SchemaContent) -> None:
 def drop(session: Session, name: TableName, *, unlogged: bool) -> None:
     """Drop the table, or the whole schema if `name` has no table.
 
-    `unlogged` says whether the binlog omits the statement.
+    If `unlogged` is set, the statement is not written to the binlog.
     """
     if unlogged:
         stop_logging(session)
@@ -141,7 +141,7 @@ def drop(session: Session, name: TableName, *, unlogged: bool) -> None:
 
 
 def kind_of(session: Session, name: TableName) -> TableKind:
-    """Return the properties of a table that determine how to copy the table to another server."""
+    """Return the properties of a table that determine how it can be copied to another server."""
     table = schema_catalogue.find_table(session, name.schema, name.table or "")
     assert table is not None, name
     fulltext = session.query(
@@ -156,7 +156,7 @@ def kind_of(session: Session, name: TableName) -> TableKind:
 
 @contextlib.contextmanager
 def exported(session: Session, table: TableName) -> Iterator[None]:
-    """Keep the table's file complete on disk, and locked, for the block (refman 8.4, "Importing InnoDB Tables").
+    """Lock the table during a `with` block, with a complete file on disk (refman 8.4, "Importing InnoDB Tables").
 
     After an error in the block, the lock lasts until the session ends.
     """
@@ -166,7 +166,7 @@ def exported(session: Session, table: TableName) -> Iterator[None]:
 
 
 def discard_tablespace(session: Session, table: TableName) -> None:
-    """Remove the file of the empty table, so that another file can replace it."""
+    """Remove the file of an empty table, so that a different file can replace it."""
     session.query(f"ALTER TABLE {_quoted(table)} DISCARD TABLESPACE")
 
 

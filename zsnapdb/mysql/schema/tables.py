@@ -1,4 +1,4 @@
-"""Rows, columns and checks of a single table. `schema_catalogue` lists the tables."""
+"""Reads the rows and columns of a single table, and checks it. `schema_catalogue` lists the tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zsnapdb.planning.sql_quoting import quoted
 def check(session: Session, table: CatalogueTable, *, for_upgrade: bool = False) -> list[Row]:
     """Run CHECK TABLE and return its rows: table, operation, kind, text.
 
-    No engine can check a sequence (MariaDB manual, "CHECK TABLE"). Instead, the only row of the sequence is read.
+    No engine can check a sequence (MariaDB manual, "CHECK TABLE"). For a sequence, its only row is read instead.
     """
     if table.is_sequence:
         rows = session.query(f"SELECT * FROM {table.quoted}")
@@ -28,7 +28,7 @@ def check(session: Session, table: CatalogueTable, *, for_upgrade: bool = False)
 
 
 def count(session: Session, schema: str, table: str, *, with_history: bool = False) -> int:
-    """Return the number of rows of the table. `with_history` adds the old row versions of a system-versioned table."""
+    """Return the number of rows of the table. With `with_history`, old row versions are counted, too."""
     history = " FOR SYSTEM_TIME ALL" if with_history else ""
     return int(session.value(f"SELECT COUNT(*) FROM {quoted(schema, table)}{history}"))
 
@@ -36,17 +36,15 @@ def count(session: Session, schema: str, table: str, *, with_history: bool = Fal
 def checksum(session: Session, schema: str, table: str) -> int | None:
     """Return the sum of all row checksums, which does not depend on the row order.
 
-    The result is None if the server computes no checksum.
-
-    The sum is computed from the bytes of the rows (refman 8.4, "CHECKSUM TABLE Statement"). Tables with the same rows
-    but different storage formats can have different sums.
+    The result is None if the server computes no checksum. The sum is computed from the bytes of the rows, so tables
+    with the same rows but different storage formats can have different sums (refman 8.4, "CHECKSUM TABLE Statement").
     """
     ((_, number),) = session.query(f"CHECKSUM TABLE {quoted(schema, table)} EXTENDED")
     return None if number is None else int(number)
 
 
 def creation_options(session: Session, schema: str, table: str) -> tuple[object, object, object] | None:
-    """Return engine, collation and row format of a table or sequence; None if the table does not exist."""
+    """Return the engine, collation and row format of a table or sequence; None if it does not exist."""
     rows = session.query(
         "SELECT engine, table_collation, row_format FROM information_schema.tables WHERE table_schema = %s AND"
         " table_name = %s",
@@ -88,10 +86,10 @@ def columns(session: Session, schema: str, table: str) -> list[Column]:
 
 
 def ordered_key(session: Session, schema: str, table: str) -> tuple[str, ...]:
-    """Return the columns of the primary key if the server can find the key's first and last row without a scan.
+    """Return the primary key's columns if the server can find the key's first and last row without a scan; else ().
 
-    Otherwise return an empty tuple. A key with prefixes, a hash or mixed directions does not order rows by its columns
-    (refman 8.4, "ORDER BY Optimization"; "The INFORMATION_SCHEMA STATISTICS Table", SUB_PART and COLLATION).
+    A key with prefixes, a hash or mixed directions does not order rows by its columns (refman 8.4, "ORDER BY
+    Optimization"; "The INFORMATION_SCHEMA STATISTICS Table", SUB_PART and COLLATION).
     """
     parts = session.query(
         "SELECT column_name, sub_part, collation FROM information_schema.statistics WHERE table_schema = %s AND"
@@ -107,8 +105,8 @@ def ordered_key(session: Session, schema: str, table: str) -> tuple[str, ...]:
 def _padding_collations(session: Session) -> Callable[[str], bool]:
     """Return a function that returns whether a collation ignores trailing spaces.
 
-    MySQL has a column with this property. In MariaDB, the names of collations that do not ignore trailing spaces
-    contain `_nopad_`.
+    MySQL has a column with this property. On MariaDB, a collation does not ignore trailing spaces if its name contains
+    `_nopad_`.
     """
     if not has_column(session, "COLLATIONS", "PAD_ATTRIBUTE"):
         return lambda name: "_nopad_" not in name

@@ -45,8 +45,9 @@ _MAGIC = 536853855
 def doublewrite_pages(file: Path, page_size: int) -> tuple[range, ...]:
     """Return the page numbers of the doublewrite buffer in the first file of a system tablespace.
 
-    The result is empty if the file has no doublewrite buffer. Each block of the buffer is one extent. An extent has
-    1 MiB for pages up to 16 KiB, else 64 pages: 2 MiB for pages of 32 KiB, 4 MiB for pages of 64 KiB (fsp0types.h).
+    The result is empty if the file has no doublewrite buffer. Each block of the buffer is one extent. For pages up to
+    16 KiB, an extent has 1 MiB. For larger pages it has 64 pages: 2 MiB for pages of 32 KiB, and 4 MiB for pages of 64
+    KiB (fsp0types.h).
     """
     with open_to_read(file) as opened:
         opened.seek((_SYSTEM_PAGE + 1) * page_size + _AT)
@@ -62,8 +63,8 @@ def empty_doublewrite(file: Path, page_size: int) -> bool:
     """Overwrite the doublewrite buffer in the first file of the system tablespace with zeros.
 
     After a clean shutdown, the buffer is not needed, and pages of zeros in the buffer are ignored
-    (buf_dblwr_t::init_or_load_pages of MariaDB). Return False, and leave the file unchanged, if the buffer is outside
-    the file. Return True if the tablespace has no buffer.
+    (buf_dblwr_t::init_or_load_pages of MariaDB). If the buffer is outside the file, leave the file unchanged and return
+    False. If the tablespace has no buffer, return True.
     """
     blocks = doublewrite_pages(file, page_size)
     if not blocks:
@@ -150,9 +151,9 @@ _ENCRYPTED = (
 def check(session: Session, facts: ServerFacts) -> None:
     """Raise ConsistencyError if the server has encrypted tables but lacks their key.
 
-    One master key encrypts the keys of all tablespaces (refman 8.4, "InnoDB Data-at-Rest Encryption"), so reading one
-    table suffices. MySQL starts without its keyring, but cannot read encrypted tables. MariaDB does not start without
-    its keys.
+    One master key encrypts the keys of all tablespaces (refman 8.4, "InnoDB Data-at-Rest Encryption"), so it is enough
+    to read one table. MySQL starts without its keyring, but cannot read encrypted tables. MariaDB does not start
+    without its keys.
     """
     if not family(facts.flavour).starts_without_keys:
         return

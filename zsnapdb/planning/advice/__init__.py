@@ -1,1 +1,1 @@
-"""Advice for MySQL and MariaDB on ZFS: rules over gathered facts. Pure."""
+"""Advice for MySQL and MariaDB on ZFS, from rules that evaluate gathered facts. Pure."""

@@ -25,7 +25,7 @@ RULES = tuple(rule for rules in AREAS.values() for rule in rules)
 
 @dataclass(frozen=True)
 class Silence:
-    """The configured silencing of a rule, with a reason and the last day (UTC) on which the rule is silenced."""
+    """The configured silence of a rule, with its reason and its last day (UTC)."""
 
     rule: str
     reason: str
@@ -54,7 +54,7 @@ def check_silences(silences: Sequence[Silence]) -> None:
 
 
 def judge_advice(facts: AdviceFacts, silences: Sequence[Silence]) -> tuple[FitnessFinding, ...]:
-    """Return the findings of all rules, a finding for each unreadable fact, and a finding that counts the other rules.
+    """Return all findings of rules, one for each unreadable fact, and one that counts the rules without findings.
 
     Silenced findings are included with the severity OK. A silence has no effect after its last day.
     """

@@ -46,7 +46,7 @@ def _recordsize_of_logs(facts: AdviceFacts) -> Iterator[RuleFinding]:
 def _each(
     name: str, bad: Callable[[str], bool], value: str, of_data: bool = False, is_safe: bool = False
 ) -> Callable[[AdviceFacts], Iterator[RuleFinding]]:
-    """Return a check for a bad value of a property. `doctor --fix` may set the recommended `value` if `is_safe`."""
+    """Return a check for a bad value of a property. If `is_safe` is set, `doctor --fix` may set it to `value`."""
 
     def check(facts: AdviceFacts) -> Iterator[RuleFinding]:
         for volume in facts.data_volumes if of_data else facts.volumes:

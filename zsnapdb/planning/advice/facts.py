@@ -1,7 +1,7 @@
-"""The facts for the rules of `doctor`: about volumes, pool, memory and server. Pure.
+"""The facts about volumes, pool, memory and server that the rules of `doctor` evaluate. Pure.
 
-`jobs/doctor/rule_facts.py` gathers them. A fact that could not be read is None or missing. If a rule needs such a fact,
-the rule has no finding.
+`jobs/doctor/rule_facts.py` gathers the facts. A fact that could not be read is None or missing. A rule that needs a
+missing fact returns no finding.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ class DeviceFacts:
 class PoolFacts:
     """A pool, with the values that `zpool` prints. `capacity` and `fragmentation` are percentages.
 
-    `ashifts` contains the alignment (2^n bytes) of each single device and of each group. `untrimmed` contains the
-    devices that support TRIM but were never trimmed. `last_scrub` is the time when the last finished scrub ended, or
-    None if there was no scrub.
+    `ashifts` contains the alignment (as n for 2^n bytes) of each single device and of each group. `untrimmed` contains
+    the devices that support TRIM but were never trimmed. `last_scrub` is the time when the last finished scrub ended,
+    or None if there was no scrub.
     """
 
     name: str
@@ -80,7 +80,7 @@ class PoolFacts:
     """The data errors that `zpool status` reports; "" if there are none."""
 
     def devices_of(self, role: str) -> tuple[DeviceFacts, ...]:
-        """Return the devices of this role."""
+        """Return the devices with this role."""
         return tuple(device for device in self.devices if device.role == role)
 
     def role_of(self, name: str) -> str:
@@ -93,13 +93,13 @@ class PoolFacts:
 
     @property
     def has_single_disks(self) -> bool:
-        """Whether the pool stores data on a disk that is in no mirror, raidz or draid."""
+        """Whether the pool stores data on a disk that does not belong to a mirror, raidz or draid."""
         return any(not device.group for device in self.devices_of("data"))
 
 
 @dataclass(frozen=True)
 class MemoryFacts:
-    """The host's memory and the ARC's limit (`c_max` of arcstats), in bytes, and the module parameters.
+    """The host's memory and the ARC's limit (`c_max` of arcstats) in bytes, and the parameters of the ZFS module.
 
     `parameters` contains the contents of the files below /sys/module/zfs/parameters, as text.
     """
@@ -111,7 +111,7 @@ class MemoryFacts:
 
 @dataclass(frozen=True)
 class TableFacts:
-    """The numbers of tables with compressed pages and of encrypted tables, according to their create options."""
+    """The numbers of tables with compressed pages, and of encrypted tables if `server.options` lacks their keys."""
 
     page_compressed: int = 0
     encrypted: int = 0
@@ -121,10 +121,9 @@ class TableFacts:
 class RecoveryFacts:
     """The facts that commands need in an emergency.
 
-    `account` is the account of the instance on its server, as `user@host`.
-
-    `lets_root_in` says whether the operating system's root can log in as the server's root through the socket, without
-    a password. `no_control` is the reason why zsnapdb cannot stop and start the server; it is "" if zsnapdb can.
+    `account` is the account of the instance on its server, as `user@host`. If `lets_root_in` is set, the operating
+    system's root can log in as the server's root through the socket without a password. If zsnapdb cannot stop and
+    start the server, `no_control` is the reason, otherwise "".
     """
 
     account: str
@@ -192,7 +191,7 @@ class AdviceFacts:
 
     @property
     def data_bytes(self) -> int | None:
-        """The size of the files on the data volumes before compression, in bytes (`logicalreferenced`)."""
+        """The uncompressed size of the files on the data volumes, in bytes (`logicalreferenced`)."""
         sizes = [volume.number("logicalreferenced") for volume in self.data_volumes]
         known = [size for size in sizes if size is not None]
         return sum(known) if known else None
@@ -200,11 +199,10 @@ class AdviceFacts:
 
 @dataclass(frozen=True)
 class RuleFinding:
-    """A finding of a rule: the bad fact, and the command or setting that repairs it on this host.
+    """A finding of a rule, with the bad fact, and the command or setting that repairs it on this host.
 
-    If `fix` is "", the text `fix` of the rule is used.
-
-    `change` is set if `doctor --fix` may make the repair (see FitnessFinding).
+    If `fix` is "", the text `fix` of the rule is used. If `change` is set, `doctor --fix` may make this change (see
+    FitnessFinding).
     """
 
     fact: str
@@ -221,9 +219,9 @@ def repairable_finding(fact: str, change: PropertyChange, note: str = "") -> Rul
 class Rule:
     """A rule of `doctor`. `id` never changes, because configurations use it to silence the rule.
 
-    `title` is the desired state, and `reason` says what follows from any other state. `source` names the manual page,
-    the release or the experiment that the rule follows. `fix` is the repair. `check` returns the findings. It returns
-    none if there is no problem, or if a fact that it needs could not be read.
+    `title` describes the desired state, and `reason` the effects of any other state. `source` names the manual page,
+    the release or the experiment that the rule is based on. `fix` describes the repair. `check` returns the findings.
+    It returns no findings if there is no problem, or if a required fact could not be read.
     """
 
     id: str

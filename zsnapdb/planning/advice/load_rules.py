@@ -1,4 +1,4 @@
-"""Estimates the effects of another size of buffer pool, ARC, L2ARC or records, a log device or compressor. Pure."""
+"""Estimates the effects of a log device, a compressor, or a new size of buffer pool, ARC, L2ARC or records. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Topic(StrEnum):
 
 
 class EffectEstimate(StrEnum):
-    """The effect of a change, estimated from the counters."""
+    """The estimated effect of a change, computed from the counters."""
 
     GAIN = "gain"
     NO_GAIN = "no gain"
@@ -46,10 +46,10 @@ class EffectEstimate(StrEnum):
 
 @dataclass(frozen=True)
 class LoadSetting:
-    """The present settings: page size and buffer pool of the server in bytes, its data volumes, and the pool's devices.
+    """The current page size and buffer pool of the server in bytes, its data volumes, and the pool's devices.
 
-    `bypasses_arc` says whether the server's reads bypass the ARC. They do with O_DIRECT on OpenZFS 2.3 or later, unless
-    `direct` is disabled.
+    If `bypasses_arc` is set, the server's reads bypass the ARC. This happens with O_DIRECT on OpenZFS 2.3 or later,
+    unless the property `direct` is disabled.
     """
 
     page_size: int
@@ -62,10 +62,10 @@ class LoadSetting:
 
 @dataclass(frozen=True)
 class LoadAdvice:
-    """A line of advice: the effect of a change, the figures behind it, and facts that the counters do not show.
+    """A line of advice, with the effect of a change, the figures for it, and facts that the counters do not show.
 
-    `saved` and `of` are counts in the period, or None if unknown. The change would have avoided at most `saved` of the
-    `of` events.
+    The period had `of` events, and the change would have avoided at most `saved` of these events. Both are None if
+    unknown.
     """
 
     topic: Topic
@@ -107,7 +107,7 @@ def _milliseconds(nanoseconds: int | None) -> str:
 
 
 def _latency(histogram: Histogram | None) -> str:
-    """Return the median and 99th percentile of the requests' times on disk, each at most twice the real value."""
+    """Return upper bounds, at most twice the real values, of the median and 99th percentile request time on disk."""
     if histogram is None or not histogram.total:
         return "no request reached a disk"
     return (
@@ -142,7 +142,7 @@ def _buffer_pool(load: Load, setting: LoadSetting) -> LoadAdvice:
 
 
 def _arc_counts(load: Load) -> tuple[int, int, int] | None:
-    """Return the counts of demand hits, demand misses, and misses of blocks that the ARC had evicted recently."""
+    """Return three counts: demand hits, demand misses, and misses of blocks that the ARC had recently evicted."""
     if load.arc is None:
         return None
     hits, misses = (

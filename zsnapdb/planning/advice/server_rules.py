@@ -38,7 +38,7 @@ def _uses_direct(facts: AdviceFacts) -> bool:
 
 
 def _bypasses_arc(facts: AdviceFacts) -> bool:
-    """Whether the server's reads and writes of data bypass the ARC."""
+    """Return whether reads and writes of data by the server bypass the ARC."""
     return (
         facts.zfs_release >= _HONOURS_DIRECT
         and _uses_direct(facts)
@@ -383,7 +383,7 @@ _NEEDS = {
 
 
 def possible(findings: Iterable[FitnessFinding]) -> FitnessFinding:
-    """Return a finding that lists the emergency commands that can be used, and says why the others cannot."""
+    """Return a finding that lists the usable emergency commands, and the reasons against the unusable ones."""
     against = {finding.what for finding in findings if finding.severity is not Severity.OK}
     missing = {name: [what for what in needs if what in against] for name, needs in _NEEDS.items()}
     text = ", ".join(name for name, why in missing.items() if not why) or "nothing"

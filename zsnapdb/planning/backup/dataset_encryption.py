@@ -11,10 +11,10 @@ from zsnapdb.planning.backup.send_form import SendForm
 
 @dataclass(frozen=True)
 class DatasetEncryption:
-    """The ZFS encryption of a dataset. `cipher` is None if it is not encrypted.
+    """The ZFS encryption of a dataset. `cipher` is None if the dataset is not encrypted.
 
-    `root` is the dataset's encryption root. `is_unlocked` says whether the key is loaded. `is_typed` says whether a
-    user must type the key (the dataset's own keylocation is prompt).
+    `root` is the dataset's encryption root. If `is_unlocked` is set, the key is loaded. If `is_typed` is set, a user
+    must type the key, because the dataset's own keylocation is prompt.
     """
 
     cipher: str | None = None
@@ -30,8 +30,8 @@ _MAKE_KEYS = "make keys with `zsnapdb key generate`, and set recipients in the e
 def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[FitnessFinding]:
     """Return findings that prevent storing the volumes. `ciphers` maps each ZFS-encrypted dataset to its cipher.
 
-    `zfs send` decrypts the data unless the stream is raw (zfs-send(8), --raw). So without raw streams, the repository
-    must encrypt the data.
+    `zfs send` decrypts the data unless the stream is raw (zfs-send(8), --raw). Therefore the repository must encrypt
+    the data if the streams are not raw.
     """
     if is_encrypting:
         return []
@@ -46,7 +46,7 @@ def judge_storing(ciphers: Mapping[str, str], *, is_encrypting: bool) -> list[Fi
 
 
 def judge_raw(volumes: Iterable[str], ciphers: Mapping[str, str]) -> list[FitnessFinding]:
-    """Return findings against sending the volumes raw: volumes without ZFS encryption would be stored unencrypted."""
+    """Return findings that prevent raw streams of volumes without ZFS encryption, which would be stored unencrypted."""
     return [
         unfit(
             "datasets",
@@ -60,7 +60,7 @@ def judge_raw(volumes: Iterable[str], ciphers: Mapping[str, str]) -> list[Fitnes
 def judge_raw_drills(*, is_drilled: bool) -> list[FitnessFinding]:
     """Return a warning if no drills of raw backups are planned.
 
-    Verification reads only the encrypted data, and ZFS had bugs that showed only when data was decrypted or received
+    Verification reads only the encrypted data, but some bugs of ZFS appeared only when data was decrypted or received
     (openzfs#16351, openzfs#18739).
     """
     if is_drilled:
@@ -76,7 +76,7 @@ def judge_raw_drills(*, is_drilled: bool) -> list[FitnessFinding]:
 def judge_sent(
     volumes: Iterable[str], ciphers: Mapping[str, str], send: str, *, is_encrypting: bool
 ) -> list[FitnessFinding]:
-    """Return findings that prevent sending the volumes to the repository with this value of the setting `send`."""
+    """Return findings that prevent sending the volumes to the repository with the setting `send`."""
     if send == SendForm.RAW:
         return judge_raw(volumes, ciphers)
     return judge_storing(ciphers, is_encrypting=is_encrypting)
@@ -85,8 +85,8 @@ def judge_sent(
 def judge_archiving(is_encrypted: bool, *, is_encrypting: bool) -> list[FitnessFinding]:
     """Return a warning if the archive refuses the server's binlogs.
 
-    It refuses binlogs that are encrypted on the host if the repository would not encrypt them. Backups are possible
-    without the archive, but restores to a point in time need the archive.
+    The archive refuses binlogs that are encrypted on the host if the repository would not encrypt them. Backups are
+    possible without the archive, but restores to a point in time need the archive.
     """
     if not is_encrypted or is_encrypting:
         return []
@@ -112,8 +112,8 @@ def judge_sending(ciphers: Mapping[str, str], release: tuple[int, ...]) -> list[
 def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEncryption) -> list[FitnessFinding]:
     """Return an error finding if the target's key is not loaded, and a warning if volumes would become unencrypted.
 
-    `encrypted` contains the volumes that were encrypted on the source. `at_rest` is the encryption of `parent`, which
-    received datasets inherit (zfs-receive(8)).
+    `encrypted` contains the volumes that were encrypted on the source. Received datasets inherit the encryption
+    `at_rest` of `parent` (zfs-receive(8)).
     """
     if not at_rest.is_unlocked:
         root = at_rest.root or parent
@@ -127,8 +127,7 @@ def judge_receiving(encrypted: tuple[str, ...], parent: str, at_rest: DatasetEnc
 def judge_raw_keys(raw: tuple[str, ...], key_file: str | None, trouble: str | None) -> list[FitnessFinding]:
     """Return the findings about the key of volumes that were stored raw; an empty list if no volume was stored raw.
 
-    `key_file` is the configured file, if any. `trouble` is the reason why this file cannot be used; it is None if the
-    file can be used.
+    `key_file` is the configured file, if any. If this file cannot be used, `trouble` is the reason, otherwise None.
     """
     if not raw:
         return []
@@ -152,7 +151,7 @@ class PlaceObjection:
 
 @dataclass(frozen=True)
 class NameChange:
-    """A planned rename of the dataset `source` to the name `place`. `own` is the encryption of the dataset.
+    """A planned rename of the dataset `source` to the name `place`. The dataset has the encryption `own`.
 
     `home` describes the parent of the old name, and `around` the parent of the new name. `replaced` describes the
     dataset that has the new name now.
@@ -170,8 +169,8 @@ def objection_to(move: NameChange) -> PlaceObjection | None:
     """Return why the dataset cannot be renamed, or could not be renamed back; None if both are possible.
 
     ZFS does not rename a dataset to a place outside its encryption root (zfs-rename(8)). If the parent stays the same,
-    ZFS can rename any dataset, and an encryption root keeps its key. Observed with OpenZFS 2.3.9: a clone has the
-    encryption root of its origin, wherever the clone is.
+    ZFS can rename any dataset, and an encryption root keeps its key. A clone has the encryption root of its origin,
+    even if its parent has a different root (observed with OpenZFS 2.3.9).
     """
     parent = move.place.rpartition("/")[0]
     if move.replaced.cipher is not None and move.own.cipher is None:
@@ -194,10 +193,11 @@ def objection_to(move: NameChange) -> PlaceObjection | None:
 
 
 def judge_key(place: str, replaced: DatasetEncryption) -> list[FitnessFinding]:
-    """Return a warning if a user must type a key after a clone has replaced its dataset.
+    """Return a warning if a user must type a key after a clone has replaced the dataset `place`.
 
     A promoted clone becomes the encryption root in place of its origin, and ZFS forgets the loaded key (observed with
-    OpenZFS 2.3.9). Datasets that are mounted keep working, but others cannot be mounted until the key is loaded again.
+    OpenZFS 2.3.9). Mounted datasets continue to work, but no further datasets can be mounted until the key is loaded
+    again.
     """
     if replaced.cipher is None or replaced.root != place or not replaced.is_typed:
         return []

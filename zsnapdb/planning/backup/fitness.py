@@ -1,4 +1,4 @@
-"""Checks whether a server can be backed up now: its state, space, unlogged changes and container. Pure."""
+"""Checks from a server's state, space, unlogged changes and container whether it can be backed up now. Pure."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _by_policy(facts: ServerFacts) -> Iterator[UnloggedChanges]:
 
 
 def _applied(facts: ServerFacts) -> Iterator[UnloggedChanges]:
-    """Yield the source's changes that a replica or cluster node does not apply, or applies without logging."""
+    """Yield changes of the source that a replica or cluster node does not apply, or applies without logging them."""
     option = "log_replica_updates" if "log_replica_updates" in facts.variables else "log_slave_updates"
     is_off = facts.variables.get(option, "ON").upper() in ("OFF", "0")
     sources = [f"{channel.host}:{channel.port}" for channel in facts.channels]
@@ -135,9 +135,9 @@ class PropertyChange:
 
 @dataclass(frozen=True)
 class FitnessFinding:
-    """The result of a check: its subject, its text, and a hint. `rule` is the id of its rule in `planning/advice`.
+    """The result of a check, with its subject, a text and a hint. `rule` is the id of a rule in `planning/advice`.
 
-    `change` repairs the problem. The change is safe, because it changes no existing data and uses no additional memory.
+    `change` repairs the problem. It is safe, because it changes no existing data and uses no additional memory.
     """
 
     severity: Severity
@@ -163,7 +163,7 @@ _ATOMIC_REWRITE = (2, 2)
 
 
 def ok(what: str, detail: str) -> FitnessFinding:
-    """Return a finding without a problem."""
+    """Return a finding that reports no problem."""
     return FitnessFinding(Severity.OK, what, detail)
 
 
@@ -178,7 +178,7 @@ def unfit(what: str, detail: str, hint: str) -> FitnessFinding:
 
 
 def objection(findings: Iterable[FitnessFinding]) -> PreflightError | None:
-    """Return an error that lists every reason against a backup; None if there is no such reason."""
+    """Return an error that lists every finding that prevents a backup; None if there is no such finding."""
     reasons = [finding for finding in findings if finding.severity is Severity.UNFIT]
     if not reasons:
         return None
@@ -187,7 +187,7 @@ def objection(findings: Iterable[FitnessFinding]) -> PreflightError | None:
 
 
 def require_fit(findings: Iterable[FitnessFinding]) -> None:
-    """Raise the error that `objection` returns for the findings, if any."""
+    """Raise an error that lists all findings that prevent a backup, if any."""
     error = objection(findings)
     if error is not None:
         raise error
@@ -203,7 +203,8 @@ def judge_server(
 ) -> list[FitnessFinding]:
     """Return the findings about the server itself.
 
-    `forced` is set if `lock.strategy` chooses the lock strategy. `stops_applier` is the setting `lock.stop_applier`.
+    `forced` is set if the setting `lock.strategy` names a lock strategy. `stops_applier` is the setting
+    `lock.stop_applier`.
     """
     findings = [ok("server", facts.describe())]
     listing = ", ".join(f"{count} {name}" for name, count in sorted(facts.engines.items())) or "none"
@@ -280,7 +281,7 @@ def _replication(facts: ServerFacts, stops_applier: bool) -> list[FitnessFinding
 
 
 def _leftovers(facts: ServerFacts) -> Iterator[FitnessFinding]:
-    """Yield findings about data that a restore omits, and about restored objects about which the user must decide."""
+    """Yield findings about data that a restore omits, and about restored objects that the user must handle."""
     yield from (warning("rows", sentence, _WITHOUT_ROWS) for sentence in rows_not_restored(facts.engines))
     if facts.prepared_xa:
         detail = (
@@ -302,7 +303,7 @@ def _leftovers(facts: ServerFacts) -> Iterator[FitnessFinding]:
 
 
 def judge_lock(choice: LockChoice) -> FitnessFinding:
-    """Return the finding about the lock."""
+    """Return the finding about the chosen lock."""
     detail = f"{choice.describe()}; while the lock is held, these wait: {choice.lock.waits}"
     if choice.lock.writers_wait:
         return warning("lock", detail, "convert the tables to InnoDB, so that no write waits")
@@ -312,7 +313,7 @@ def judge_lock(choice: LockChoice) -> FitnessFinding:
 def judge_placement(
     instance: str, placement: Placement, volumes: Mapping[str, str], no_copy: Sequence[str]
 ) -> list[FitnessFinding]:
-    """Return the findings about the location of the files.
+    """Return the findings about the location of the server's files.
 
     `no_copy` contains the reasons why no server could start on a copy of the files.
     """
@@ -370,7 +371,7 @@ def judge_blocks(blocks: BlockSizes, *, doublewrite: bool, zfs_release: tuple[in
 
 @dataclass(frozen=True)
 class Cover:
-    """A mount of `above` at `point`. Since this mount, the files of `below` are hidden there."""
+    """A mount of the file system `above` at the path `point`. It hides the files of the file system `below` there."""
 
     above: str
     below: str
@@ -379,7 +380,7 @@ class Cover:
 
 @dataclass(frozen=True)
 class OtherView:
-    """A folder of a server. On this host, the path of the folder leads to another folder or does not exist.
+    """A folder of a server whose path leads to a different folder on this host, or does not exist on it.
 
     `setting` is the setting that contains the folder, `path` is the folder's path for the server, and `pid` is the
     server's process on this host. `here` is the folder's path on this host, or empty if no path leads to it. `cover` is
@@ -394,7 +395,7 @@ class OtherView:
 
 
 def judge(view: OtherView) -> FitnessFinding:
-    """Return the finding that the server's paths would lead to other files on this host."""
+    """Return the finding that the server's paths would lead to different files on this host."""
     if view.cover is not None:
         point, above = view.cover.point, view.cover.above
         return unfit(
@@ -420,7 +421,7 @@ def judge_state(
 ) -> list[FitnessFinding]:
     """Return a finding if one of the server's folders is in the root file system of a container.
 
-    Outside a container, return no finding.
+    If this host is not a container, return no finding.
     """
     if not is_container:
         return []
@@ -443,7 +444,7 @@ LOW_PERCENT = 5
 
 @dataclass(frozen=True)
 class DatasetSpace:
-    """The space properties of a dataset in bytes (zfsprops(7)). 0 means that a limit is not set."""
+    """The space properties of a dataset in bytes (zfsprops(7)). A limit of 0 means that the limit is not set."""
 
     name: str
     available: int
@@ -499,7 +500,7 @@ def _judge_volume(pool: DatasetSpace, volume: DatasetSpace) -> list[FitnessFindi
 
 
 def _limit_of(pool: DatasetSpace, volume: DatasetSpace) -> tuple[str, str]:
-    """Return a text that names the limit which applies to the volume's free space, and a hint."""
+    """Return a text that names the limit for the volume's free space, and a hint on how to raise it."""
     if volume.refquota and volume.available < pool.available:
         return f"its refquota of {size(volume.refquota)}", f"raise it: `zfs set refquota=… {volume.name}`"
     if volume.quota and volume.available < pool.available:

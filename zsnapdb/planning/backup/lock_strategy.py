@@ -1,6 +1,6 @@
-"""Chooses the weakest lock that gives a consistent snapshot of a server, with the reason. Pure.
+"""Chooses the weakest lock that gives a consistent snapshot of a server, and gives the reason. Pure.
 
-Each strategy describes itself in its own file in `mysql/locks`. This module names no strategy.
+Each strategy describes itself in its own class in `mysql/locks.py`. This module names no strategy.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def row_versions_are_flawed(flavour: Flavour, release: tuple[int, ...]) -> bool:
 
 
 def has_flawed_row_versions(facts: ServerFacts) -> bool:
-    """Return whether crash recovery of tables is unreliable: tables have row versions, and the release is flawed."""
+    """Return whether tables have row versions, and crash recovery of such tables is unreliable in this release."""
     return facts.row_versions > 0 and row_versions_are_flawed(facts.flavour, facts.release) and not facts.is_percona
 
 
 def lock_free_objections(facts: ServerFacts) -> tuple[str, ...]:
-    """Return why an atomic snapshot without a lock would not be a consistent backup; empty if it would be."""
+    """Return why an atomic snapshot without a lock would be no consistent backup; empty if it would be consistent."""
     objections = []
     others = unsafe_engines(facts)
     if others:
@@ -79,11 +79,11 @@ class LockProperties:
     """The properties of a lock strategy for its choice, description and use.
 
     - `name`: the name of the strategy in `lock.strategy` and in the manifest
-    - `statement`: a statement that only servers with this kind of lock accept; empty if every server has it
+    - `statement`: a statement that only servers with this kind of lock accept; empty if all servers have the lock
     - `merit`: the reason to choose the strategy
     - `waits`: the statements that wait until the lock is released
     - `refused`: a function that returns why the server would refuse the lock, or None
-    - `privileges`: the privileges of which the account needs one; empty if it needs none
+    - `privileges`: the account needs one of these privileges; empty if it needs no privilege
     """
 
     name: str
@@ -105,7 +105,7 @@ class LockProperties:
     def waited(self) -> str:
         """The text for the statements that waited for the lock.
 
-        The text calls only a lock that blocks writes a pause.
+        Only a lock that blocks writes is called a pause in the text.
         """
         return self.waits if self.writers_wait or not self.holds_ddl else f"only {self.waits}"
 
@@ -113,7 +113,7 @@ class LockProperties:
         return not self.statement or self.statement in facts.lock_statements
 
     def shortcomings(self, facts: ServerFacts) -> tuple[str, ...]:
-        """Return why a snapshot under the lock would not be a consistent backup; empty if it would be."""
+        """Return why a snapshot under the lock would not be a consistent backup; empty if it would be consistent."""
         if not self.holds_ddl:
             return lock_free_objections(facts)
         others = unsafe_engines(facts) if self.needs_crash_safe else {}
@@ -144,7 +144,7 @@ class LockChoice:
 
 
 def check_name(name: str, strategies: Sequence[LockProperties]) -> None:
-    """Raise ConfigError unless the setting is a strategy or `auto`."""
+    """Raise ConfigError if the setting is not `auto` and not the name of a strategy."""
     names = [lock.name for lock in strategies]
     if name not in (AUTO, *names):
         raise ConfigError(
@@ -155,8 +155,8 @@ def check_name(name: str, strategies: Sequence[LockProperties]) -> None:
 def choose(facts: ServerFacts, setting: str, strategies: Sequence[LockProperties]) -> LockChoice:
     """Return the configured strategy.
 
-    If it is `auto`, return the first sufficient one of `strategies` (weakest lock first). Raises ConfigError if the
-    configured strategy does not exist, and PreflightError if it is not sufficient for this server.
+    If `auto` is configured, return the first sufficient strategy in `strategies` (weakest lock first). Raises
+    ConfigError if the configured strategy does not exist, and PreflightError if it is not sufficient for this server.
     """
     check_name(setting, strategies)
     if setting != AUTO:
@@ -170,7 +170,7 @@ def choose(facts: ServerFacts, setting: str, strategies: Sequence[LockProperties
 
 
 def still_enough(choice: LockChoice, facts: ServerFacts) -> str | None:
-    """Return why the chosen lock is no longer sufficient for the server with these facts; None if it still is."""
+    """Return why the chosen lock is no longer sufficient for a server with these facts; None if it is sufficient."""
     others = unsafe_engines(facts)
     if others and choice.lock.needs_crash_safe:
         return f"there are now user tables of engines without crash recovery: {listing(others)}"
@@ -222,7 +222,7 @@ class Statement:
 
     @property
     def only_reads(self) -> bool:
-        """Whether the statement starts like a query. Killing such a statement loses only its result."""
+        """Whether the statement starts like a query. If a query is killed, only its result is lost."""
         return self.text[_COMMENT.match(self.text).end() :].lower().startswith(_READS)  # type: ignore[union-attr]
 
     def describe(self) -> str:
@@ -232,8 +232,8 @@ class Statement:
 def long_statements(processes: Iterable[Mapping[str, Any]], own: frozenset[int], longest: float) -> list[Statement]:
     """Return the statements of SHOW FULL PROCESSLIST that have run for at least `longest` seconds, longest first.
 
-    `own` contains the connection ids of zsnapdb. Server threads, such as replication, are left out, because their
-    statements do not end. Statements that wait for a flush or a global lock are left out too, because they block
+    `own` contains the connection ids of zsnapdb. Server threads, such as replication, are omitted, because their
+    statements do not end. Statements that wait for a flush or a global lock are also omitted, because they block
     nothing.
     """
     statements = []
@@ -254,7 +254,7 @@ def to_kill(statements: Iterable[Statement], allowed: str) -> list[Statement]:
 
 
 def delays() -> Iterator[float]:
-    """Yield the seconds to wait after each attempt. The wait doubles each time, up to 15 seconds."""
+    """Yield the number of seconds to wait after each attempt. It doubles each time, up to 15 seconds."""
     delay = _FIRST_DELAY
     while True:
         yield delay

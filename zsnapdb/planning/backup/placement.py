@@ -11,7 +11,7 @@ from zsnapdb.base.domain_types import pool_of
 
 @dataclass(frozen=True)
 class MountedFilesystem:
-    """A mounted file system: its mount point, its type and its source (for ZFS: the dataset)."""
+    """A mounted file system, with its mount point, its type and its source (for ZFS: the dataset)."""
 
     path: str
     fstype: str
@@ -50,9 +50,9 @@ def mount_points(
 ) -> dict[str, str]:
     """Return the mount point of each volume (role to dataset).
 
-    If the server uses a mount of the volume, this is its mount point, otherwise that of the volume's last mount. A
-    dataset may be mounted several times. A bind mount of its root, for example for a container, looks like any other
-    mount.
+    A dataset may be mounted several times. If the server uses one of the mounts, its mount point is returned, otherwise
+    the mount point of the last mount. A bind mount of the dataset's root, for example for a container, looks like any
+    other mount.
     """
     whole = [mount for mount in mounts if mount.fstype == "zfs" and not mount.is_bind]
     used = [mount_of(item.path, mounts) for item in paths]
@@ -115,7 +115,8 @@ def discover(paths: Sequence[NamedPath], mounts: Sequence[MountedFilesystem], da
     """Return the datasets of the paths as volumes. The same server always gets the same roles.
 
     The dataset of the data directory is `data`; a dataset above `data` is `parent`. Any other dataset gets the last
-    component of its name as its role, or its whole name if that role is taken. A path outside ZFS is an objection.
+    component of its name as its role, or its whole name if a different dataset has that role. A path outside ZFS is an
+    objection.
     """
     path_on: dict[str, NamedPath] = {}
     objections = []

@@ -11,7 +11,7 @@ from zsnapdb.base.domain_types import backup_time
 
 
 class ResumeDecision(StrEnum):
-    """The action that the next run takes for an interrupted backup."""
+    """The action of the next run for an interrupted backup."""
 
     FINISH = "finish"
     CONTINUE = "continue"
@@ -57,9 +57,9 @@ class Interrupted:
 class Surroundings:
     """The current state of the host and the repository.
 
-    `sources` contains the existing snapshots, and `origins` the snapshots and bookmarks, each as dataset and GUID.
-    `kept` contains the snapshots in the stored manifest; it is None if there is no manifest. `send_flags` contains the
-    `zfs send` flags that a backup may use.
+    `sources` contains the existing snapshots, and `origins` the existing snapshots and bookmarks, each as dataset and
+    GUID. `kept` contains the snapshots in the stored manifest; it is None if there is no manifest. `send_flags`
+    contains the `zfs send` flags that a backup may use.
     """
 
     time: datetime
@@ -84,7 +84,7 @@ class ResumeJudgement:
 
 
 def judge(started: Interrupted, around: Surroundings, *, within: float | None, fresh: bool = False) -> ResumeJudgement:
-    """Return the decision whether an interrupted backup is continued.
+    """Decide whether an interrupted backup is continued.
 
     `within` is the maximum age of the backup in seconds, or None for no limit. If `fresh` is set, the backup is
     abandoned.

@@ -39,7 +39,7 @@ _AS_SMALL = 1.1
 
 @dataclass(frozen=True)
 class ZstdEffect:
-    """The effect of zstd on the data: compressed bytes divided by plain bytes, and where this was measured.
+    """The effect of zstd on the data (compressed bytes divided by plain bytes), and where this was measured.
 
     `seconds` is the processor time in seconds per GiB, or None if unknown.
     """
@@ -55,12 +55,11 @@ class ZstdEffect:
 
 @dataclass(frozen=True)
 class Compressibility:
-    """The known facts about the data before a new chain starts, in bytes and processors.
+    """The known facts about the data and the host before a new chain starts, in bytes and processors.
 
-    `logical` is the number of bytes before the pool's compression, and `lying` is the number of bytes that the pool
-    stores (`logicalreferenced` and `referenced`, zfsprops(7)). `zstd` is the measured effect of zstd, or None if
-    unknown. `level` is the zstd level at which a plain stream starts, or 0 if zsnapdb would store the stream
-    uncompressed.
+    The data has `logical` bytes before the pool's compression, and the pool stores `lying` bytes of it
+    (`logicalreferenced` and `referenced`, zfsprops(7)). `zstd` is the measured effect of zstd, or None if unknown.
+    `level` is the zstd level at which a plain stream starts, or 0 if zsnapdb would store the stream uncompressed.
     """
 
     logical: int
@@ -84,15 +83,15 @@ def forms_of(setting: str) -> tuple[SendForm, ...]:
 
 
 def form_of(flags: tuple[str, ...]) -> SendForm | None:
-    """Return the stream format that uses these flags; None if no format does."""
+    """Return the stream format that uses these flags; None if there is no such format."""
     return next((form for form, known in SEND_FLAGS.items() if known == flags), None)
 
 
 def choose_form(known: Compressibility) -> FormChoice:
     """Return the format of a new chain if the setting `send` is `auto`.
 
-    The scarcest resource decides. On a host with one processor, processor time is the scarcest, because the server
-    needs it. On other hosts storage is the scarcest: plain streams with zstd are mostly smaller than the pool's blocks.
+    The scarcest resource decides. On a host with one processor, this is processor time, because the server needs it. On
+    a host with more processors, it is storage, and plain streams with zstd are mostly smaller than the pool's blocks.
     If zstd does not make the streams smaller, the blocks are sent as the pool compressed them, because that costs no
     processor time.
     """
@@ -121,11 +120,11 @@ The next higher level costs at most 50 % more, so one step up from the lower sha
 
 
 def next_level(level: int, *, busy: float, elapsed: float, processors: int) -> int:
-    """Return the level for the next period, after all workers together spent `busy` of `elapsed` seconds on chunks.
+    """Return the zstd level for the next period. All workers together spent `busy` of `elapsed` seconds on chunks.
 
-    The level goes one step down if the processors are the bottleneck, so that the network or the source waits for them.
-    The level goes one step up if the processors have time to spare, so that fewer bytes are sent. The time that a
-    worker waits for a processor counts as busy.
+    If the network or the source had to wait for the processors, the level is reduced by one step. If the processors
+    have time to spare, the level is raised by one step, so that fewer bytes are sent. The time that a worker waits for
+    a processor counts as busy.
     """
     load = busy / (max(elapsed, 1e-9) * processors)
     if load > _BUSY:
@@ -154,8 +153,7 @@ _LARGEST = 1 << 30
 def decide_chunk_size(configured: int, sizes: Sequence[int]) -> int:
     """Return the chunk size in bytes for a backup whose streams have these estimated sizes.
 
-    This is the configured size, unless it results in more than WANTED_ROWS chunks. In that case it is the smallest
-    larger size that does not.
+    This is the configured size, or the smallest larger size that results in at most WANTED_ROWS chunks.
     """
     if sum(sizes) <= configured * WANTED_ROWS:
         return configured
@@ -195,7 +193,7 @@ def decide_workers(configured: int, chunk_size: int, configured_size: int) -> in
 def check_rows(stream: str, size: int | None, chunk_size: int) -> None:
     """Check that a manifest can list all chunks of a stream of about `size` bytes (None if the size is unknown).
 
-    Raises: ConfigError: with this chunk size, the stream would have too many chunks
+    Raises ConfigError if the stream would have too many chunks of this size.
     """
     if size is not None and size // chunk_size > MOST_ROWS:
         raise ConfigError(

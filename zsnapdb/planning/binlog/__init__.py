@@ -1,1 +1,1 @@
-"""Decisions about binlogs: which to archive, which points can be restored, and which to remove."""
+"""Decides which binlogs are archived, which binlogs are removed, and which points can be restored."""

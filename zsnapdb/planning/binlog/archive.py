@@ -1,7 +1,7 @@
 """Decides which binlogs to archive next, with their incarnation, offsets and gaps. Pure.
 
-An incarnation is one unbroken binlog history of one server. A file is recognized by its fingerprint and by the last
-archived bytes, never by its name alone. After RESET, a restore or a failover, files with the same names have other
+An incarnation is one unbroken binlog history of one server. A file is recognized by its fingerprint and its last
+archived bytes. Its name is not enough: after RESET, a restore or a failover, files with the same names have different
 contents.
 """
 
@@ -73,7 +73,7 @@ class ArchiveStep:
 class Plan:
     """The files to archive, in order.
 
-    `begin` is the reason for a new incarnation; it is None if the known incarnation continues.
+    `begin` is the reason for a new incarnation. It is None if the known incarnation continues.
     """
 
     begin: str | None
@@ -92,7 +92,7 @@ def has_all_of(newest: KnownArchived, local: Sequence[ServerBinlog]) -> bool:
 def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
     """Return whether a file that starts at the GTIDs `previous` continues an archive that ended at `reached`.
 
-    MariaDB may have forgotten domains between the two files (FLUSH … DELETE_DOMAIN_ID).
+    Between the archive and the file, MariaDB may have deleted domains (FLUSH … DELETE_DOMAIN_ID).
     """
     if isinstance(reached, GtidPosition) and isinstance(previous, GtidPosition):
         return all(reached.heads.get(domain) == head for domain, head in previous.heads.items())
@@ -102,9 +102,9 @@ def same_gtids(reached: Gtids | None, previous: Gtids | None) -> bool:
 def missing_between(before: KnownArchived, number: int, previous: Gtids | None) -> str | None:
     """Return a description of the gap between an archived file and the file numbered `number`; None if there is no gap.
 
-    `previous` contains the GTIDs before the second file. Rotated files with consecutive numbers are neighbours, unless
-    their GTIDs contradict this. If a file is missing, or was not archived to its end, the GTIDs decide whether a
-    transaction is missing. Without GTIDs, zsnapdb assumes that a transaction is missing.
+    `previous` contains the GTIDs before the file numbered `number`. Rotated files with consecutive numbers are
+    neighbours, unless their GTIDs contradict this. If a file is missing, or was not archived to its end, the GTIDs
+    decide whether a transaction is missing. Without GTIDs, zsnapdb assumes that a transaction is missing.
     """
     reached = before.reached
     fits = previous is None or reached is None or same_gtids(reached, previous)
@@ -141,14 +141,15 @@ def decide(
 ) -> Plan:
     """Return the plan for the server's files.
 
-    - `kept`: the files, in order, of the incarnation under which this server was last archived; empty if it never was
+    - `kept`: the files of the incarnation in which this server was last archived, in order; empty if it was never
+      archived
     - `local`: the binlogs of the server, in the order of its index
     - `agrees`: whether the server's file, if the file exists, still contains the bytes that were archived last
     - `elsewhere`: the GTIDs that were archived from other servers of the instance
-    - `returned`: why the server returned to production after `kept` was archived; None if it did not
+    - `returned`: why the server returned to production after `kept` was archived; None if it did not return
 
-    If a server takes over from other servers, archiving starts with the newest file of the new server before which no
-    transaction is missing.
+    If a server takes over from other servers, archiving starts with its newest file that follows the archived
+    transactions without a gap.
     """
     if not local:
         return Plan(None, ())
@@ -217,7 +218,7 @@ def _from(local: Sequence[ServerBinlog], name: str, *, include: bool) -> tuple[S
 
 
 def _unknown(kept: Sequence[KnownArchived], local: Sequence[ServerBinlog]) -> tuple[ServerBinlog, ...]:
-    """Return the server's files from the first one that has no identical archived file."""
+    """Return the server's files, starting with the first file that has no identical archived file."""
     known = {(file.name, file.fingerprint, file.size) for file in kept if file.is_rotated}
     for index, file in enumerate(local):
         if (file.name, file.fingerprint, file.size) not in known:

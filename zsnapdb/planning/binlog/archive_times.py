@@ -27,7 +27,7 @@ _FAILOVERS = (EndKind.LOST_IN_FAILOVER, EndKind.UNPROVEN_FAILOVER)
 
 @dataclass(frozen=True)
 class CommitHorizon:
-    """A proven horizon: every transaction with a commit time up to `until` is before the position `end` in the binlogs.
+    """Proof that all transactions with a commit time up to `until` are before the position `end` in the binlogs.
 
     `until` is in microseconds UTC, by the clock of the server.
     """
@@ -49,7 +49,7 @@ def is_reached(horizon: CommitHorizon, end: BinlogCoordinates | None) -> bool:
 
 @dataclass(frozen=True)
 class LastRecord:
-    """An archiver's last record: the time up to which the archive was complete, and the record's age in seconds."""
+    """An archiver's last record of the time up to which the archive was complete, and the record's age in seconds."""
 
     until: int
     age: float
@@ -60,10 +60,10 @@ def is_worth_recording(last: LastRecord | None, until: int, interval: float, arc
 
     - `last`: None if this archiver has written no record
     - `interval`: seconds between two records
-    - `archived`: the time of the last archived commit, up to which the archive is complete even without a record
+    - `archived`: the time of the last archived commit; up to this time, the archive is complete even without a record
 
-    If the server's clock was set back, the last record is in the future and is replaced immediately. If the last commit
-    is in the future, a clock was ahead, and the commit's time is ignored.
+    If the last record is in the future, the server's clock was set back, and the record is replaced immediately. If the
+    last commit is in the future, a clock was ahead, and the commit's time is ignored.
     """
     if last is None or until < last.until:
         return True
@@ -72,10 +72,10 @@ def is_worth_recording(last: LastRecord | None, until: int, interval: float, arc
 
 
 def record_interval(objectives: ObjectiveSettings) -> float:
-    """Return the seconds between two records.
+    """Return the number of seconds between two records.
 
     This is a third of the shortest time after which an archive objective warns. With this interval, an idle server
-    keeps meeting its objectives.
+    always meets its objectives.
     """
     limits = [limit for limit in (objectives.archive_lag, objectives.rpo) if limit is not None]
     return min(INTERVAL, *(limit * objectives.warn_at / 3 for limit in limits)) if limits else INTERVAL
@@ -84,7 +84,7 @@ def record_interval(objectives: ObjectiveSettings) -> float:
 def least_limit(objectives: ObjectiveSettings, round_interval: float) -> float:
     """Return the smallest limit of an objective, in seconds, that never causes a warning for an idle server.
 
-    The archive's end is at most one record interval plus one archiver round old.
+    The end of the archive is never older than one record interval plus one archiver round.
     """
     return 1.5 * (round_interval + _SLACK) / objectives.warn_at
 
@@ -113,7 +113,7 @@ class RoundTimer:
     def after(self, seconds: float) -> RoundTimer:
         """Return the timer after a round of this duration.
 
-        The influence of a slow round decreases with each later round.
+        A slow round has less influence after each further round.
         """
         return replace(self, slowest=max(seconds, 0.9 * self.slowest))
 
@@ -122,9 +122,9 @@ def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[
     """Return the time up to which a route through the given files is complete; None if no record proves it.
 
     A record is used only if the route contains the record's position and ends in the record's incarnation. If the route
-    lacks the record's position, the record is old, or describes bytes that the archive lost. After a failover that the
-    archive cannot follow, no record is used. The record is from the old server, which does not know the commits of the
-    new server.
+    does not contain that position, the record is old, or describes bytes that the archive lost. After a failover that
+    the archive cannot follow, no record is used, because the record is from the old server, which does not know the
+    commits of the new server.
     """
     if not files or end.kind in _FAILOVERS:
         return None
@@ -134,10 +134,10 @@ def complete_until(files: Sequence[RouteFile], end: RouteEnd, records: Sequence[
 
 
 def newest_not_ahead(times: Iterable[int], read_at: int | None) -> int | None:
-    """Return the latest of the times that is not after `read_at` (microseconds UTC, None if unknown).
+    """Return the latest time that is not after `read_at` (microseconds UTC, None if unknown).
 
-    Return None if there are no times. Later times come from a clock that was ahead, so they say nothing about the age
-    of an archive. If all times are in the future, the earliest is returned.
+    Later times come from a clock that was ahead, so they say nothing about the age of an archive. If all times are
+    later, return the earliest time. If there are no times, return None.
     """
     listed = list(times)
     past = [time if read_at is None else min(time, read_at) for time in listed if not _is_ahead(time, read_at)]
@@ -177,8 +177,8 @@ If there are more, neighbours are joined.
 class ArchiverObservation:
     """A moment at which the archiver read the binlogs, in microseconds.
 
-    `wall` is the time of the host's clock (UTC). `steady` is the monotonic clock of this process, or None if another
-    process read the binlogs.
+    `wall` is the time of the host's clock (UTC). `steady` is the time of this process's monotonic clock, or None if a
+    different process read the binlogs.
     """
 
     wall: int
@@ -187,13 +187,13 @@ class ArchiverObservation:
 
 @dataclass(frozen=True)
 class Sighting:
-    """Bounds of the commit times of transactions, in microseconds UTC. If a bound is unknown, it is None."""
+    """Bounds of the commit times of transactions, in microseconds UTC. An unknown bound is None."""
 
     earliest: int | None
     latest: int
 
     def agrees(self, stamp: int) -> bool:
-        """Return whether the transaction can have been committed at `stamp`, the time in the events."""
+        """Return whether a transaction may have been committed at `stamp`, which is the time in its events."""
         return (self.earliest is None or stamp >= self.earliest - TOLERANCE) and stamp <= self.latest + TOLERANCE
 
     def joined(self, other: Sighting) -> Sighting:
@@ -204,9 +204,10 @@ class Sighting:
 
 
 def sighting_between(before: ArchiverObservation | None, after: ArchiverObservation) -> Sighting:
-    """Return bounds of the commit times of transactions that the archiver found at `after`, but not yet at `before`.
+    """Return bounds of the commit times of transactions that the archiver found at `after`, but not at `before`.
 
-    If the clock of the host was set in between, the bounds include all times that the clock is known to have shown.
+    If the clock of the host was set between the two moments, the bounds include all times that the clock is known to
+    have shown.
     """
     if before is None:
         return Sighting(None, after.wall)
@@ -231,7 +232,7 @@ class Stretch:
 
 
 def with_stretch(stretches: Sequence[Stretch], more: Stretch) -> tuple[Stretch, ...]:
-    """Return the stretches with `more` added. If there are more than a description may list, neighbours are joined."""
+    """Return the stretches with `more` added. If a description cannot list them all, neighbours are joined."""
     last = stretches[-1] if stretches else None
     if last is not None and last.end == more.start and last.sighting == more.sighting:
         return (*stretches[:-1], last.joined(more))
@@ -245,8 +246,8 @@ def with_stretch(stretches: Sequence[Stretch], more: Stretch) -> tuple[Stretch, 
 class CommitTimeEvidence:
     """The facts that an archiver knows about the commit times in a binlog.
 
-    `stretches` are the known stretches up to byte `end`. Later transactions were committed within the bounds
-    `sighting`, if these are known.
+    `stretches` contains the known stretches up to byte `end`. Transactions after this byte were committed within the
+    bounds `sighting`, if these are known.
     """
 
     sighting: Sighting | None = None
@@ -254,7 +255,7 @@ class CommitTimeEvidence:
     end: int = 0
 
     def contradiction(self, start: int, end: int, stamp: int) -> Sighting | None:
-        """Return the commit time bounds of the transaction in the given bytes; None if its event time is plausible."""
+        """Return the commit time bounds of the transaction in these bytes; None if its event time is plausible."""
         if end <= self.end:
             place = bisect_right(self.stretches, start, key=lambda one: one.start)
             before = self.stretches[place - 1] if place else None

@@ -24,7 +24,7 @@ MOST_TEXT = 4096
 
 
 class ChangeKind(StrEnum):
-    """The kind of a change. `OTHER` is a logged statement with unknown effect, such as CALL."""
+    """The kind of a change. `OTHER` is a logged statement with an unknown effect, such as CALL."""
 
     INSERT = "insert"
     UPDATE = "update"
@@ -38,7 +38,7 @@ SEARCHED_KINDS = (ChangeKind.INSERT, ChangeKind.UPDATE, ChangeKind.DELETE, Chang
 
 @dataclass(frozen=True, slots=True)
 class TableChanges:
-    """The numbers of rows that a transaction changed in one table.
+    """The number of rows that a transaction changed in one table, for each kind of change.
 
     If `is_counted` is False, the real numbers may be higher, because a column with an unreadable format stopped the
     count.
@@ -60,7 +60,7 @@ class TableChanges:
         return counts.get(kind, 0)
 
     def plus(self, kind: ChangeKind, rows: int | None) -> TableChanges:
-        """Return the changes with `rows` more rows of this kind. If the number of rows is unknown, `rows` is None."""
+        """Return the changes with `rows` added for this kind. If the number of rows is unknown, `rows` is None."""
         if rows is None:
             return replace(self, is_counted=False)
         match kind:
@@ -78,7 +78,7 @@ class TableChanges:
 
 @dataclass(frozen=True, slots=True)
 class LoggedStatement:
-    """A statement in the binlog: its kind, the default schema of its session, and the start of its text."""
+    """A statement in the binlog, with its kind, the default schema of its session, and the start of its text."""
 
     kind: ChangeKind
     schema: str
@@ -93,10 +93,10 @@ class TransactionChanges:
     - `start`, `end`: its byte range in the file
     - `began`: the session's time at the first statement, in whole seconds, as microseconds UTC
     - `committed`: the commit time in microseconds UTC
-    - `other_tables`: the rows in tables after the first 1000
-    - `other_statements`: the number of statements after the first 100
+    - `other_tables`: the number of rows in further tables, if there are more than 1000 tables
+    - `other_statements`: the number of further statements, if there are more than 100 statements
     - `annotation`: the statement that the server logged in addition to the rows
-    - `is_prepared`: an XA transaction that a later one commits or rolls back
+    - `is_prepared`: whether this is an XA transaction that a later transaction commits or rolls back
     """
 
     gtid: str | None
@@ -130,7 +130,7 @@ class TransactionChanges:
 
     @property
     def are_rows_known(self) -> bool:
-        """Whether `rows` is the number of changed rows. DDL does not change rows one by one."""
+        """Whether `rows` is the real number of changed rows. DDL does not change rows one by one."""
         return (
             all(table.is_counted for table in self.every_table)
             and all(statement.kind is ChangeKind.DDL for statement in self.statements)
@@ -146,7 +146,7 @@ class TransactionChanges:
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """The facts about this transaction that the binlog does not contain, one sentence each."""
+        """Sentences that say which facts about this transaction the binlog does not contain."""
         notes = []
         if any(statement.kind is not ChangeKind.DDL for statement in self.statements):
             notes.append(
@@ -178,7 +178,7 @@ class TableFilter:
     def selects(self, schema: str, table: str) -> bool:
         """Return whether the filter selects the table.
 
-        Upper and lower case are treated as equal, because some servers store names in lower case.
+        The comparison ignores case, because some servers store names in lower case.
         """
         is_schema = self.schema is None or self.schema.casefold() == schema.casefold()
         return is_schema and self.table.casefold() == table.casefold()
@@ -186,8 +186,8 @@ class TableFilter:
     def may_be_in(self, statement: LoggedStatement) -> bool:
         """Return whether a statement may affect the table.
 
-        It may if its text is truncated, or if its text contains the table name as a word. The text must also contain
-        the schema name, unless the schema is the default schema of the statement.
+        A statement may affect the table if its text is truncated, or if its text contains the table name as a word. The
+        text must also contain the schema name, unless the schema is the default schema of the statement.
         """
         is_default = self.schema is None or self.schema.casefold() == statement.schema.casefold()
         names = [self.table] if is_default or self.schema is None else [self.table, self.schema]
@@ -197,7 +197,7 @@ class TableFilter:
 
 @dataclass(frozen=True)
 class Period:
-    """Times from `begin` to `end`, both included, in microseconds UTC."""
+    """The times from `begin` to `end` (inclusive), in microseconds UTC."""
 
     begin: int
     end: int
@@ -219,10 +219,10 @@ class Match(Enum):
 
 @dataclass(frozen=True)
 class ChangeFilter:
-    """The conditions of a search for transactions, which must all hold. If `kinds` is empty, any kind matches.
+    """The conditions of a search for transactions. All of them must hold. If `kinds` is empty, any kind matches.
 
-    `rows_at_least` counts only rows of the requested table and kinds. DDL has no rows, so with `rows_at_least`, DDL
-    matches only if it is listed in `kinds`.
+    The limit `rows_at_least` applies to the rows of the requested table and kinds. DDL has no rows, so with
+    `rows_at_least`, DDL matches only if it is listed in `kinds`.
     """
 
     table: TableFilter | None = None
@@ -296,9 +296,9 @@ class ListedTransaction:
 
 
 class TransactionList:
-    """The transactions that match a search: the newest or the largest transactions, at most `limit`.
+    """The newest or the largest transactions that match a search, with at most `limit` transactions.
 
-    The memory use depends only on `limit`.
+    Memory use depends only on `limit`.
     """
 
     def __init__(self, limit: int, *, by_size: bool) -> None:
@@ -328,9 +328,8 @@ class TransactionList:
 def is_within(file_first: int | None, file_last: int | None, conditions: Collection[Period | None]) -> bool:
     """Return whether a binlog may contain transactions within all periods.
 
-    The earliest and latest commit times of the binlog are given.
-
-    A transaction starts before its commit. So if the periods are compared with start times, `file_first` must be None.
+    `file_first` and `file_last` are the earliest and latest commit times of the binlog. A transaction starts before its
+    commit, so if the periods are compared with start times, `file_first` must be None.
     """
     periods = [period for period in conditions if period is not None]
     return all(

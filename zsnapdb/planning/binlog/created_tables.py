@@ -1,4 +1,4 @@
-"""Finds the defaults with which a replay recreates tables exactly, if they were created without ENGINE or ROW_FORMAT.
+"""Finds the defaults with which a replay exactly recreates tables that were created without ENGINE or ROW_FORMAT.
 
 Pure. No event contains the default_storage_engine of a session or innodb_default_row_format (status variables of query
 events: statement_events.h of MySQL, log_event.h of MariaDB). Two facts show the engine: whether the transactions on the
@@ -20,13 +20,13 @@ MOST_MADE = 4096
 
 @dataclass(frozen=True)
 class CreatedTable:
-    """A table or sequence that a statement without ENGINE created: its transaction, its statement, and further facts.
+    """A table or sequence that a statement without ENGINE created, with its transaction and its statement.
 
     - `start`, `end`: the bytes of the transaction in its file
     - `offset`: the start of the event with the statement
     - `is_transactional`: whether the engine is transactional; None if the binlogs do not show this
     - `lacks_options`: the server logged the statement under a sql_mode that omits all table options
-    - `is_touched`: a later statement renames or drops a table of this name, or may have changed its options
+    - `is_touched`: a later statement renames or drops a table with this name, or may have changed its options
     - `is_dropped`: a later statement drops the table
     - `is_altered`: a later statement alters the table and keeps its engine
     - `is_converted`: a later statement may have changed its character set
@@ -54,7 +54,7 @@ class CreatedTable:
 
 @dataclass(frozen=True)
 class RecordedTable:
-    """The engine, collation and row format that the server reported when the archiver had read the statement."""
+    """The engine, collation and row format that the server reported after the archiver had read the statement."""
 
     engine: str
     collation: str | None = None
@@ -65,7 +65,8 @@ class RecordedTable:
 class EngineStop:
     """A change of the default engine before the transaction at `offset` of the replay's file `number` (from 1).
 
-    The default row format of InnoDB becomes `row_format`. `database` gets `collation`, but only for this transaction.
+    The default row format of InnoDB is set to `row_format`. The collation of `database` is set to `collation`, but only
+    for this transaction.
     """
 
     number: int
@@ -82,8 +83,8 @@ class EnginePlan:
     """The changes of the default engine in a replay.
 
     - `unknown`: the tables that get the default engine of the backup, because no fact shows their engine
-    - `contradicted`: the tables whose engine is unknown, but certainly differs from the backup's default
-    - `bare`: the tables whose options are in no statement and no record
+    - `contradicted`: the tables with an unknown engine that certainly differs from the default engine of the backup
+    - `bare`: the tables with options that no statement and no record contains
     """
 
     stops: tuple[EngineStop, ...] = ()
@@ -93,9 +94,9 @@ class EnginePlan:
 
 
 def fits(engine: str, is_transactional: bool | None) -> bool:
-    """Return whether an engine fits the transactions on the table.
+    """Return whether an engine is consistent with the transactions on the table.
 
-    If their kind is unknown (None), every engine fits.
+    If it is unknown whether they are transactional (None), every engine fits.
     """
     return is_transactional is None or (engine.casefold() in _TRANSACTIONAL) is is_transactional
 
@@ -113,7 +114,8 @@ def plan_engines(
 ) -> EnginePlan:
     """Return the plan for the created tables. `made` contains the tables with their file numbers, in binlog order.
 
-    `records` are keyed by the file number and the offset of the statement. The replay starts with the defaults `start`.
+    The keys of `records` are the file number and the offset of the statement. The replay starts with the defaults
+    `start`.
     """
     stops: list[EngineStop] = []
     unknown: list[CreatedTable] = []
@@ -167,7 +169,7 @@ def _engine_without_record(table: CreatedTable, default: str) -> str | None:
 def contradiction(planned: EnginePlan, start: Defaults, by: str) -> str | None:
     """Return why a replay that starts with `start` cannot recreate all tables; None if it can.
 
-    If a table has another character set, the applier compares the column types only by their byte size. So the
+    If a table gets a different character set, the applier compares the column types only by their byte size, so the
     characters in rows could change. If `by` is "client", this function ignores such tables: no replay restores their
     character set, and the caller warns.
     """

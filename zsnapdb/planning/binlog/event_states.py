@@ -1,7 +1,7 @@
 """Derives the states of scheduled events from the statements in a binlog. Pure.
 
 A replication applier disables each event that a statement creates or alters, even if the statement enables the event
-(refman 8.4, "Replication of Invoked Features"). So only the statements show the state of an event on the source.
+(refman 8.4, "Replication of Invoked Features"). Therefore only the statements show the state of an event on the source.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from enum import StrEnum
 
 
 class EventState(StrEnum):
-    """The state of an event.
+    """The state of a scheduled event.
 
-    REPLICA means that the event is disabled on replicas, by a replication thread or by the statement that defines it.
+    REPLICA means that the event is disabled on replicas, by a replication thread or by the statement that defines the
+    event.
     """
 
     ENABLED = "ENABLED"
@@ -26,7 +27,7 @@ class EventState(StrEnum):
     def of(cls, status: str) -> EventState:
         """Return the state for a status in information_schema.
 
-        The text for REPLICA in information_schema differs between releases.
+        Releases have different texts for REPLICA.
         """
         return cls(status) if status in (cls.ENABLED, cls.DISABLED) else cls.REPLICA
 
@@ -90,7 +91,7 @@ class _Reader:
                 self.at += 1
 
     def take_name(self, schema: str) -> EventKey:
-        """Skip a name, and return it with its schema, which is `schema` if the statement contains none."""
+        """Skip a name, and return it with its schema. If the statement contains no schema, `schema` is returned."""
         first = self.ahead().identifier
         self.at += 1
         if self.ahead().text != ".":
@@ -100,7 +101,7 @@ class _Reader:
 
 
 def follow(states: EventStates, schema: str, statement: str) -> None:
-    """Change the states of the events in `states` as the statement changed them on the source.
+    """Change `states` in the same way as the statement changed the states of events on the source.
 
     `schema` is the session's default schema.
     """

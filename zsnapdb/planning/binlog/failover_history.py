@@ -1,4 +1,4 @@
-"""Finds where another server continues a history of the archive, or the reason why no server does. Pure."""
+"""Finds where a different server continues a history of the archive, or the reason why no server does. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from zsnapdb.planning.binlog.route_elements import EndKind, History, RouteEnd, R
 def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
     """Return whether the first of the given files starts exactly where the given GTIDs end.
 
-    `files` are neighbours of one history. MariaDB may have forgotten domains before the first file. In this case, no
-    file may contain a forgotten domain, because the transactions of that domain may already be reached.
+    `files` contains neighbouring files of one history. MariaDB may have deleted domains before the first file. In this
+    case, no file may contain a deleted domain, because the transactions of that domain may already be reached.
     """
     previous = files[0].previous
     if previous is None or not is_some(previous) or not same_gtids(gtids, previous):
@@ -31,7 +31,7 @@ def begins_at(files: Sequence[RouteFile], gtids: Gtids) -> bool:
 def failback(
     files: Sequence[RouteFile], at: int, histories: Sequence[History], reached: Gtids | None
 ) -> RouteEnd | None:
-    """Return the end of a route in its newest file if another server's earlier history has later transactions.
+    """Return the end of a route in its newest file if a different server's earlier history has later transactions.
 
     Otherwise return None. A route never returns to an earlier history.
     """
@@ -60,9 +60,9 @@ def takeover(
     """Return the index at which the newest history of another server continues this history, or why no history does.
 
     Return None if no other server wrote more transactions. After a failover that lost transactions, a server may reuse
-    the lost numbers, so its GTIDs may not show that its transactions are new. If a server may have reused numbers, only
-    commit times can show whether its transactions are older than the reached state. If the transactions seem to be
-    older, the result has the kind NEWEST and describes this doubt.
+    the lost transaction numbers, so its GTIDs may not show that its transactions are new. In this case, only commit
+    times can show whether its transactions are older than the reached state. If they seem to be older, the result has
+    the kind NEWEST and describes this doubt.
     """
     here, end = files[at], None
     if reached is None or not is_some(reached) or here.is_anonymous:
@@ -91,7 +91,7 @@ def takeover(
 
 
 def _first_proven(end: RouteEnd | None, other: RouteEnd | None) -> RouteEnd | None:
-    """Return the end `end`. If `end` is None or only a doubt, return `other` instead."""
+    """Return `end`. If `end` is None or only describes a doubt, return `other`, unless `other` is None."""
     return other if other is not None and (end is None or end.kind is EndKind.NEWEST) else end
 
 
@@ -100,8 +100,8 @@ def _without_gtids(
 ) -> RouteEnd | None:
     """Return the end of a history with unknown GTIDs if another server committed later; None if no other server did.
 
-    If `reached` is known to be empty, every GTID is later, even if the file with the other server's transactions is
-    lost.
+    If `reached` is known to be empty, every GTID is later, even if the file with the transactions of the other server
+    is lost.
     """
     here = files[at]
     is_empty = reached is not None and not is_some(reached) and not here.is_anonymous
@@ -127,7 +127,7 @@ def _up_to(files: Sequence[RouteFile], at: int) -> Sequence[RouteFile]:
 def _by_times(own: Sequence[RouteFile], before: Sequence[RouteFile], reason: str) -> RouteEnd | None:
     """Return the end of the history `before` if only times show whether the transactions in `own` are later.
 
-    The end has the kind NEWEST if these transactions seem to be older. Return None if `own` has no transactions.
+    If these transactions seem to be older, the end has the kind NEWEST. If `own` has no transactions, return None.
     MariaDB records commit times in whole seconds.
     """
     last = _last_commit(own)
@@ -139,7 +139,7 @@ def _by_times(own: Sequence[RouteFile], before: Sequence[RouteFile], reason: str
 
 
 def _last_commit(files: Sequence[RouteFile]) -> int:
-    """Return the time of the last commit in the files (microseconds UTC); 0 if there is none."""
+    """Return the time of the last commit in the files (microseconds UTC); 0 if they contain no commit."""
     return max((file.last_commit for file in files if file.last_commit is not None), default=0)
 
 
@@ -147,8 +147,8 @@ def has_heads_of(reached: Gtids, whole: Gtids | None) -> bool:
     """Return whether `reached` provably contains the last transaction of each domain in `whole`.
 
     A MariaDB position contains only the last transaction of each domain (MariaDB manual, "Global Transaction ID"). A
-    server assigns sequence numbers in order. So a lower number is provably contained only if the same server assigned
-    it.
+    server assigns sequence numbers in order. Therefore a lower number is provably contained only if the same server
+    assigned it.
     """
     if not isinstance(reached, GtidPosition) or not isinstance(whole, GtidPosition):
         return False
@@ -159,11 +159,11 @@ def has_heads_of(reached: Gtids, whole: Gtids | None) -> bool:
 
 
 def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated: bool) -> int | RouteEnd | None:
-    """Return the index of another server's newest file before which all transactions are reached, or why there is none.
+    """Return the index of another server's newest file that starts within the reached state, or why there is none.
 
-    `is_repeated` is set if the server also has an older history. A server with an older history may have been set back
-    and may have assigned its numbers to other transactions. The numbers of such a server prove something only if they
-    precede all the given files.
+    All transactions before the start of that file are reached. If `is_repeated` is set, the server also has an older
+    history. Such a server may have been returned to an earlier state, and may have assigned its numbers to different
+    transactions. Its numbers prove something only if they precede all the given files.
     """
     whole, first = files[-1].reached, files[0]
     if not isinstance(whole, GtidSet) or reached.contains(whole):
@@ -189,7 +189,7 @@ def _taken_over_set(files: Sequence[RouteFile], reached: GtidSet, *, is_repeated
 def _taken_over_position(files: Sequence[RouteFile], reached: Gtids) -> int | RouteEnd | None:
     """Return the index of the newest file of another server that starts exactly at the reached position.
 
-    A MariaDB position does not show whether two transactions with the same number are the same within a file.
+    Within a file, a MariaDB position does not show whether two transactions with the same number are the same.
     """
     whole, first = files[-1].reached, files[0]
     if whole is None or contains(reached, whole):
@@ -206,9 +206,9 @@ def _taken_over_position(files: Sequence[RouteFile], reached: Gtids) -> int | Ro
 
 @dataclass(frozen=True)
 class RepeatedGtids:
-    """GTIDs of an older history (`history`) that the server `server` assigns a second time in the newest history.
+    """GTIDs of the older history `history` that the server `server` assigns a second time in the newest history.
 
-    If `by_server_id` is set, the GTIDs contain a server_id (MariaDB). Otherwise the GTIDs contain a server_uuid.
+    If `by_server_id` is set, the GTIDs contain a server_id (MariaDB). Otherwise they contain a server_uuid.
     """
 
     server: str
@@ -234,10 +234,10 @@ class RepeatedGtids:
 
 
 def repeated_gtids(files: Sequence[RouteFile]) -> tuple[RepeatedGtids, ...]:
-    """Return the GTIDs that the server of the newest history assigns again, for each older history of that server.
+    """Return the GTIDs that the newest history's server assigns a second time, for each older history of the server.
 
-    `files` contains all files of the archive, in order. If a newer history continues an older history, the transactions
-    of the older history are not repeated.
+    `files` contains all files of the archive, in order. If a newer history continues an older history, no GTIDs of the
+    older history are assigned a second time.
     """
     if not files:
         return ()
@@ -258,7 +258,7 @@ def repeated_gtids(files: Sequence[RouteFile]) -> tuple[RepeatedGtids, ...]:
 def reused_gtids(server: str, start: Gtids | None, known: Iterable[Gtids | None]) -> str:
     """Return the known GTIDs that a server assigns a second time if it continues from `start`; empty if there are none.
 
-    A MariaDB position contains only the last GTID of each domain, so earlier GTIDs may belong to another server.
+    A MariaDB position contains only the last GTID of each domain, so earlier GTIDs may belong to a different server.
     """
     if isinstance(start, GtidSet):
         own = GtidSet()
@@ -281,7 +281,7 @@ def reused_gtids(server: str, start: Gtids | None, known: Iterable[Gtids | None]
 
 
 def _number(position: GtidPosition, domain: int) -> int:
-    """Return the sequence number of the last transaction of a domain. Every server continues with the next number."""
+    """Return the sequence number of a domain's last transaction. Every server continues with the next number."""
     return position.heads.get(domain, (0, 0))[1]
 
 
@@ -291,10 +291,10 @@ def _range(domain: int, server_id: int, first: int, last: int) -> str:
 
 
 def _with_set_by_hand(start: Gtids | None, own: Sequence[RouteFile]) -> Gtids | None:
-    """Return the GTIDs together with those that were set by hand, for example by loading a dump.
+    """Return the GTIDs `start` and the GTIDs that were set by hand, for example by loading a dump.
 
-    The server itself assigns none of the GTIDs that were set by hand. Setting gtid_purged starts a binlog. The previous
-    GTIDs of that binlog then include GTIDs that no earlier binlog contains (refman 8.4, "gtid_purged").
+    The server itself never assigns GTIDs that were set by hand. If gtid_purged is set, the server starts a new binlog.
+    The previous GTIDs of that binlog then include GTIDs that no earlier binlog contains (refman 8.4, "gtid_purged").
     """
     if not isinstance(start, GtidSet):
         return start
@@ -308,8 +308,8 @@ def _with_set_by_hand(start: Gtids | None, own: Sequence[RouteFile]) -> Gtids | 
 def _common_end(own: Sequence[RouteFile], older: Sequence[RouteFile]) -> Gtids | None:
     """Return the GTIDs at the end of the binlogs that two histories of a server share.
 
-    A file may be archived in both histories, but be shorter in one of them. Up to the end of the shorter copy, the
-    transactions are the same.
+    One of the two archived copies of a file may be shorter. Up to the end of the shorter copy, the transactions are the
+    same.
     """
     known = {file.fingerprint: file for file in older}
     common = own[0].previous

@@ -1,4 +1,4 @@
-"""Decides which binlogs may be removed: those that are archived, verified, old enough, and fetched by all replicas.
+"""Decides which binlogs may be removed. They must be archived, verified, old enough, and read by all replicas.
 
 Pure.
 """
@@ -29,9 +29,10 @@ class DumpConnection:
 
 @dataclass(frozen=True)
 class Expiry:
-    """The server's own rules for removing binlogs. The rules may limit the age and the total size of the binlogs.
+    """The server's own rules for removing binlogs.
 
-    `seconds` is the maximum age, and `size` is the maximum total size in bytes. 0 means no limit.
+    `seconds` is the maximum age of a binlog, and `size` is the maximum total size of the binlogs in bytes. 0 means no
+    limit.
     """
 
     seconds: float
@@ -40,7 +41,7 @@ class Expiry:
 
 @dataclass(frozen=True)
 class PurgePlan:
-    """The plan of a purge: the binlogs to remove, oldest first, why the next binlog is kept, and warnings.
+    """The plan of a purge: the binlogs to remove (oldest first), why the next binlog is kept, and warnings.
 
     `unread` contains the binlogs whose archived copies must be read before the removal.
     """
@@ -55,9 +56,8 @@ def ages_of(written: Sequence[float], time: RemovalTime) -> list[float]:
     """Return the minimum number of seconds since the last write to each binlog, oldest binlog first.
 
     `written` contains the times of the last writes (seconds since 1970), which may come from a wrong clock. If a time
-    is earlier than that of the previous binlog, the time of the previous binlog is used. A time in the future is
-    replaced by the time of the next binlog. A time that is too early because the clock was behind is replaced in the
-    same way.
+    is earlier than that of the previous binlog, the time of the previous binlog is used. A time in the future, or a
+    time that is too early because the clock was behind, is replaced by the time of the next binlog.
     """
     # The server's account can set any file time, even a time outside of the calendar.
     written = [min(max(at, 0.0), _LATEST) for at in written]
@@ -86,14 +86,14 @@ def plan_purge(
     replicas: int,
     damaged: Mapping[str, str] | None = None,
 ) -> PurgePlan:
-    """Return the plan with the binlogs that may be removed.
+    """Return the plan of a purge, with the binlogs that may be removed.
 
-    - `ages`: seconds since the last write to each of `local`
+    - `ages`: the seconds since the last write to each binlog in `local`
     - `kept`: the archived files in the server's current incarnation
     - `keep`: the minimum age in seconds
-    - `replicas`: the number of replicas that must be connected, because the progress of an unconnected replica is
+    - `replicas`: the number of replicas that must be connected; without a connection, the progress of a replica is
       unknown
-    - `damaged`: the damage of archived copies, by binlog
+    - `damaged`: descriptions of the damage to archived copies, by binlog
     """
     warnings = expiry_warnings(expiry, keep)
     behind = [dump.replica for dump in dumps if not dump.has_sent_all]
@@ -167,8 +167,8 @@ class RetainedBackups:
     """The readable backups of a server, oldest first, and the ids of the retained backups.
 
     `kept` also contains the ids of unreadable retained backups. `order` contains the ids of all backups, oldest first,
-    but may lack the ids of unreadable backups. `foreign` contains backups that this host does not know: for these, only
-    the binlogs on their routes are kept.
+    but may lack the ids of unreadable backups. `foreign` contains backups that this host does not know. Only the
+    binlogs on their routes are kept for them.
     """
 
     points: Sequence[BackupPoint]
@@ -178,7 +178,7 @@ class RetainedBackups:
 
 
 def decide(backups: RetainedBackups, oldest: int | None, files: Sequence[RouteFile]) -> tuple[BinlogDecision, ...]:
-    """Return for each archived binlog whether it is removed, with the reason.
+    """Decide for each archived binlog whether it is removed, and give the reason.
 
     `files` contains the incarnations and their files in order.
 
@@ -221,8 +221,8 @@ def _users(routes: Sequence[Route], count: int) -> list[str | None]:
 def _first_needed(backups: RetainedBackups, routes: Mapping[str, Route]) -> tuple[int, str]:
     """Return the index of the first file that a retained backup may need, and the id of that backup.
 
-    A backup with an unknown position was made after the earlier backups in `order`. So the first file that it needs is
-    not before the first files that the earlier backups need. If there is no earlier backup, every file may be needed.
+    A backup with an unknown position was made after the earlier backups in `order`. Therefore it needs no file that is
+    older than all files of the earlier backups. If there is no earlier backup, every file may be needed.
     """
     starts = {name: route.places[0][0] for name, route in routes.items() if route.places}
     place = {name: at for at, name in enumerate(backups.order)}

@@ -28,7 +28,7 @@ _MICROSECONDS = 1_000_000
 class Range:
     """A time range (microseconds UTC) in which every transaction can be recovered from a backup.
 
-    `ends` is the reason for the end of the range.
+    The field `ends` contains the reason why the range ends.
     """
 
     start: int
@@ -50,8 +50,8 @@ class Gap:
 class Window:
     """The recoverable ranges in order, the gaps between them, and the route of each backup, oldest first.
 
-    `unprotected` is the reason why the newest archived state cannot be recovered until the next backup is made; it is
-    None if the state can be recovered.
+    If the newest archived state cannot be recovered before the next backup is made, `unprotected` contains the reason.
+    Otherwise, it is None.
     """
 
     ranges: tuple[Range, ...]
@@ -66,9 +66,9 @@ _NO_BACKUP = RouteEnd(EndKind.NO_BACKUP, "there is no backup of the server")
 def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Route]) -> Route:
     """Return the route for restores to times after the newest backup.
 
-    `points` contains the backups, oldest first, and is not empty. Normally this is the route of the newest backup. If
-    the archive lacks that backup's position, the route of the previous backup is used, but only if both backups are
-    known to belong to the same history. Otherwise only the newest backup itself can be restored.
+    The argument `points` contains the backups, oldest first, and is not empty. Normally, the function returns the route
+    of the newest backup. If the archive lacks its position, the route of the previous backup is used, but only if both
+    backups certainly belong to the same history. Otherwise only the newest backup itself can be restored.
     """
     alone = route_of(points[-1])
     for index in range(len(points) - 1, -1, -1):
@@ -86,11 +86,11 @@ def newer_beyond(
     points: Sequence[BackupPoint],
     route_of: Callable[[BackupPoint], Route],
 ) -> RouteEnd | None:
-    """Return why the newest archived state is, or may be, beyond the end of this route; None if it is not.
+    """Return why the newest archived state may be beyond the end of a route; None if it is not.
 
-    `points` contains the backups up to the route's backup, oldest first. A backup whose position is not archived is the
-    newest state only if positions or GTIDs prove that all archived transactions are older. Commit times alone do not
-    prove this.
+    The argument `points` contains the backups up to the route's backup, oldest first. A backup whose position is not
+    archived is the newest state only if positions or GTIDs prove that all archived transactions are older. Commit times
+    alone do not prove this.
     """
     if route.end.kind in (EndKind.NEWEST, EndKind.NO_ARCHIVE):
         return None
@@ -113,7 +113,7 @@ def newer_beyond(
 
 
 def _is_beyond(file: RouteFile, point: BackupPoint) -> bool:
-    """Return whether the file seems to have a commit after the backup.
+    """Return whether the file seems to contain a transaction that was committed after the backup.
 
     The file's creation time is known only to the second.
     """
@@ -132,11 +132,12 @@ def _is_before(
     point: BackupPoint,
     begun: int | None,
 ) -> bool:
-    """Return whether a file certainly contains no transaction after the backup. No clock is used.
+    """Return whether a file certainly contains no transaction after the backup, without using a clock.
 
-    `begun` is the latest file in which the route of an earlier backup begins, or None. So the history of that file, and
-    all earlier histories, began before the backup. In these histories, the binlog numbers or the GTIDs decide this. In
-    a later history, neither proves anything, because the server may have been reset or set back after the backup.
+    The argument `begun` is the index of the latest file in which the route of an earlier backup begins, or None. So
+    that file's history, and all earlier histories, began before the backup. In these histories, the binlog numbers or
+    the GTIDs show whether the file is older. They prove nothing in a later history: the server may have been reset or
+    set back after the backup.
     """
     if begun is not None and history.high <= begun:
         return True
@@ -158,11 +159,11 @@ def _is_before(
 
 
 def _is_on(route: Route, point: BackupPoint) -> bool:
-    """Return whether a route from an older backup is known to pass the position of this backup.
+    """Return whether a route from an older backup certainly passes the position of this backup.
 
-    The archive does not contain the position. If the route runs through binlogs of the backup's own server, it has
-    probably left the backup's history: a server that was set back reuses its GTIDs. The GTID sets of another server
-    prove that the route passes the position, unless the route ends where that server was set back or reset.
+    This position is not in the archive. If the route runs through binlogs of the backup's own server, it has probably
+    left the backup's history: a server that was set back reuses its GTIDs. The GTID sets of another server prove that
+    the route passes the position, unless the route ends where that server was set back or reset.
     """
     if route.to < point.taken or route.reached is None or point.gtids is None:
         return False
@@ -175,7 +176,7 @@ def _is_on(route: Route, point: BackupPoint) -> bool:
 def window(points: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> Window:
     """Return the recoverable ranges of the backups (oldest first) and archived files (incarnations in order).
 
-    A time is in a range if, and only if, a restore to the time can be planned.
+    A time is in a range if and only if a restore to this time can be planned.
     """
     ordered = list(points)
     known = RouteMap(files, state)

@@ -2,7 +2,7 @@
 
 Restore, status, prune, clones and rescues all use `follow`. So a restore can reach every point that status reports. A
 route never crosses a gap. If the archive does not prove that a file continues the reached state, the route ends before
-this file, with the reason.
+this file. The route then contains the reason.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NEWEST = RouteEnd(EndKind.NEWEST, "nothing newer is archived")
 class RouteFiles(Sequence[RouteFile]):
     """The files of a route, in order. The files are slices of the list of all archived files, which many routes share.
 
-    `places` contains the indexes of the files in that list. A RouteFiles object is equal to a tuple of the same files.
+    The field `places` contains their indexes in that list. A RouteFiles object is equal to a tuple of the same files.
     """
 
     __slots__ = ("_ends", "_files", "places")
@@ -101,8 +101,8 @@ class Route:
     """The archived files that continue a backup, in order, and the reason why there are no more.
 
     - `start`: the offset in the first file at which the replay starts
-    - `is_start_exact`: if False, the file may contain transactions of the backup after `start`, which are identified by
-      their GTIDs
+    - `is_start_exact`: if False, some transactions after `start` may already be in the backup; their GTIDs identify
+      them
     - `reached`: the GTIDs of the server after the replay
     - `places`: the indexes of the files in the list of all archived files, as ranges
     - `to`: the latest time that a restore can reach (microseconds UTC): the last commit, or a later time up to which
@@ -165,8 +165,8 @@ class _Fork:
 class RouteMap:
     """The routes through archived files (incarnations, oldest first, and their files in order).
 
-    Each file is examined only once for all backups, so all routes together take about as long as one route. Callers
-    should follow the newest backup first.
+    Each file is examined only once for all backups, so computing all routes takes about as long as computing one route.
+    Callers should follow the newest backup first.
     """
 
     def __init__(self, files: Sequence[RouteFile], state: ArchiveState = NOTHING_KNOWN) -> None:
@@ -187,10 +187,10 @@ class RouteMap:
     def follow(self, point: BackupPoint) -> Route:
         """Return the route from a backup.
 
-        The route starts in the backup's own history. The route continues in a newer history of the same server that
-        starts where the old history ended. The route also continues in the history of a new primary that provably
-        contains everything reached. Unreadable data ends the route, unless GTIDs prove that the unreadable data
-        contains no further transaction.
+        The route starts in the backup's own history. It continues in a newer history of the same server if this history
+        starts where the old history ended. The route also continues in the history of a new primary if this history
+        provably contains all transactions that the route has reached. Unreadable data ends the route, unless GTIDs
+        prove that the unreadable data contains no further transaction.
         """
         files, state = self._files, self._state
         is_some_archive = bool(files or state.unreadable)
@@ -214,7 +214,7 @@ class RouteMap:
         return Route(point, visited, begin.offset, begin.is_exact, to, reached, step, visited.places)
 
     def _run_end(self, first: int) -> int:
-        """Return the index of the last file of this file's run. A run has no forks, so every route reaches its end."""
+        """Return the index of the last file of the run that contains a file. Every route in a run reaches its end."""
         at = first
         while (end := self._examined_end(at)) is None:
             way = _way(self._files, self._histories, at, self._state, self._names)
@@ -228,7 +228,7 @@ class RouteMap:
         return end
 
     def _examined_end(self, at: int) -> int | None:
-        """Return the index of the last file of the run that contains this file; None if the run is not known yet."""
+        """Return the index of the last file of the run that contains a file; None if the run was not examined yet."""
         number = bisect_left(self._run_ends, at)
         end = self._run_ends[number] if number < len(self._run_ends) else None
         return end if end is not None and self._run_starts[end] <= at else None
@@ -248,7 +248,7 @@ class RouteMap:
         return tail
 
     def _leave(self, at: int, reached: Gtids | None) -> int | RouteEnd:
-        """Return the next file, or the end, of a route that has reached the given GTIDs at the last file of a run."""
+        """Return the file that follows the last file of a run, or the end of the route."""
         way = self._ways[at]
         if not isinstance(way, _Fork):
             return way
@@ -277,9 +277,9 @@ def _way(
 ) -> int | _Fork:
     """Return the index of the file that follows this file in every route.
 
-    Return a fork if the GTIDs that a route has reached decide which file follows. If the server was set back to the end
-    of this file and then wrote another history, the route continues in the newer history. `names` are the identities of
-    the server in each incarnation.
+    If the next file depends on the GTIDs that a route has reached, return a fork. If the server was set back to the end
+    of this file and then wrote another history, the route continues in the newer history. The argument `names` contains
+    the server's identities in each incarnation.
     """
     here = files[at]
     newer = _newer_history(files, at, [history for history in histories if history.low > at], names[here.incarnation])
@@ -303,7 +303,7 @@ def _at_fork(
     state: ArchiveState,
     fork: _Fork,
 ) -> int | RouteEnd:
-    """Return the index of the next file of a route that has reached the given GTIDs at a fork, or why there is none."""
+    """Return how a route that has reached the given GTIDs continues after a fork: the next file's index, or its end."""
     later = [history for history in histories if history.low > at and history.high <= fork.newer.limit]
     other = takeover(files, at, later, reached)
     if isinstance(other, int):
@@ -315,10 +315,10 @@ def _at_fork(
 
 @dataclass(frozen=True)
 class _NewerHistory:
-    """How later incarnations of the same server relate to a file.
+    """The relation of a server's later incarnations to a file.
 
-    `place` is the index of the first file of the incarnation that continues the file. Files from `limit` on do not
-    belong to this history. `end` is the reason why no incarnation continues the file.
+    The incarnation that continues the file begins at the index `place`. If no incarnation continues it, `end` is the
+    reason. Files with the index `limit` or higher do not continue the file's history.
     """
 
     place: int | None

@@ -41,10 +41,11 @@ class RouteFile(KnownArchived, Protocol):
 
 @dataclass(frozen=True)
 class BackupPoint:
-    """The position of a backup, and its server. If a field is unknown, it is None.
+    """The position of a backup, and its server. Unknown fields are None.
 
     The snapshot was created between `taken` (the start of the backup) and `before`, both in microseconds UTC.
-    `fingerprint` identifies the binlog in `coordinates`. `last_gtid` is the GTID of the last transaction in the backup.
+    `fingerprint` identifies the binlog in `coordinates`. The field `last_gtid` is the GTID of the last transaction in
+    the backup.
     """
 
     backup_id: str
@@ -83,10 +84,7 @@ class RouteEnd:
 
 
 def only_by_times(what: str) -> RouteEnd:
-    """Return the end of a route that seems to be the newest state.
-
-    Only times show that `what` is older than this state.
-    """
+    """Return the end of a route if only times show that `what` is older than the reached state."""
     return RouteEnd(EndKind.NEWEST, f"nothing newer is archived, but only times show that {what} is older")
 
 
@@ -120,8 +118,8 @@ class CompleteUntil:
 class ArchiveState:
     """The known facts about an archive, apart from its readable files.
 
-    `read_at` is the time (microseconds UTC) at which the archive was read, if known. No transaction in the archive was
-    committed later.
+    The field `read_at` is the time (microseconds UTC) at which the archive was read, if known. No transaction in the
+    archive was committed later.
     """
 
     unreadable: tuple[Unreadable, ...] = ()
@@ -133,13 +131,13 @@ class ArchiveState:
         return replace(self, read_at=round(moment.timestamp() * _SECOND))
 
     def until(self, time: int) -> int:
-        """Return the time from events (microseconds UTC), but not later than the time at which the archive was read."""
+        """Return a time from events (microseconds UTC), limited to the time at which the archive was read."""
         return time if self.read_at is None else min(time, self.read_at)
 
     def damage_after(self, file: RouteFile, following: RouteFile | None) -> RouteEnd | None:
-        """Return the end of a route at a file if the data after it in the file's incarnation is unreadable; else None.
+        """If the data that follows a file in its incarnation is unreadable, return the end of the route; else None.
 
-        `following` is the next readable file of the incarnation, or None if the file is the last.
+        The argument `following` is the next readable file of the incarnation, or None if the file is the last.
         """
         for place in self.unreadable:
             is_between = place.number >= file.number and (following is None or place.number < following.number)

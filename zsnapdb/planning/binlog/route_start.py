@@ -38,7 +38,7 @@ class RouteStart:
 
 
 def heads_of(files: Sequence[RouteFile]) -> Heads:
-    """Return the indexes of the files by the fingerprint of their head, newest first."""
+    """Return the indexes of files, newest first, by the fingerprint of the file's head."""
     heads: dict[str, list[int]] = {}
     for at in range(len(files) - 1, -1, -1):
         heads.setdefault(files[at].fingerprint, []).append(at)
@@ -50,9 +50,9 @@ def begin_of(
 ) -> RouteStart | RouteEnd:
     """Return the start of the route from a backup's position.
 
-    The fingerprint of the head of the backup's binlog identifies the archived file, whatever its name and the clock. If
-    the fingerprint is unknown, the name and the offset identify the file within the histories of the backup's server.
-    In other histories, GTIDs identify the file.
+    The fingerprint of its head identifies the archived file, regardless of file names and clocks. If the fingerprint is
+    unknown, the name and the offset identify the file within the histories of the backup's server. In all other
+    histories, GTIDs identify the file.
 
     After a reset, the same names and GTIDs can occur a second time. So if the archive contains several histories of
     that server, the server's clock decides between them:
@@ -61,7 +61,7 @@ def begin_of(
     - Files of a history that the server left before the backup started are excluded.
     - If the server may have left a history by the time of the backup, the start is ambiguous.
 
-    If the server has only one history, its clock does not exclude files with fitting GTIDs.
+    If the server has only one history, its clock excludes no file with matching GTIDs.
     """
     if point.fingerprint is not None:
         return (
@@ -95,12 +95,11 @@ def begin_of(
 def _if_not_left(
     begin: RouteStart, point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History]
 ) -> RouteStart | RouteEnd:
-    """Return the start `begin`.
+    """Return the start `begin`, or an ambiguous end.
 
-    If the server may have left its history before the backup started, return an ambiguous end. If the history has a
-    successor on the same server, the history must contain transactions that are newer than the start of the backup.
-    This check is needed because the successor's first binlogs may be lost, and then nothing else shows when the
-    successor started.
+    The end is ambiguous if the server may have left this history before the backup started. So if the server has a
+    later history, this history must contain transactions that are newer than the start of the backup. This check is
+    needed because the first binlogs of the later history may be lost. Then nothing else shows when it started.
     """
     server = files[begin.at].server
     own = [history for history in histories if files[history.low].server == server]
@@ -153,7 +152,7 @@ def _own_copies(point: BackupPoint, files: Sequence[RouteFile], heads: Heads) ->
 def _by_gtids(
     point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
 ) -> RouteStart | None:
-    """Return where the transactions after the backup start, by GTIDs alone; None if no file proves where they start.
+    """Return the position of the first transaction after the backup, found only by GTIDs; None if no file proves it.
 
     If the head of the backup's binlog is known, no other file that this server created before the backup can contain
     the position.
@@ -208,7 +207,7 @@ def _damage_at(point: BackupPoint, state: ArchiveState) -> RouteEnd | None:
 def _only_history(
     point: BackupPoint, files: Sequence[RouteFile], histories: Sequence[History], state: ArchiveState
 ) -> Sequence[int]:
-    """Return the indexes of the files of the backup's server, newest first; none if that server has several histories.
+    """Return the indexes of the server's files, newest first; none if the server has several histories.
 
     The result is also empty if the history starts with file number 1 after the snapshot, because the server was
     probably reset at that time.
@@ -229,7 +228,7 @@ def _begins_at(files: Sequence[RouteFile], at: int, point: BackupPoint) -> bool:
 
 
 def _holds(files: Sequence[RouteFile], histories: Sequence[History], at: int, point: BackupPoint) -> bool:
-    """Return whether this file and its successors contain everything after the backup, by GTIDs alone.
+    """Return whether GTIDs show that this file and its successors contain all transactions after the backup.
 
     Either this file alone or the whole history proves this. The whole history proves it only if each of the backup's
     GTIDs identifies a single transaction. A server with several histories may have assigned a number twice.
@@ -273,10 +272,7 @@ def _not_left(
 
 
 def _identity(file: RouteFile) -> tuple[str, int, int, str]:
-    """Return a key of a file.
-
-    All copies of the file have this key, even shorter ones, and no other file of the server has it.
-    """
+    """Return a key that identifies a file of a server. All copies of the file, even shorter ones, have the same key."""
     return file.name, *_identity_without_base(file)
 
 
@@ -286,7 +282,7 @@ def _identity_without_base(file: RouteFile) -> tuple[int, int, str]:
 
 
 def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:
-    """Return whether the position is in this file by name and offset, and the GTIDs do not contradict this."""
+    """Return whether name and offset show that the file contains the position, and no GTID contradicts this."""
     where = point.coordinates
     if where is None or (file.name, file.server) != (where.file, point.server):
         return False
@@ -294,7 +290,7 @@ def _is_at_coordinates(file: RouteFile, point: BackupPoint) -> bool:
 
 
 def _is_within(file: RouteFile, point: BackupPoint, offset: int) -> bool:
-    """Return whether a file is long enough to contain the offset of a backup, and GTIDs do not contradict this."""
+    """Return whether a file is long enough to contain a backup's offset, and no GTID contradicts this."""
     if offset > file.end:
         return False
     if point.gtids is None or file.previous is None or file.reached is None:
@@ -306,7 +302,7 @@ def _is_within(file: RouteFile, point: BackupPoint, offset: int) -> bool:
 
 
 def _is_at_gtids(file: RouteFile, point: BackupPoint, last: RouteFile) -> bool:
-    """Return whether a file starts at or before the backup's GTIDs, and the end of the file at `last` reaches them."""
+    """Return whether a file starts at or before the backup's GTIDs, and the file `last` ends at or after them."""
     if point.gtids is None or not is_some(point.gtids) or file.previous is None or file.is_anonymous:
         return False
     return contains(point.gtids, file.previous) and last.reached is not None and contains(last.reached, point.gtids)

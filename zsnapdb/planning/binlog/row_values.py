@@ -40,9 +40,10 @@ _MOST_SHOWN = 60
 class ValueColumn:
     """A column as described in information_schema.
 
-    `key_part` is the column's position in the primary key, counted from 1, or 0 if it is not in the key.
+    The field `key_part` is the column's position in the primary key, counted from 1, or 0 if it is not in the key.
 
-    `collation_id` is the server's id of the collation. `expression` is the expression of a generated column.
+    The field `collation_id` is the server's id of the collation. The field `expression` is the expression of a
+    generated column.
     """
 
     name: str
@@ -81,8 +82,8 @@ NULL = SqlValue("NULL", "NULL", "NULL")
 class LoggedColumn:
     """A column in a table map event: its type, and the prefix, fixed length and size of its values (see `RowColumn`).
 
-    All facts except type, prefix, fixed length and size are None unless the server logs them. MySQL always logs signs
-    and collations. Whether a server logs the other facts depends on binlog_row_metadata.
+    All further facts are None unless the server logs them. MySQL always logs signs and collations. The setting
+    binlog_row_metadata decides whether a server logs the remaining facts.
     """
 
     code: int
@@ -97,7 +98,7 @@ class LoggedColumn:
 
 
 def form_difference(column: ValueColumn, logged: LoggedColumn) -> str | None:
-    """Return how a column differs from the column in a table map event; None if no difference is known."""
+    """Return how a column differs from its description in a table map event; None if no difference is known."""
     if logged.name is not None and logged.name != column.name:
         return f"was named {printable(logged.name)}"
     if column.is_generated:
@@ -169,7 +170,7 @@ def is_readable_on_server(column: ValueColumn) -> bool:
 
 
 def condition(column: ValueColumn, value: SqlValue) -> str:
-    """Return the SQL condition that the column has exactly this value, whatever its collation."""
+    """Return the SQL condition that the column has exactly this value, regardless of its collation."""
     if value is NULL:
         return f"{column.quoted} IS NULL"
     if column.type in _TEXTS or column.type in _BYTES:
@@ -187,7 +188,7 @@ def condition(column: ValueColumn, value: SqlValue) -> str:
 
 
 def exact_values(column: ValueColumn) -> tuple[str, ...]:
-    """Return SQL expressions whose values, as bytes, together distinguish every value of the column from any other.
+    """Return SQL expressions whose results, compared as bytes, distinguish any two values of the column.
 
     A FLOAT is printed with six digits, so it is queried as a DOUBLE. An ENUM or SET value consists of a number and a
     text, so both are queried.
@@ -204,7 +205,7 @@ def exact_values(column: ValueColumn) -> tuple[str, ...]:
 
 
 def server_value(column: ValueColumn, exact: bytes | None) -> SqlValue:
-    """Return a column's value from the server's answer to the first of the expressions of `exact_values`."""
+    """Return a column's value, taken from the server's answer to the first expression of `exact_values`."""
     if exact is None:
         return NULL
     kind = column.type
@@ -394,8 +395,8 @@ class Trigger:
 class TableShape:
     """The properties of a table that determine whether its changes can be undone.
 
-    `made` is the time of the last change of columns, in seconds since 1970 by the server's clock, or None if unknown.
-    The server also updates `made` after changes that it does not log.
+    The columns were last changed at the time `made` (seconds since 1970 by the server's clock; None if unknown). The
+    server also updates this time after changes that it does not log.
     """
 
     schema: str
@@ -422,7 +423,7 @@ class TableShape:
 
     @property
     def cascades(self) -> tuple[ForeignKey, ...]:
-        """The foreign keys that change other rows together with rows of this table."""
+        """The foreign keys that make the server change child rows when rows of this table change."""
         return tuple(
             key
             for key in self.foreign_keys
@@ -433,7 +434,7 @@ class TableShape:
 def logged_difference(shape: TableShape, logged: Sequence[LoggedColumn], began: int) -> str | None:
     """Return why the table's columns may differ from those in the table map event; None if they are certainly the same.
 
-    `began` is the start of the transaction in seconds since 1970.
+    The argument `began` is the start of the transaction in seconds since 1970.
     """
     if len(logged) != len(shape.columns):
         return f"{shape.name} has {len(shape.columns)} columns, and had {len(logged)} then"
@@ -452,7 +453,7 @@ def logged_difference(shape: TableShape, logged: Sequence[LoggedColumn], began: 
 
 
 def shape_difference(then: TableShape, now: TableShape) -> str | None:
-    """Return how the definition `now` differs from `then`, directly before the transaction; None if they are equal."""
+    """Return how the table's present definition differs from that before the transaction; None if they are equal."""
     if not then.columns:
         return f"there was no table {now.name} right before the transaction"
     if then.engine.casefold() != now.engine.casefold() or then.is_base != now.is_base:

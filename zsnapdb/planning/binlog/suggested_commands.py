@@ -29,8 +29,8 @@ _DROPS = re.compile(r"\s*(?:DROP|TRUNCATE|ALTER)\b", re.I)
 def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, ...]:
     """Return the commands to suggest; none if no transaction has a GTID.
 
-    The commands contain the values of the transaction. If several transactions fit a command, the word GTID in the
-    command stands for the GTID of the transaction that the user chooses.
+    The commands contain the values of the transaction. If several transactions fit a command, the command contains the
+    word GTID, which the user replaces with the GTID of one transaction.
     """
     named = [entry for entry in listed if entry.changes.gtid is not None]
     if not named:
@@ -58,7 +58,7 @@ def remedies(instance: str, listed: Sequence[ListedTransaction]) -> tuple[str, .
 
 
 def sample_changed_rows(instance: str, gtid: str, changed: Sequence[RowChange]) -> Iterator[str]:
-    """Yield, table by table, commands that show the former values of rows that later transactions changed again."""
+    """Yield commands that show the former values of rows that later transactions changed."""
     for table in dict.fromkeys(change.shape.name for change in changed):
         shape = next(change.shape for change in changed if change.shape.name == table)
         names = [column.name for column in shape.columns if column.key_part]

@@ -1,4 +1,4 @@
-"""Makes the SQL that undoes a transaction, and finds reasons against an undo. Pure.
+"""Creates the SQL that undoes a transaction, and finds reasons against an undo. Pure.
 
 The statements change a row only if all its values are still those that the transaction left.
 """
@@ -42,7 +42,7 @@ SESSION = ("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES'", "
 
 @dataclass(frozen=True)
 class LoggedRow:
-    """A row `before` and `after` its change in a transaction, by column position; None if the row did not exist."""
+    """The values of a row `before` and `after` a change, by column position; None if the row did not exist."""
 
     schema: str
     table: str
@@ -54,9 +54,9 @@ class LoggedRow:
 
 @dataclass(frozen=True)
 class RowChange:
-    """A change of one row, by column name. `before` or `after` is None if the row did not exist then.
+    """The values of a row `before` and `after` a change, by column name; None if the row did not exist.
 
-    A change from a binlog may lack the values of JSON columns, and of columns that binlog_row_image omits.
+    If the values come from a binlog, JSON columns and columns that binlog_row_image omits may be missing.
     """
 
     shape: TableShape
@@ -98,7 +98,7 @@ def shape_objection(shape: TableShape) -> str | None:
 
 
 def row_objection(shape: TableShape, row: LoggedRow) -> str | None:
-    """Return why this change cannot be undone; None if it can be."""
+    """Return why this change cannot be undone; None if it can."""
     images = [image for image in (row.before, row.after) if image is not None]
     needed = {place for place, column in enumerate(shape.columns) if column.key_part}
     if not shape.has_key:
@@ -226,10 +226,10 @@ def statements(changes: Sequence[RowChange]) -> list[str]:
 def opening(changes: Sequence[RowChange], *, is_guarded: bool = False) -> list[str]:
     """Return the first statements of an undo, which open its transaction.
 
-    If foreign keys cascade, the server's foreign key checks are off. The undo itself restores the cascaded rows, and
-    the server must not change them a second time. If the server's checks are off, `changing` checks the foreign keys.
-    All reads lock their rows. With `is_guarded`, the undo fails if a table's definition, triggers or foreign keys
-    changed after the script was verified.
+    If foreign keys cascade, the statements turn the server's foreign key checks off. The undo itself restores the
+    cascaded rows, and the server must not change them a second time. In this case `changing` checks the foreign keys.
+    All reads lock the rows that they return. With `is_guarded`, the undo fails if a table's definition, triggers or
+    foreign keys changed after the script was verified.
     """
     checks = ["SET SESSION foreign_key_checks = 0"] if any(change.shape.cascades for change in changes) else []
     isolation = "SET SESSION TRANSACTION ISOLATION LEVEL SERIALIZABLE"
@@ -263,7 +263,7 @@ def holding(table: TableShape) -> str:
 
 
 def changing(changes: Sequence[RowChange]) -> list[str]:
-    """Return the statements that undo the changes in an open transaction, and that count the successful ones."""
+    """Return the statements that undo the changes in an open transaction and count the undone changes."""
     result = []
     for change in reversed(changes):
         result += [undoing(change), "SET @zsnapdb_undone = @zsnapdb_undone + ROW_COUNT()"]
@@ -345,7 +345,7 @@ It is empty if the row does not exist. If the table has no primary key, it conta
 
 @dataclass(frozen=True)
 class RowQuestion:
-    """A query for the row that has a key. `key` contains the values of `key_columns` in the same order.
+    """A query for the row with a given key. The field `key` contains the values of `key_columns` in the same order.
 
     If the table has no primary key, the query counts the rows with all these values.
     """
@@ -410,10 +410,10 @@ def tables_of(changes: Sequence[RowChange]) -> tuple[TableShape, ...]:
 
 
 def questions(changes: Sequence[RowChange]) -> tuple[RowQuestion, ...]:
-    """Return one query for each key that a changed row had, in the order of the last changes of these rows.
+    """Return one query for each key of a changed row, ordered by the last change of the row.
 
-    If the key of a row was changed, the old key comes first, because an undo runs backwards and must free the new key
-    first.
+    If the key of a row was changed, the old key comes before the new key. An undo runs backwards and must free the new
+    key first.
     """
     found: dict[tuple[str, ...], RowQuestion] = {}
     for change in changes:
@@ -471,7 +471,7 @@ def _number(exact: ExactRow) -> int:
 def count_difference(
     logged: Sequence[RowChange], asked: Sequence[RowQuestion], before: Sequence[ExactRow], after: Sequence[ExactRow]
 ) -> str | None:
-    """Return a difference between binlog and clones in the number of equal rows; None if there is none.
+    """Return a difference in the number of equal rows between the binlog and the clones; None if there is none.
 
     Only tables without a primary key are compared.
     """
@@ -504,8 +504,8 @@ def needs_same_definition(
 ) -> str | None:
     """Return why a value that was read from the clone may belong to another column; None if this is impossible.
 
-    A replay wrote this value to the clone, and a replay lacks DDL that was not logged. So the definition in the clone
-    must be the same as the present definition, with the same creation time.
+    A replay wrote this value to the clone, and a replay cannot repeat DDL that was not logged. So the clone's table
+    must have the same definition and the same creation time as the present table.
     """
     whole = {change.shape.name: True for change in logged}
     for change in logged:

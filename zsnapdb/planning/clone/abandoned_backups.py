@@ -1,7 +1,7 @@
-"""Finds the backups whose state production no longer has, from the later backups in the repository. Pure.
+"""Uses later backups in the repository to find the backups whose state production no longer has. Pure.
 
-On a host without production, there are no snapshots or bookmarks that would show a rollback. But later increments do
-not build on backups whose state production has lost. A server that was set back lacks transactions.
+A host without production has no snapshots or bookmarks that would show a rollback. But later increments do not build on
+backups whose state production has lost. Also, a server that was set back lacks the transactions of such a backup.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from zsnapdb.planning.binlog.route_elements import BackupPoint
 def abandoned_backups(backups: Sequence[Link], points: Mapping[str, BackupPoint]) -> frozenset[str]:
     """Return the ids of the backups that are not known to be earlier states of the newest backup.
 
-    `backups` contains the backups of one source, oldest first. `points` contains their positions by id. The result may
-    also contain a backup whose state production still has, for example if the backup was damaged and could not be the
-    base of the next backup.
+    The argument `backups` contains the backups of one source, oldest first. The argument `points` contains their
+    positions by id. The result may also contain a backup whose state production still has, for example if the backup
+    was damaged and could not be the base of the next backup.
     """
     places = {_guids(backup): at for at, backup in enumerate(backups)}
     skipped: set[str] = set()

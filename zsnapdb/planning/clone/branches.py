@@ -1,7 +1,7 @@
-"""The branches of a clone. A branch is a name for a commit, its head. One of the branches is the current one. Pure.
+"""The branches of a clone. Each branch is a name for a commit, called its head. One branch is the current branch. Pure.
 
-A head is a commit of the clone, so it exists as long as the clone exists. Only the clone's current branch may have no
-commit.
+A head is a commit of the clone, so it exists as long as the clone exists. Only the clone's current branch can be
+without a commit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _COMMIT = re.compile(BACKUP_ID)
 
 
 def is_branch_name(text: str) -> bool:
-    """Whether a branch may have this name: the name must match the pattern `NAME` and must not be a commit id."""
+    """Return whether a branch may have this name. It must match the pattern `NAME` and must not be a commit id."""
     return NAME.fullmatch(text) is not None and _COMMIT.fullmatch(text) is None
 
 
@@ -36,7 +36,7 @@ def is_branch_name(text: str) -> bool:
 class Branches:
     """The branches of a clone by name, and the clone's current branch.
 
-    Each branch has its head ("" if the branch has no commit).
+    The field `heads` maps each branch to its head ("" if the branch has no commit).
     """
 
     current: str = FIRST
@@ -52,7 +52,7 @@ class Branches:
         return " ".join((self.current, *(f"{name}={head or NOTHING}" for name, head in sorted(self.heads.items()))))
 
     def with_head(self, commit: str) -> Branches:
-        """Return the branches after a commit on the clone's current branch, which becomes the head of this branch."""
+        """Return the branches with `commit` as the new head of the clone's current branch."""
         return replace(self, heads={**self.heads, self.current: commit})
 
     def with_branch(self, name: str, head: str) -> Branches:
@@ -96,7 +96,7 @@ def decode(text: str) -> Branches:
 
 
 def current_of(text: str) -> str | None:
-    """Return the current branch of a clone. `text` is the record on the clone's anchor, or "".
+    """Return the current branch of a clone. The argument `text` is the record on the clone's anchor, or "".
 
     Return None if the record cannot be read.
     """
@@ -109,8 +109,8 @@ def current_of(text: str) -> str | None:
 def refuse_new(branches: Branches, name: str) -> None:
     """Raise an error if the clone cannot get a branch with this name.
 
-    It is UsageError if the name is invalid, ExistsError if a branch has this name, and PreflightError if the clone has
-    too many branches.
+    The error is UsageError if the name is invalid, ExistsError if a branch already has this name, and PreflightError if
+    the clone has too many branches.
     """
     if not is_branch_name(name):
         raise UsageError(

@@ -37,7 +37,7 @@ class Tunnel:
 
 
 def tunnel_to(via: str, local_port: int, bind_address: str, port: int) -> Tunnel:
-    """Return the tunnel to a server that listens at this address of the host `via`.
+    """Return the tunnel to a server that listens on this address and port of the host `via`.
 
     Raises:
         UsageError: `via` is not a valid host, or a port is invalid
@@ -73,7 +73,7 @@ _LETTERS_WITH_NEXT = "eDu"
 
 
 def client_arguments(program: str, options: str, host: str, port: int, words: Sequence[str]) -> list[str]:
-    """Return the whole command: first the option file, then the person's arguments, and last the address of the clone.
+    """Return the whole command: the option file, then the user's arguments, and last the address of the clone.
 
     The client uses the last value of an option, so no argument can change the address. Raises UsageError if an argument
     sets an address.
@@ -90,7 +90,7 @@ def client_arguments(program: str, options: str, host: str, port: int, words: Se
 
 
 def _options_in(words: Sequence[str]) -> list[str]:
-    """Return the arguments that a client reads as options, and not as values of the preceding option."""
+    """Return the arguments that a client reads as options, without the values of these options."""
     found, is_value = list[str](), False
     for word in words:
         if word == "--":
@@ -122,7 +122,7 @@ def _leads_elsewhere(word: str) -> bool:
 
 
 def _is_name_of(name: str, options: Sequence[str]) -> bool:
-    """Whether a client accepts the name, possibly shortened, as one of these options (refman 8.4, "Using Options")."""
+    """Return whether the name is one of these options or an abbreviation of one (refman 8.4, "Using Options")."""
     for prefix in _PREFIXES:
         name = name.removeprefix(prefix)
     return any(option.startswith(name) and len(name) >= len(_SHORTEST.get(option, option[:4])) for option in options)

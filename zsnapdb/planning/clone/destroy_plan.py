@@ -1,8 +1,8 @@
 """Plans the removal of a clone's datasets and commits, and the move of commits to other clones. Pure.
 
 If nothing depends on a commit, the commit is removed with its clone. If another clone depends on the commit, it becomes
-a commit of that clone: `zfs promote` moves the snapshot to the dependent dataset (zfs-promote(8)). Nothing else of the
-destroyed clone stays.
+a commit of that clone: `zfs promote` moves the snapshot to the dependent dataset (zfs-promote(8)). All other parts of
+the destroyed clone are removed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class OwnSnapshot:
-    """A snapshot of a clone's dataset, with the commit to which it belongs, if any, and the datasets cloned from it."""
+    """A snapshot of a clone's dataset, with its commit ("" if it has none) and the datasets cloned from it."""
 
     dataset: str
     short: str
@@ -55,7 +55,7 @@ class Removal:
     - for each of `datasets`: its remaining commits, then the dataset
     - unneeded commits that a promotion moved to another clone
 
-    `kept` maps each commit that stays to its new clone.
+    The field `kept` maps each remaining commit to its new clone.
     """
 
     promotions: tuple[Promotion, ...]
@@ -72,8 +72,9 @@ class Removal:
 def removal(origins: Mapping[str, str], snapshots: Sequence[OwnSnapshot], heirs: Mapping[str, str]) -> Removal:
     """Return the steps that destroy the clone.
 
-    `origins` maps each dataset of the clone to the snapshot from which it was cloned ("" if there is none). `heirs`
-    maps each other dataset that was cloned from one of the snapshots to the name of its clone.
+    The argument `origins` maps each dataset of the clone to the snapshot from which it was cloned ("" if there is
+    none). Datasets of other clones may have been cloned from `snapshots`. The argument `heirs` maps each of them to the
+    name of its clone.
     """
     state = _State(dict(origins), list(snapshots))
     promotions: list[Promotion] = []
@@ -94,14 +95,14 @@ def removal(origins: Mapping[str, str], snapshots: Sequence[OwnSnapshot], heirs:
 
 
 class _State:
-    """The datasets and snapshots of the clone after the promotions so far."""
+    """The datasets and snapshots of the clone after the promotions that were planned so far."""
 
     def __init__(self, origins: dict[str, str], snapshots: list[OwnSnapshot]) -> None:
         self.origins = origins
         self.snapshots = snapshots
 
     def next_dependent(self) -> tuple[OwnSnapshot, str] | None:
-        """Return a snapshot of the clone on which another dataset depends, and that dataset; None if there is none.
+        """Return a snapshot on which a dataset of another clone depends, and this dataset; None if there is none.
 
         The dependent dataset is chosen by its name, so that all volumes of a commit go to the same clone.
         """
@@ -117,7 +118,7 @@ class _State:
     def promote(self, heir: str, base: OwnSnapshot) -> None:
         """Change this state as `zfs promote` of the dataset `heir` would change it.
 
-        The heir takes over the snapshots up to its origin. Its new origin is the origin of the snapshots' dataset.
+        The heir takes over the snapshots up to its origin. Its new origin is the former origin of their dataset.
         """
         parent = base.dataset
         grandparent = self.origins[parent]

@@ -34,8 +34,8 @@ _MOST_SINGLE_DIGITS = 9
 class Column:
     """A column as described in information_schema.
 
-    `key_part` is the column's position in the primary key, counted from 1, or 0 if it is not in the key. `pads` is set
-    if the column's collation ignores trailing spaces.
+    The field `key_part` is the column's position in the primary key, counted from 1, or 0 if it is not in the key. The
+    field `pads` is set if the column's collation ignores trailing spaces.
     """
 
     name: str
@@ -58,10 +58,10 @@ class Column:
 def order_expression(column: Column) -> str:
     """Return an expression whose values sort in Python in the same order as the server sorts the column.
 
-    For text, the expression is WEIGHT_STRING, whose bytes compare like the collation (refman 8.4, "String Functions").
-    It is padded if the collation pads. ENUM and SET sort by number. A time becomes a number with the same digits, so
-    that zero dates and negative times sort correctly too. UUIDs and network addresses sort by their bytes; see
-    `sort_expression`.
+    For text, the expression is WEIGHT_STRING, whose bytes sort in the collation's order (refman 8.4, "String
+    Functions"). The string is padded if the collation ignores trailing spaces. ENUM and SET sort by number. A time
+    becomes a number with the same digits. So zero dates and negative times sort correctly too. UUIDs and network
+    addresses sort by their bytes; see `sort_expression`.
     """
     if column.type in _TEXT:
         padded = f" AS CHAR({column.length})" if column.pads and column.length else ""
@@ -95,10 +95,10 @@ def value_expression(column: Column) -> str:
 
 
 def remainder_expression(before: Column, after: Column) -> str | None:
-    """Return an expression that distinguishes values with the same printed form; None if the type has no such values.
+    """Return an expression that distinguishes values that are printed alike; None if the type has no such values.
 
-    For text the expression returns the bytes. A server prints an invalid ENUM value and an empty SET in the same way as
-    a member with an empty name.
+    For text, the expression returns the bytes. A server prints an invalid ENUM value and an empty SET in the same way
+    as a member with an empty name.
     """
     if after.type in _TEXT and before.charset == after.charset is not None and after.charset not in _LOSSLESS:
         return f"CAST({after.quoted} AS BINARY)"
@@ -123,7 +123,7 @@ def readable_value(column: Column, value: Any) -> Any:
 
 
 def shortest_single(value: float) -> float:
-    """Return the number with the fewest digits, 6 or more, that single precision rounds to this value.
+    """Return the shortest number (6 or more digits) that rounds to this value in single precision.
 
     If the value is not a single-precision number, the function returns it unchanged.
     """
@@ -144,7 +144,7 @@ class DifferenceKind(StrEnum):
 
 @dataclass(frozen=True)
 class Change:
-    """A row that differs between two states: its key, and its values before and after, in the order of common columns.
+    """A row that differs between two states: its key and its values in both states, in the order of common columns.
 
     `before` or `after` is None if the row does not exist in that state.
     """
@@ -162,14 +162,13 @@ class RowCount:
         self.number = 0
 
     def through(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows, and count them."""
         for row in rows:
             self.number += 1
             yield row
 
 
 def count_changes(changes: Iterable[Change], counts: MutableMapping[DifferenceKind, int]) -> Iterator[Change]:
-    """Yield the changes, and count them by kind."""
+    """Yield the changes and count them by kind."""
     for change in changes:
         counts[change.kind] += 1
         yield change
@@ -179,8 +178,8 @@ def count_changes(changes: Iterable[Change], counts: MutableMapping[DifferenceKi
 class Shape:
     """The columns of a comparison: the primary key in order, the common columns, and the columns of only one side.
 
-    `common` contains the common columns as defined in the later state, `earlier` the same columns as defined in the
-    earlier state.
+    The field `common` contains the common columns as the later state defines them. The field `earlier` contains the
+    same columns as the earlier state defines them.
     """
 
     key: tuple[Column, ...]
@@ -234,8 +233,8 @@ def shape(before: Sequence[Column], after: Sequence[Column], table: str) -> Shap
 def select(shape_: Shape, columns: Sequence[Column], schema: str, name: str) -> str:
     """Return the query for the rows of one state, in the order of the primary key.
 
-    `columns` contains the common columns with their definitions in this state. The query returns the key in comparable
-    form, the values of the common columns, then the remainders (`remainder_expression`).
+    The argument `columns` contains the common columns with their definitions in this state. The query returns the key
+    in comparable form, the values of the common columns, and the remainders (`remainder_expression`).
     """
     selected = (
         *(order_expression(column) for column in shape_.key),
@@ -281,8 +280,8 @@ def _readable_row(columns: Sequence[Column], row: Sequence[Any]) -> tuple[Any, .
 def _changed(shape_: Shape, old: Sequence[Any], new: Sequence[Any]) -> Change:
     """Return the change of a row.
 
-    If the two values look the same when displayed, the change contains the unrounded values. If these look the same
-    too, it contains the remainders.
+    If the old and the new value of a column look the same when displayed, the change contains the unrounded values. If
+    these also look the same, it contains the remainders.
     """
     before, after = list(_readable_row(shape_.earlier, old)), list(_readable_row(shape_.common, new))
     key = shape_.key_of(after)
@@ -315,7 +314,7 @@ _COUNTER = re.compile(r" AUTO_INCREMENT=[0-9]+")
 
 
 def definition(text: str) -> str:
-    """Return the server's text of a table definition, but without the AUTO_INCREMENT counter."""
+    """Return the server's text of a table definition without the AUTO_INCREMENT counter."""
     return _COUNTER.sub("", text)
 
 
@@ -330,9 +329,9 @@ def schema_difference(before: Mapping[str, str], after: Mapping[str, str]) -> st
 
 @dataclass
 class ShownDifference:
-    """The space that remains for showing a difference, in rows per table and in characters in total.
+    """The remaining space for a displayed difference: rows per table and characters in total.
 
-    `is_cut` is set if a part of the difference is not shown.
+    The field `is_cut` is set if a part of the difference is not shown.
     """
 
     rows: int

@@ -1,4 +1,4 @@
-"""Checks by rules that a started clone shares nothing with its source, and starts no action by itself. Pure."""
+"""Checks that a started clone shares nothing with its source and does nothing that no user requested. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ READ = (*_MUST_BE_OFF, *_MUST_BE_ON, *_NEVER_RUNS, "port", "bind_address", "sock
 class CloneIdentity:
     """The identity that the clone's option file gives to the clone's server.
 
-    `follows` is the port of the replication source on this host, if the clone is a replica in a set of clones.
+    If the clone is a replica in a set of clones, `follows` is the port of its replication source on this host.
     """
 
     server_id: int
@@ -59,10 +59,10 @@ def find_isolation_breaks(
     unlocked: tuple[str, ...],
     breaches: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """Return every rule that the started server breaks. If it breaks no rule, it is separate from its source.
+    """Return a text about each rule that the started server breaks; empty if the server is isolated.
 
-    `unlocked` contains the unlocked accounts, except the clone's own accounts. `breaches` contains the objects that the
-    server can reach outside its sandbox.
+    The argument `unlocked` contains the unlocked accounts, except the clone's own accounts. The argument `breaches`
+    contains the objects that the server can reach outside its sandbox.
     """
     values = server.variables
     wrong = []
@@ -102,7 +102,7 @@ def awake_accounts_query(flavour: Flavour) -> str:
 
 
 def lock_accounts_sql(flavour: Flavour) -> tuple[str, ...]:
-    """Return the statements that lock every account. The clone's own accounts are created afterwards.
+    """Return the statements that lock every account. zsnapdb creates the clone's own accounts afterwards.
 
     Because of this order, accounts of the source with the same user name as the clone's account are locked too,
     whatever their host part is. A locked account can still be the definer of views and routines (refman 8.4, "Account
@@ -167,18 +167,18 @@ CREATE ROUTINE.
 def grants(
     rights: AccountRights, account: str, flavour: Flavour, known: Collection[str] = (), *, patterns_are_names: bool
 ) -> tuple[str, ...]:
-    """Return the statements that give these rights to the account, which has no rights yet. `account` is quoted.
+    """Return the statements that give these rights to a new account. The argument `account` is already quoted.
 
     A privilege on the pattern `%` applies to every schema, even to schemas that do not exist yet. If several entries
     match a schema, the server uses only the entry with the most specific name (refman 8.4, "Access Control, Stage 2:
     Request Verification"; MariaDB manual, "GRANT"). So the entries for `mysql` and `sys` exclude these schemas. These
-    entries are needed because an account that can write the tables of accounts, plugins and functions could give itself
-    every right. Some routines run with the rights of the server's own accounts. An account that can change such a
-    routine could also give itself all rights.
+    entries are needed: an account that can write the tables of accounts, plugins and functions could give itself all
+    rights. Some routines run with the rights of the server's internal accounts. An account that can change such a
+    routine could give itself all rights too.
 
     If `patterns_are_names` is set, the server reads `%` as a name, as MySQL with partial_revokes does. In this case the
-    statements grant the rights globally and revoke them for the two schemas. `known` contains the privileges that the
-    server has (SHOW PRIVILEGES).
+    statements grant the rights globally and revoke them for the two schemas. The argument `known` lists the privileges
+    that the server supports (SHOW PRIVILEGES).
     """
     if rights is AccountRights.ALL:
         return (f"GRANT ALL PRIVILEGES ON *.* TO {account} WITH GRANT OPTION",)
@@ -197,14 +197,14 @@ def grants(
 
 
 class ServerProfile(StrEnum):
-    """The size of a clone's server: with `tiny`, many servers fit on a host; `normal` is as in server.options."""
+    """The size of a clone's server. Many `tiny` servers fit on a host; `normal` means the size in server.options."""
 
     TINY = "tiny"
     NORMAL = "normal"
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The lines of this profile for the option file, after the configured lines."""
+        """The lines that this profile adds to the option file after the configured lines."""
         return _TINY if self is ServerProfile.TINY else ()
 
 

@@ -1,4 +1,4 @@
-"""Chooses the ports that clones keep, reads their routes from HAProxy's answers, and builds HAProxy commands. Pure."""
+"""Chooses the ports reserved for clones, reads the routes of ports from HAProxy, and builds HAProxy commands. Pure."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ KeptRoutes = Mapping[int, KeptRoute | None]
 
 
 def choose(ports: Collection[int], taken: Collection[int]) -> int | None:
-    """Return the lowest of the ports that no clone keeps; None if all are taken."""
+    """Return the lowest of the ports that is not reserved for a clone; None if all are reserved."""
     return min(set(ports) - set(taken), default=None)
 
 
 def read_state(answer: str, ports: Collection[int]) -> dict[int, KeptRoute | None]:
-    """Return the route of each of these ports, from HAProxy's answer to `show servers state`.
+    """Return the route of each port, as read from HAProxy's answer to `show servers state`.
 
     Raises ValueError if the answer has another format. HAProxy's management guide (chapter 9.3) describes the format:
     the second line lists the columns. The function reads version 1, which HAProxy 2.6 and 3.0 print.
@@ -74,7 +74,7 @@ STATE_COMMAND = "show servers state"
 
 
 def switching(port: int, route: KeptRoute | None) -> Sequence[str]:
-    """Return the HAProxy commands that switch the port to this route, or to no target, and end the port's sessions."""
+    """Return the HAProxy commands that end the port's sessions and set its route (None: the port has no target)."""
     server = f"{_BACKEND}{port}/{_SERVER}"
     away = (f"set server {server} state maint", f"shutdown sessions server {server}")
     if route is None:
@@ -87,7 +87,7 @@ def configuration(
 ) -> str:
     """Return the configuration of a separate HAProxy for these ports, with their current routes.
 
-    HAProxy starts as root and then runs as `account`. If `account` is None, HAProxy keeps the account that started it.
+    HAProxy starts as root and then switches to `account`. If `account` is None, HAProxy runs as the user who starts it.
 
     The configuration has no health checks. A server counts each health check as a failed login, and blocks a host after
     several of them (max_connect_errors).

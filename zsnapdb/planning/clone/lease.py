@@ -1,4 +1,4 @@
-"""The lifetimes of clones, and the decision which clones the reaper removes."""
+"""Leases, which are the lifetimes of clones, and the decision whether the reaper removes a clone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def stamp(moment: datetime) -> str:
-    """Return a time in the format of properties. The format is UTC, to the second."""
+    """Return a time as text for a ZFS property, in UTC and rounded down to the second."""
     return moment.astimezone(UTC).strftime(_FORM)
 
 
@@ -61,8 +61,8 @@ With a shorter interval, a clone would expire while its holder waits for a proce
 class Heartbeat:
     """The heartbeats that keep a clone: at least one is required every `every` seconds.
 
-    The newest heartbeat was at `last`. `silence` is the time in seconds since the newest heartbeat by the steady clock,
-    independent of the wall clock, or None if unknown.
+    The newest heartbeat was at `last`. By the steady clock, which is independent of the wall clock, it was `silence`
+    seconds ago (None if unknown).
     """
 
     every: int
@@ -100,10 +100,10 @@ def heartbeat_seconds(seconds: float) -> int:
 
 @dataclass(frozen=True)
 class LeaseChange:
-    """The last change of a lease: the time of the change, the former ends of the lease, and the extension in seconds.
+    """The last change of a lease: its time, the previous ends of lease and protection, and the extension in seconds.
 
-    If the clock is behind, an extended lease may end before its former end, so the seconds of the extension are
-    recorded too.
+    If the clock is behind, an extended lease may end before its previous end. So the extension in seconds is recorded
+    too.
     """
 
     at: datetime
@@ -114,10 +114,10 @@ class LeaseChange:
 
 @dataclass(frozen=True)
 class CloneLease:
-    """The time at which a clone expires and, if it is protected from the reaper, the end of this protection.
+    """The time at which a clone expires, and the end of its protection from the reaper (None if it is not protected).
 
-    `heartbeat` is set if the clone expires earlier when its holder's heartbeat is overdue. `changed` is the last change
-    of the lease, if any. `asked` is the length in seconds of an extension that is not recorded yet.
+    The field `heartbeat` is set if the clone also expires when its holder's heartbeat is overdue. The field `changed`
+    is the last change of the lease, if any. The field `asked` is an extension in seconds that is not recorded yet.
     """
 
     expires: datetime
@@ -132,7 +132,7 @@ class CloneLease:
 
 
 def require_lease(lease: CloneLease, now: datetime, clone: str, owner: str) -> None:
-    """Raise PreflightError if the lease of the clone has ended, unless the clone is protected."""
+    """Raise PreflightError if the clone's lease has ended and the clone is not protected."""
     if lease.expires <= now and not lease.is_protected(now):
         raise PreflightError(
             f"the lease of clone {clone} ended at {stamp(lease.expires)}: `zsnapdb reap` destroys the clone",
@@ -154,11 +154,11 @@ def _bounded(seconds: float, limit: float, what: str, key: str) -> timedelta:
 
 
 def first_lease(ttl: float | None, policy: Policy, now: datetime, beats_every: float | None = None) -> CloneLease:
-    """Return the lease of a new clone for `ttl` seconds. If `ttl` is None, the configured time is used.
+    """Return the lease of a new clone, which ends after `ttl` seconds (None: after the configured time).
 
-    `beats_every` is the time in seconds between two heartbeats of its holder, or None if no heartbeat is required.
-    Raises PreflightError if the lease is longer than allowed, and UsageError if the heartbeat interval is outside its
-    limits.
+    The argument `beats_every` is the time in seconds between two heartbeats of its holder, or None if no heartbeat is
+    required. Raises PreflightError if the lease is longer than allowed, and UsageError if the heartbeat interval is
+    outside its limits.
     """
     return CloneLease(
         now + _bounded(policy.ttl if ttl is None else ttl, policy.max_ttl, "a time to live", "clones.max_ttl"),
@@ -167,9 +167,9 @@ def first_lease(ttl: float | None, policy: Policy, now: datetime, beats_every: f
 
 
 def extended(lease: CloneLease, seconds: float | None, policy: Policy, now: datetime) -> CloneLease:
-    """Return the lease extended so that it ends `seconds` from now (default: as for a new lease).
+    """Return the lease, extended to end `seconds` from now (None: the configured time of a new lease).
 
-    It is never shortened.
+    The function never shortens a lease.
     """
     wanted = _bounded(policy.ttl if seconds is None else seconds, policy.max_ttl, "an extension", "clones.max_ttl")
     return replace(lease, expires=max(lease.expires, now + wanted), asked=wanted.total_seconds())
@@ -187,8 +187,8 @@ def protected(lease: CloneLease, seconds: float, policy: Policy, now: datetime) 
 def changed(before: CloneLease, after: CloneLease, time: RemovalTime) -> CloneLease:
     """Return the lease after a change, with the time of the change and the former ends.
 
-    The clock may have been wrong at the previous change. In this case the ends that were recorded before that change
-    are kept, and its extension is applied again.
+    If the clock was wrong at the previous change, the result keeps the ends that were recorded before that change. The
+    extension of that change is then applied a second time.
     """
     known, asked = before.changed, [math.ceil(after.asked)] if after.asked is not None else []
     if known is None or not (known.at > time.at or time.is_unsure(known.at)):
@@ -204,7 +204,7 @@ def changed(before: CloneLease, after: CloneLease, time: RemovalTime) -> CloneLe
 
 
 def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLease:
-    """Return the lease of a copy that was created at `created`, corrected for a clock that was wrong.
+    """Return the lease of a copy that was created at `created`, corrected if the clock was wrong.
 
     If the clock was wrong at the creation, the lease begins now. If the clock was wrong at the last change, the change
     takes effect now, and the lease is at least as long as before the change.
@@ -228,9 +228,9 @@ def settled(lease: CloneLease, created: datetime, time: RemovalTime) -> CloneLea
 
 
 def _settled_end(end: datetime, before: datetime | None, moved: timedelta, late: timedelta) -> datetime:
-    """Return the corrected end of a changed lease. `before` is the end before the change.
+    """Return the corrected end of a changed lease. The argument `before` is the end before the change.
 
-    `moved` and `late` are the amounts by which the clock was ahead at the creation and at the change.
+    The clock was ahead by `moved` at the creation, and by `late` at the change.
     """
     if end == before:
         return _moved_back(end, moved)
@@ -244,10 +244,10 @@ def _moved_back(end: datetime, ahead: timedelta) -> datetime:
 
 
 def require_within_age(lease: CloneLease, before: CloneLease | None, begun: datetime, most: float) -> CloneLease:
-    """Return the lease. Raises PreflightError if it would end when the data of a subject is older than `most` seconds.
+    """Return the lease. Raises PreflightError if it would keep a subject's data for more than `most` seconds.
 
-    `begun` is the time at which the data was first cloned from an instance. If it is FOREVER, the time is unreadable,
-    and the age is not checked. `before` is the former lease, whose ends are always accepted.
+    The argument `begun` is the time at which the data was first cloned from an instance. If it is FOREVER, the time is
+    unreadable, and the age is not checked. The argument `before` is the previous lease, whose ends are always accepted.
     """
     last = end_of_age(begun, most)
     had = (None, None) if before is None else (before.expires, before.protected_until)
@@ -271,7 +271,7 @@ def end_of_age(begun: datetime, most: float) -> datetime:
 
 
 def remaining(lease: CloneLease, now: datetime) -> str:
-    """Return a text about the end of the lease relative to `now`."""
+    """Return a text that says when the lease ends, relative to `now`."""
     if lease.expires == FOREVER:
         return "at an unreadable time"
     seconds = int((lease.expires - now).total_seconds())
@@ -280,7 +280,7 @@ def remaining(lease: CloneLease, now: datetime) -> str:
 
 @dataclass(frozen=True)
 class CloneUse:
-    """The number of a clone's connected clients, and the time since which no client has been connected.
+    """The number of clients connected to a clone, and the time since which none has been connected.
 
     Both are None if unknown.
     """
@@ -298,10 +298,10 @@ class LeaseVerdict(Enum):
 
 @dataclass(frozen=True)
 class JudgedLease:
-    """The decision of a sweep about a copy, with its reason. `error` is the error that prevented a decision, if any.
+    """The decision of a sweep about a copy, its reason, and the error that prevented a decision, if any.
 
-    `is_leak` is set if a killed run left the copy behind. The limit of removals per sweep does not apply to such a
-    copy.
+    The field `is_leak` is set if a killed run left the copy behind. The limit of removals per sweep does not apply to
+    such a copy.
     """
 
     verdict: LeaseVerdict
@@ -318,8 +318,8 @@ class JudgedLease:
 def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Policy, now: datetime) -> JudgedLease:
     """Return the decision of a sweep about a clone, with its reason.
 
-    A clone stays if it cannot be destroyed (`obstacles` contains the reasons) or is protected. An expired clone also
-    stays if its number of clients is unknown. The clone's own commits do not prevent its removal.
+    A clone stays if it is protected or cannot be destroyed (`obstacles` contains the reasons). An expired clone also
+    stays if its number of clients is unknown. Commits of the clone do not prevent its removal.
     """
     if obstacles:
         return JudgedLease(LeaseVerdict.KEEP, "; ".join(obstacles))
@@ -352,9 +352,9 @@ def judge(lease: CloneLease, obstacles: Sequence[str], use: CloneUse, policy: Po
 
 
 def judge_at(judged: Callable[[datetime], JudgedLease], time: RemovalTime) -> JudgedLease:
-    """Return the sweep's decision about a copy, for the time that decides about expiry.
+    """Return the sweep's decision about a copy at the time that decides about expiry.
 
-    If the clock is in doubt, the reason for keeping a copy says so.
+    If the clock is in doubt and the copy is kept, the reason mentions the clock.
     """
     proven = judged(time.at)
     if time.doubt and proven.verdict is LeaseVerdict.KEEP:
@@ -372,7 +372,7 @@ _OF_SUBJECT, _OF_ALL = 10, 50
 
 @dataclass(frozen=True)
 class Quota:
-    """Limits: clones per owner, clones in total, and bytes that the pool must keep free. 0 means no limit."""
+    """Limits for clones: their number per owner, their total number, and the pool's free bytes. 0 means no limit."""
 
     per_owner: int
     total: int
@@ -380,7 +380,7 @@ class Quota:
 
 
 def quota_of(settings: Settings, *, is_subject: bool) -> Quota:
-    """Return the configured limits. A missing limit means no limit for root, and the default limit for a subject.
+    """Return the configured limits. If a limit is not configured, root has none, and a subject has the default limit.
 
     The default per owner is at least `serve.per_subject`.
     """
@@ -394,10 +394,10 @@ def quota_of(settings: Settings, *, is_subject: bool) -> Quota:
 
 
 def admit(quota: Quota, owner: str, owners: list[str], available: int) -> None:
-    """Raise PreflightError if the owner may not have one more clone. The error names the limit that was reached.
+    """Raise PreflightError if the owner may not create another clone. The error names the limit that was reached.
 
-    The error reveals nothing about other owners. `owners` has one entry for each existing clone. `available` is the
-    free space of the pool in bytes.
+    The error reveals nothing about other owners. The argument `owners` has one entry for each existing clone. The
+    argument `available` is the free space of the pool in bytes.
     """
     if quota.total and len(owners) >= quota.total:
         raise PreflightError(

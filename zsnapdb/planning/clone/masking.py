@@ -31,7 +31,7 @@ _FULLTEXT = re.compile(r"fts_[0-9a-f]{16}_")
 class FileState:
     """The state of a file at one moment. Every write to the file changes this state.
 
-    The time is in nanoseconds since 1970.
+    The modification time is in nanoseconds since 1970.
     """
 
     size: int
@@ -43,7 +43,7 @@ class FileState:
 class Changes:
     """The states of files by `folder/name`, before and after masking.
 
-    `since_ns` is the time of `before` in nanoseconds since 1970.
+    The states in `before` were read at `since_ns`, in nanoseconds since 1970.
     """
 
     before: Mapping[str, FileState]
@@ -55,7 +55,7 @@ class Changes:
 class TableFiles:
     """A table and the names of its files.
 
-    `needs_file` is set if the table's rows must be in its own files, or in a file that several tables share.
+    The field `needs_file` is set if the rows must be in the table's own files or in a file that several tables share.
     """
 
     schema: str
@@ -79,8 +79,8 @@ def files_of(table: CatalogueTable) -> TableFiles:
 def file_name(name: str) -> str:
     """Return a name in the form used in file names (refman 8.4, "Mapping of Identifiers to File Names").
 
-    Some letters outside ASCII have shorter codes, which this function does not know. A table with such a letter in its
-    name seems to have no file, so zsnapdb treats the table as changed.
+    This function does not know the shorter codes of some letters outside ASCII. If the name of a table contains such a
+    letter, the table seems to have no file. So zsnapdb treats the table as changed.
     """
     return "".join(c if c == "_" or (c.isascii() and c.isalnum()) else f"@{ord(c):04x}" for c in name)
 
@@ -94,8 +94,9 @@ def key_of_file(path: str) -> tuple[str, str] | None:
 def changed(tables: Collection[TableFiles], changes: Changes) -> list[TableFiles]:
     """Return the tables that may have changed.
 
-    A file that was written at about the time of `since_ns` is treated as changed. If a changed file belongs to no
-    table, all tables of its folder are treated as changed. A table without its own file is also treated as changed.
+    A file that was written after `since_ns`, or shortly before, is treated as changed. If a changed file belongs to no
+    table, all tables of its folder are treated as changed. A table that needs a file but has none is treated as changed
+    too.
     """
     known = {table.key for table in tables}
     written, present = set(), set()
@@ -132,7 +133,7 @@ _ENGINES = frozenset(("InnoDB", "MyISAM", "Aria", "CSV", "ARCHIVE", "MEMORY", "M
 
 
 def is_masked(*, required: bool, configured: bool, requested: bool) -> bool:
-    """Return whether a clone must be masked. It must be masked if masking is required or requested."""
+    """Return whether a clone must be masked. This is the case if masking is required or requested."""
     if requested and not configured:
         raise PreflightError(
             "the instance has no masking configured", hint="name SQL files or scripts in masking.run of the instance"
@@ -146,7 +147,7 @@ def dotted(table: CatalogueTable) -> str:
 
 
 def planned_lines(flavour: Flavour) -> tuple[str, ...]:
-    """Return the lines that a plan prints about masking, in addition to the configured files."""
+    """Return the lines about masking that a plan prints in addition to the configured files."""
     history = "drop the history of system-versioned tables, except of those in masking.keep_history"
     return (history,) if family(flavour).versions_tables else ()
 
@@ -154,8 +155,8 @@ def planned_lines(flavour: Flavour) -> tuple[str, ...]:
 def histories_to_drop(tables: Collection[CatalogueTable], keep: Collection[str]) -> list[CatalogueTable]:
     """Return the system-versioned tables whose history masking drops: all except those in `keep` (schema.table).
 
-    A history contains the rows from before masking, and no UPDATE changes these rows. Raises PreflightError if `keep`
-    contains a table that is not system-versioned.
+    A history contains unmasked rows, and no UPDATE changes them. Raises PreflightError if `keep` contains a table that
+    is not system-versioned.
     """
     versioned = [table for table in tables if table.is_versioned and table.schema not in SYSTEM_SCHEMAS]
     unknown = sorted(set(keep) - {dotted(table) for table in versioned})
@@ -170,7 +171,7 @@ def histories_to_drop(tables: Collection[CatalogueTable], keep: Collection[str])
 def needs_rebuild(
     tables: Collection[CatalogueTable], rebuild: str, keep_history: Collection[str], changes: Changes
 ) -> list[CatalogueTable]:
-    """Return the tables to rebuild, so that no old row stays in their free space.
+    """Return the tables that must be rebuilt to remove old rows from their free space.
 
     These are the changed tables, or all tables if `rebuild` is "all". The result contains no tables of the server
     itself, no sequences (they contain only numbers) and no tables without rows in files.
@@ -212,9 +213,9 @@ def renewing_options(flavour: Flavour, release: tuple[int, ...], variables: Mapp
 class Scrubbed:
     """The result of removing old rows from the files.
 
-    `logs_known` is set if the snapshot contains the paths of the source's log files. `not_emptied` contains the
-    tablespaces that several tables share and whose free pages were not overwritten. A rebuilt table leaves its old
-    pages in such a tablespace.
+    The field `logs_known` is set if the snapshot contains the paths of the source's log files. The field `not_emptied`
+    contains the shared tablespaces whose free pages were not overwritten. A rebuilt table leaves its old pages in such
+    a tablespace.
     """
 
     undo_renewed: bool
@@ -283,7 +284,7 @@ def forms(value: str) -> tuple[bytes, ...]:
 
 
 def _in_base64(text: bytes, skipped: int) -> bytes:
-    """Return those base64 characters of `text`, preceded by `skipped` unknown bytes, that depend only on `text`."""
+    """Return the base64 characters of `text` that do not depend on the `skipped` bytes before it."""
     encoded = base64.b64encode(b"\0" * skipped + text)
     return encoded[-(-skipped * 8 // 6) : (skipped + len(text)) * 8 // 6]
 
@@ -327,11 +328,13 @@ class MaskingChoice:
 class MaskingCase:
     """The source and the purpose of a new clone.
 
-    `rules` is the digest of the masking rules that the clone needs (empty if none). `source_rules` is the digest of the
-    rules that masked the clone's source (empty if unmasked). `is_stored` is set if the source is a stored backup, here
-    or in the repository, and not a local or live set. `names_latest` is set if the request is for the latest set.
-    `starts` is set if the clone's server is started now. `is_ephemeral` is set if a command creates the clone for its
-    own use. `keep_unused` is the time in seconds for which a set without clones stays after its last use.
+    - `rules`: the digest of the masking rules that the clone needs (empty if none)
+    - `source_rules`: the digest of the rules that masked the clone's source (empty if unmasked)
+    - `is_stored`: whether the source is a stored backup (on this host or in the repository), not a local or live set
+    - `names_latest`: whether the request is for the latest set
+    - `starts`: whether the clone's server is started now
+    - `is_ephemeral`: whether a command creates the clone for its own use
+    - `keep_unused`: the time in seconds for which a set without clones stays after its last use
     """
 
     kind: SourceKind
@@ -357,8 +360,8 @@ _NOT_PREPARED = {
 def masking_choice(case: MaskingCase) -> MaskingChoice:
     """Return how the clone is masked.
 
-    zsnapdb creates a prepared set only if the next clone will probably use the same set. So a user who may create
-    clones but not prepare sets can cause at most one prepared set per new backup.
+    zsnapdb creates a prepared set only if the next clone will probably use the same set. So a user with the right to
+    create clones, but without the right to prepare sets, causes at most one prepared set per new backup.
     """
     if not case.rules:
         return MaskingChoice(MaskingWay.NONE, "nothing of it is to be masked")
@@ -388,9 +391,9 @@ def _objection(case: MaskingCase) -> str | None:
 
 @dataclass(frozen=True)
 class UnusedSet:
-    """A received or prepared set: the number of clones that depend on it, and the recorded time of its last use.
+    """A received or prepared set, with the number of clones that depend on it and the recorded time of its last use.
 
-    `is_form` is set if the set was prepared from another set, and can be prepared from that set again.
+    The field `is_form` is set if the set was prepared from another set, and can be recreated from it.
     """
 
     clones: int
@@ -401,9 +404,9 @@ class UnusedSet:
 def judge_set(item: UnusedSet, keep_unused: float, short: str, now: datetime) -> JudgedLease:
     """Return the decision of a sweep about a received or prepared set, with its reason.
 
-    `short` is the reason why the set's pool has too little space; it is empty if the pool has enough. If `short` is not
-    empty, the sweep removes a prepared set one hour after its last use, unless a clone depends on it. If the time of
-    use is unreadable, the set stays.
+    The argument `short` explains why the set's pool has too little space; it is empty if the pool has enough. If the
+    pool has too little, the sweep removes a prepared set one hour after its last use, unless a clone depends on it. If
+    the time of the last use is unreadable, the set stays.
     """
     if item.clones:
         return JudgedLease(LeaseVerdict.KEEP, f"{item.clones} clones depend on it")

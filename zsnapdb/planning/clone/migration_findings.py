@@ -17,9 +17,9 @@ from zsnapdb.planning.sql_quoting import TableName
 
 @dataclass(frozen=True)
 class RecordedTransaction:
-    """A transaction of the recorded load: its relay log, its end in that log, and when it is due after the start.
+    """A transaction of the recorded load: its relay log, its end in that log, and the time when it is due.
 
-    Relay logs are numbered from 1. `end` is in bytes. `due` is in seconds, at the speed of production.
+    Relay logs are numbered from 1. The end is in bytes. The due time is in seconds after the start at production speed.
     """
 
     log: int
@@ -29,9 +29,9 @@ class RecordedTransaction:
 
 @dataclass(frozen=True)
 class AppliedSample:
-    """The progress of the applier, `seconds` after the start of the load.
+    """The progress of the applier at a time (`seconds` after the start of the load).
 
-    The applier has applied everything before `offset` of relay log `log`.
+    The applier has applied all transactions before byte `offset` of the relay log `log`.
     """
 
     seconds: float
@@ -43,10 +43,10 @@ class AppliedSample:
 class LoadFindings:
     """The result of replaying the recorded load.
 
-    The load started at the snapshot set `begins_at`. The applier applied `transactions`, which production committed
-    within `seconds`. `late` is the greatest delay of a transaction during the migration, and `late_before` is the
-    greatest delay before it, both in seconds. `is_through` is set if the whole load was applied before the migration
-    ended. `error` is the reason why the load stopped, or "" if it did not stop.
+    The load started at the snapshot set `begins_at`. The number of applied transactions is `transactions`; production
+    committed them within `seconds`. The greatest delay of a transaction in seconds is `late` during the migration, and
+    `late_before` before the migration. The field `is_through` is set if the whole load was applied before the migration
+    ended. If the load stopped early, `error` contains the reason; otherwise it is "".
     """
 
     begins_at: str
@@ -67,8 +67,8 @@ def load_findings(
 ) -> LoadFindings:
     """Return the result of replaying the load. Transactions and samples are in order, and all samples are from one run.
 
-    At each sample, the delay is the time since the next transaction was due. If the load stopped with an error, no
-    delay is computed after the last sample.
+    The delay at a sample is the time since the next transaction was due. If the load stopped with an error, no delay is
+    computed after the last sample.
     """
     waiting = iter(recorded)
     following = next(waiting, None)
@@ -95,7 +95,7 @@ MOST_PROBED = 20
 class TableEffect(StrEnum):
     """The effect of a migration on a table.
 
-    `rewritten` means that its rows are now in another file, because of a copy or TRUNCATE.
+    The effect `rewritten` means that the table's rows are in another file after a copy or a TRUNCATE.
     """
 
     CREATED = "created"
@@ -129,9 +129,9 @@ class TableAccess(StrEnum):
 class TableWait:
     """The longest wait of a statement on a table during the migration, in seconds.
 
-    The probe ran `asked` statements one after the other. `failed` of them failed, and `error` is the last error ("" if
-    there is none). The time from the first failure to the next success is one wait. `before` is the longest wait before
-    the migration, in seconds.
+    The probe ran `asked` statements one after the other, and `failed` of them failed. The last error is in `error` (""
+    if there is none). The time from the first failure to the next success counts as one wait. The longest wait before
+    the migration is `before`, in seconds.
     """
 
     table: TableName
@@ -148,8 +148,9 @@ def touched_tables(
 ) -> tuple[TouchedTable, ...]:
     """Return the tables and views that the migration touched, ordered by name.
 
-    `before` and `after` are the definitions in both states. `stored` contains the tables that store rows in either
-    state. `changes` contains the file states after slow shutdowns, because only then are all row changes in the files.
+    `before` and `after` are the definitions in both states. The argument `stored` contains the tables that store rows
+    in either state. The file states in `changes` were read after slow shutdowns, which write all row changes to the
+    files.
     """
     effects: dict[TableName, set[TableEffect]] = {}
     for name in before.keys() | after.keys():
@@ -175,7 +176,7 @@ def _replaced(changes: Changes) -> set[tuple[str, str]]:
 
 
 def watched_tables(tables: Sequence[TouchedTable], sizes: Mapping[TableName, int]) -> tuple[TableName, ...]:
-    """Return the tables that get probes. These are the largest tables that have rows (`sizes` in bytes)."""
+    """Return the tables to probe: the largest tables that are in `sizes` (in bytes), largest first."""
     names = [table.name for table in tables if table.is_watched and table.name in sizes]
     return tuple(sorted(names, key=lambda name: (-sizes[name], str(name)))[:MOST_PROBED])
 
@@ -189,9 +190,9 @@ class MigrationRun:
 
 
 class SecondRun(StrEnum):
-    """The effect of a second run of the migration on the table definitions, or the fact that the second run failed.
+    """The result of a second run of the migration: its effect on the table definitions, or a failure.
 
-    It is unknown whether the second run changed rows. `none` means that there was no second run.
+    The result does not show whether the second run changed rows. The value NONE means that there was no second run.
     """
 
     CHANGES_NO_DEFINITION = "changes no definition"
@@ -204,8 +205,8 @@ class SecondRun(StrEnum):
 class MigrationFindings:
     """The findings about a migration: its run, the waits that it caused, and the effect of a second run.
 
-    `without_table` is the longest wait in seconds of a statement that needs no table. The load of the host causes this
-    wait. `load` is the result of the recorded load that ran with the migration, if any.
+    The longest wait of a statement that needs no table is `without_table`, in seconds. The load of the host causes this
+    wait. If a recorded load ran with the migration, `load` is its result.
     """
 
     run: MigrationRun
@@ -300,7 +301,7 @@ def unknown_modes(flavour: Flavour, version: str, sql_mode: str) -> tuple[str, .
 
 
 def judge_table(table: str, rows: Sequence[tuple[str, str]]) -> CheckedTable:
-    """Return the verdict about a table from the rows (type, text) of CHECK TABLE.
+    """Return the verdict about a table, based on the rows (type, text) from CHECK TABLE.
 
     The table is good if its status is OK or its engine has no check, and if no row reports an error or a warning.
     """
@@ -311,7 +312,7 @@ def judge_table(table: str, rows: Sequence[tuple[str, str]]) -> CheckedTable:
 
 
 def complaints(log: str) -> tuple[str, ...]:
-    """Return the warnings and errors in a server's log. Each different text occurs once."""
+    """Return the warnings and errors in a server's log, each distinct text once."""
     messages: dict[str, None] = {}
     for line in log.splitlines():
         for mark in ("[Warning]", "[ERROR]"):

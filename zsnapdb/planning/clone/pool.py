@@ -21,7 +21,7 @@ clone that needed crash recovery occupied up to 24 MiB. A prepared set with mask
 
 
 class PoolMark(StrEnum):
-    """The state of a clone that was created for a pool: it waits for a user, has a user, or will never have one."""
+    """The state of a clone of a pool: the clone waits for a user, has a user, or can no longer get a user."""
 
     WAITS = "waits"
     HANDED_OUT = "handed out"
@@ -31,7 +31,7 @@ class PoolMark(StrEnum):
 
     @property
     def is_of_nobody(self) -> bool:
-        """Whether the clone has no user, so that no user has credentials for it."""
+        """Whether the clone has no user. In this case, no user has credentials for it."""
         return self is not PoolMark.HANDED_OUT
 
 
@@ -39,11 +39,13 @@ class PoolMark(StrEnum):
 class PoolSlot:
     """A clone of the pool without a user.
 
-    `data_of` is the time of the clone's data (UTC). `memory` and `space` are in bytes. `key` is the identity of the
-    source data (empty if unknown). `rules` is the digest of the rules that masked the clone (empty if unmasked).
-    `is_protected` is set if an operator protects the clone in order to examine it. `is_current` is set if the clone was
-    created from a state of production's present history. `is_complete` is unset while the clone is created or
-    destroyed.
+    - `data_of`: the time of the clone's data (UTC)
+    - `key`: the identity of the source data (empty if unknown)
+    - `rules`: the digest of the rules that masked the clone (empty if unmasked)
+    - `memory`, `space`: the memory and the pool space of the clone, in bytes
+    - `is_protected`: whether an operator protects the clone in order to examine it
+    - `is_current`: whether the clone comes from a state in production's present history
+    - `is_complete`: unset while the clone is created or destroyed
     """
 
     name: str
@@ -63,10 +65,10 @@ class PoolSlot:
 
 @dataclass(frozen=True)
 class SlotWish:
-    """The slot that a request needs: its data, the digest of its masking rules (or ""), its profile, and its address.
+    """The slot that a request needs: its data, the digest of its masking rules (or ""), its profile and its address.
 
-    `data` is the identity of the data, or its maximum age in seconds. `quota` is the number of bytes that the clone
-    itself may occupy, including the bytes that it occupies now; 0 means no limit.
+    The field `data` is the identity of the data, or its maximum age in seconds. The clone may occupy `quota` bytes of
+    its own, including the bytes that it already occupies; 0 means no limit.
     """
 
     data: str | float
@@ -78,11 +80,11 @@ class SlotWish:
 
 @dataclass(frozen=True)
 class HostRoom:
-    """The memory and space of the host for the pool, in bytes. Unknown values are None.
+    """The host's memory and space for the pool, in bytes. Unknown values are None.
 
-    `memory` is available to new programs. `space` is the space that clones may still write before only
-    `clones.free_floor` is free. `form` is the part of the space that is needed for a prepared set, which must be
-    created first. It is 0 if no prepared set is needed.
+    - `memory`: the memory available to new programs
+    - `space`: the bytes that clones may write until only `clones.free_floor` is free
+    - `form`: the part of `space` for a prepared set that must be created first; 0 if none is needed
     """
 
     memory: int | None
@@ -94,7 +96,7 @@ class HostRoom:
 class PoolPlan:
     """The plan for filling a pool: the slots to remove, each with the reason, and the number of new slots.
 
-    `short` is the reason why the pool is not filled completely, or empty if it is filled completely.
+    If the pool cannot be filled completely, `short` contains the reason; otherwise it is empty.
     """
 
     keeps: tuple[PoolSlot, ...]
@@ -106,7 +108,7 @@ class PoolPlan:
 def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime | None = None) -> str | None:
     """Return why the slot does not meet the request; None if it does.
 
-    `time` helps to detect wrong recorded times of the data.
+    The argument `time` is used to detect wrong recorded times of the data.
     """
     if time is not None and time.is_from_future(slot.data_of):
         return "its time is in the future: a clock was wrong"
@@ -139,7 +141,7 @@ def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime |
 def handout_objection(slot: PoolSlot, wish: SlotWish, time: RemovalTime) -> str | None:
     """Return why the slot must not be handed out now; None if it may be handed out.
 
-    A slot of unknown age stays in the pool.
+    A slot of unknown age stays in the pool, but is not handed out.
     """
     reason = objection(slot, wish, time.latest, time)
     if reason is None and not isinstance(wish.data, str) and time.is_age_unknown(slot.data_of):
@@ -150,12 +152,12 @@ def handout_objection(slot: PoolSlot, wish: SlotWish, time: RemovalTime) -> str 
 def filling(
     slots: Sequence[PoolSlot], terms: PoolSettings, wish: SlotWish, time: RemovalTime, room: HostRoom, newest: datetime
 ) -> PoolPlan:
-    """Return the plan for filling the pool. `slots` is ordered by the time of the data, oldest first.
+    """Return the plan for filling the pool. The argument `slots` is ordered by the time of the data, oldest first.
 
-    `wish` is the default request. `newest` is the time of the set from which new slots would be created. If that set is
-    older than `pool.max_age`, or its time is in the future so that its age is unknown, no slot is created. Slots with
-    the newest data stay, and so do protected slots. The expected size of a new server is that of the largest server in
-    the pool.
+    The argument `wish` is the default request. The argument `newest` is the time of the set from which new slots would
+    be created. If that set is older than `pool.max_age`, no slot is created. If its time is in the future, its age is
+    unknown, and no slot is created either. Slots with the newest data and protected slots stay. The expected size of a
+    new server is that of the largest server in the pool.
     """
     now = time.at
     refused = [(slot, reason) for slot in slots if (reason := objection(slot, wish, now, time)) is not None]
@@ -198,10 +200,10 @@ def _limits(keeps: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom) -> l
 
 
 def too_large(slots: Sequence[PoolSlot], terms: PoolSettings, room: HostRoom, total_memory: int | None) -> str | None:
-    """Return why this host cannot fill the pool to its configured size now, with the figures; None if it can.
+    """Return why this host cannot fill the pool to its configured size now, with numbers; None if it can.
 
-    `total_memory` is the memory of the host in bytes, if known. The pool's used space already includes the existing
-    slots.
+    The argument `total_memory` is the memory of the host in bytes, if known. The pool's used space already includes the
+    existing slots.
     """
     most = total_memory // 2 if total_memory is not None else None
     if most is not None and terms.size * LEAST_MEMORY > most:

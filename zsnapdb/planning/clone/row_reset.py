@@ -45,10 +45,10 @@ def table_objection(shape: TableShape) -> str | None:
 
 
 def unreadable_objection(shape: TableShape, row: LoggedRow) -> str | None:
-    """Return why unreadable values in the binlog, such as MySQL JSON, prevent undoing the change; None if they do not.
+    """Return why unreadable values in the binlog, such as MySQL JSON, prevent an undo of the change; else None.
 
-    They do not prevent the undo of an insert, which removes the whole row. They also do not prevent the undo of an
-    update that changed none of their bytes.
+    An insert can be undone in spite of such values, because the undo removes the whole row. An update can be undone if
+    it changed no byte of these values.
     """
     if row.before is None:
         return None
@@ -73,7 +73,7 @@ def changes_objection(changes: Sequence[RowChange]) -> str | None:
 
 
 def log_objection(status: Mapping[str, str]) -> str | None:
-    """Return why the server's binlog may lack changes, according to its status; None if there is no reason."""
+    """Return why the server's binlog may lack changes, as its status variables show; None if there is no reason."""
     if not status.get("File"):
         return "the server writes no binlog"
     filters = status.get("Binlog_Do_DB", "") + status.get("Binlog_Ignore_DB", "")
@@ -82,10 +82,10 @@ def log_objection(status: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True)
 class SwapCase:
-    """A clone that may be swapped for another clone: its kept port, and whether HAProxy listens on the port.
+    """A candidate for a swap with another clone: its reserved port, and whether HAProxy listens on that port.
 
-    `has_commits` is set if the clone has branches or snapshots, because a swap would remove these together with the
-    clone's data.
+    The field `has_commits` is set if the clone has commits, branches or other snapshots. A swap would remove these
+    together with the clone's data.
     """
 
     has_pool: bool

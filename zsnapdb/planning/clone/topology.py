@@ -12,14 +12,14 @@ LARGEST = 50
 
 
 class CloneTopology(StrEnum):
-    """How the clones in a set are connected: they are independent, or the first clone is the source of all others."""
+    """The connection of the clones in a set: they are independent, or the first clone is the source of the others."""
 
     INDEPENDENT = "independent"
     REPLICATION = "replication"
 
 
 def names(name: str, count: int, topology: CloneTopology) -> tuple[str, ...]:
-    """Return the names of the set's clones, the source first. Raises UsageError if the count is out of range."""
+    """Return the names of a set's clones, starting with the source. Raises UsageError if the count is out of range."""
     least = 2 if topology is CloneTopology.REPLICATION else 1
     if not least <= count <= LARGEST:
         raise UsageError(
@@ -41,9 +41,9 @@ def replica_statements(flavour: Flavour, *, knows_replica: bool) -> ReplicaState
 
     The statements contain placeholders for port, user and password.
 
-    `knows_replica` says whether the server has CHANGE REPLICATION SOURCE (MySQL 8.0.23). GET_SOURCE_PUBLIC_KEY lets the
-    source itself provide the key that encrypts the password. This is safe, because the connection does not leave the
-    host (refman 8.4, "CHANGE REPLICATION SOURCE TO").
+    The argument `knows_replica` is set if the server supports CHANGE REPLICATION SOURCE (MySQL 8.0.23). With
+    GET_SOURCE_PUBLIC_KEY, the source itself provides the key that encrypts the password. This is safe, because the
+    connection does not leave the host (refman 8.4, "CHANGE REPLICATION SOURCE TO").
     """
     if flavour is Flavour.MARIADB:
         return ReplicaStatements(
@@ -61,7 +61,7 @@ def replica_statements(flavour: Flavour, *, knows_replica: bool) -> ReplicaState
 
 
 def refuse_without_gtids(flavour: Flavour, *, has_binlog: bool, has_gtids: bool) -> None:
-    """Raise PreflightError unless servers of this kind can replicate by GTIDs."""
+    """Raise PreflightError if servers of this kind cannot replicate by GTIDs."""
     if not (has_binlog and has_gtids):
         missing = "a binlog" if not has_binlog else "GTIDs"
         raise PreflightError(

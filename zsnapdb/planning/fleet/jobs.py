@@ -1,4 +1,4 @@
-"""The jobs of a fleet: their messages, their progress texts, the action after an attempt, and the decisions of a host.
+"""The jobs of a fleet: messages, progress texts, the next action after an attempt, and the decisions of a host.
 
 Pure. A host accepts or refuses a request by its own configuration, not by the content of the request.
 """
@@ -44,7 +44,7 @@ class _Message(BaseModel):
 
 
 class JobRequest(_Message):
-    """A request to a host. `scheduled` (UTC) is the time of the schedule for which the run is made."""
+    """A request to a host to do a job. The run serves the time `scheduled` (UTC) of a schedule."""
 
     verb: FleetVerb
     instance: InstanceName
@@ -55,7 +55,7 @@ class JobRequest(_Message):
 
 
 class JobProgress(_Message):
-    """The progress of a job. `step` is a text from zsnapdb."""
+    """The progress of a job. The text in `step` comes from zsnapdb."""
 
     host: FleetHostName
     step: Annotated[str, Field(max_length=80)] = ""
@@ -64,7 +64,7 @@ class JobProgress(_Message):
 
 
 class JobAnswer(_Message):
-    """The result of a job on a host. `served` is the earlier run that already did the job, or ""."""
+    """The result of a job on a host. The field `served` contains the earlier run that already did the job, or ""."""
 
     host: FleetHostName
     exit_code: Annotated[int, Field(ge=-255, le=255)]
@@ -75,9 +75,9 @@ class JobAnswer(_Message):
 
 
 class FleetJob(_Message):
-    """A job, as the control process knows it. If `host` is None, any host of the queue `queue` may do the job.
+    """A job as described to the control process. If `host` is None, any host of the queue `queue` may do the job.
 
-    `timeout` is the maximum duration in seconds. A host without a heartbeat for `heartbeat` seconds is considered dead.
+    The job may take at most `timeout` seconds. A host without a heartbeat for `heartbeat` seconds is considered dead.
     If `run_id` is None, the id is derived from the schedule's time.
     """
 
@@ -99,7 +99,7 @@ class FleetJob(_Message):
 
 
 class SlotsState(_Message):
-    """The workflow ids of the runs that occupy a bucket's slots, and those of the waiting runs, in order."""
+    """The workflow ids of the runs that occupy a bucket's slots, and of the waiting runs, in order."""
 
     bucket: BucketName
     limit: Annotated[int, Field(ge=1, le=1000)]
@@ -115,14 +115,14 @@ def queue_of(host: str) -> str:
 
 
 def run_id_of(verb: FleetVerb, instance: str, scheduled: datetime) -> str:
-    """Return the id of the run for this time of a schedule. The same arguments always result in the same id."""
+    """Return the run id for a job at this time of a schedule. The same arguments always result in the same id."""
     moment = scheduled.astimezone(UTC).replace(microsecond=0)
     digest = hashlib.blake2b(f"{verb.value}/{instance}/{moment.isoformat()}".encode(), digest_size=4)
     return f"{moment:%Y%m%dT%H%M%SZ}-{digest.hexdigest()}"
 
 
 def is_timely(scheduled: datetime, now: datetime) -> bool:
-    """Return whether a host still executes a run that was planned for this time."""
+    """Return whether a host may still execute a run that was planned for this time."""
     return now - OLDEST <= scheduled <= now + CLOCKS
 
 
@@ -131,7 +131,7 @@ _PERCENT_STEP = 10
 
 
 def progress_text(progress: JobProgress) -> str:
-    """Return the step of a job, with its progress in steps of 10 %; "" if the host reported no step."""
+    """Return the current step of a job, with its progress rounded to 10 %; "" if the host reported no step."""
     if not progress.step or not progress.total:
         return progress.step
     percent = min(100, 100 * progress.done // progress.total)
@@ -139,7 +139,7 @@ def progress_text(progress: JobProgress) -> str:
 
 
 def answer_text(answer: JobAnswer) -> str:
-    """Return a text about a successful job: the duration of its command, or the earlier run that did the job."""
+    """Return a text about a successful job: how long its command took, or which earlier run did the job."""
     if answer.served:
         return f"run {answer.served} had done it"
     return f"took {format_duration(round(answer.seconds))}"
@@ -177,8 +177,8 @@ offered to hosts later. Until then the job occupies no slot of its bucket.
 def verdict(exit_code: int, error_code: str, *, anywhere: bool) -> JobVerdict:
     """Return the next action for a job whose command ended with this exit code.
 
-    The code is negative if a signal ended it. `error_code` is the stable code of the command's error, or "" if unknown.
-    `anywhere` says that any host may do the job.
+    The exit code is negative if a signal ended the command. The argument `error_code` is the stable code of the
+    command's error, or "" if unknown. If `anywhere` is set, any host may do the job.
     """
     if exit_code == 0:
         return JobVerdict.DONE
@@ -200,7 +200,7 @@ _KINDS = {FleetVerb.BACKUP: JobKind.BACKUP, FleetVerb.DRILL: JobKind.DRILL, Flee
 
 
 def job_name(verb: FleetVerb, instance: str) -> JobName:
-    """Return the agent's name for a job of the fleet. Fleet and agent store the runs of the job under this name."""
+    """Return the agent's name for a job of the fleet. Fleet and agent both store the job's runs under this name."""
     return JobName(instance, _KINDS[verb])
 
 
@@ -213,7 +213,7 @@ def is_shared(name: JobName, own: WorkerSettings) -> bool:
 
 
 def command_arguments(request: JobRequest) -> tuple[str, ...]:
-    """Return the arguments of `zsnapdb`. Only the instance and the run id come from the engine."""
+    """Return the arguments of `zsnapdb` for a job. Only the instance and the run id come from the engine."""
     return (request.verb.value, request.instance, "--json", "--once", request.run_id)
 
 
@@ -236,8 +236,8 @@ def decide_deferral(request: JobRequest) -> JobVerdict:
 def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: datetime) -> Refusal | None:
     """Return why this host does not do the job; None if the host may do it.
 
-    A job for any host is passed on to another host that has the instance and a correct clock. A job for this host with
-    a time in the future is offered again later, when this host's clock may be right.
+    If any host may do the job, the job is passed on to another host that has the instance and a correct clock. If the
+    job is only for this host and its time is in the future, it is offered later, when this host's clock may be right.
     """
     never = JobVerdict.NEVER
     elsewhere = JobVerdict.ELSEWHERE if request.host is None else never
@@ -256,15 +256,15 @@ def refusal(request: JobRequest, settings: Settings, own: WorkerSettings, now: d
 
 
 def drop_future_run(last: RunRecord | None, now: datetime) -> RunRecord | None:
-    """Return the last run; None if its time is in the future, because the clock was ahead during that run.
+    """Return the last run; None if its time is in the future. In this case, the clock was ahead during that run.
 
-    A run with a future time would prevent all backups until that time.
+    Such a run would prevent all backups until that time.
     """
     return last if last is not None and max(last.scheduled, last.started) <= now + CLOCKS else None
 
 
 def is_too_soon(request: JobRequest, last: RunRecord | None, own: WorkerSettings, now: datetime) -> bool:
-    """Return whether another run of the job began less than the required spacing ago.
+    """Return whether less than the configured spacing has passed since another run of the job began.
 
     A retry of a run is never too soon.
     """
@@ -276,16 +276,16 @@ def is_too_soon(request: JobRequest, last: RunRecord | None, own: WorkerSettings
 def served_until(request: JobRequest, now: datetime) -> datetime:
     """Return the time up to which a successful run of this request covers the schedule.
 
-    The result is never later than the time in the run id, because a repeated request for an old run only gets the old
-    answer.
+    The result is never later than the time in the run id. A repeated request for an old run only gets the recorded
+    answer of that run.
     """
     return min(now, request.scheduled, run_context.time_of(request.run_id))
 
 
 def served_by(request: JobRequest, last: RunRecord | None) -> str:
-    """Return the run that has done the same job for this time or a later time; "" if there is none.
+    """Return the run that already did this job for the requested time or a later time; "" if there is none.
 
-    A backup that the agent made in the meantime serves all earlier times of the schedule.
+    If the agent has made a backup in the meantime, this backup serves all earlier times of the schedule.
     """
     if request.verb is not FleetVerb.BACKUP or last is None or last.is_running:
         return ""

@@ -1,7 +1,7 @@
 """Judges the instances of a fleet from their repositories, and selects and orders the rows of the view. Pure.
 
-`planning/health/objectives.py` judges the objectives. This module adds the judgement whether a host is silent, which
-only a fleet needs.
+`planning/health/objectives.py` judges the objectives. This module adds one judgement that only a fleet needs: whether a
+host is silent.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ NOT_JUDGED = ("copies", "immutable_for")
 class InstanceFacts:
     """The facts about an instance in a repository.
 
-    `host` and `objectives` are from its newest backup. If the backup does not record them, they are "" and None.
-    `heard` is the newest sign of life: a backup, a drill, an evidence record or the end of the archive. `oldest_point`
-    is the first restorable point. Sizes are in bytes.
+    The fields `host` and `objectives` come from the newest backup. If this backup does not record them, they are "" and
+    None. The time of the newest sign of life is `heard`: a backup, a drill, an evidence record or the end of the
+    archive. The first restorable point is `oldest_point`. Sizes are in bytes.
     """
 
     instance: str
@@ -55,9 +55,9 @@ class InstanceFacts:
 
 @dataclass(frozen=True)
 class FleetReason:
-    """The reason why an instance has a problem, advice for the user, and the start of the problem in UTC, if known.
+    """A problem of an instance: its reason, advice for the user, and the time when it began (UTC), if known.
 
-    `what` is the objective, or HEARD.
+    The field `what` contains the objective that is not met, or HEARD.
     """
 
     what: str
@@ -69,11 +69,11 @@ class FleetReason:
 
 @dataclass(frozen=True)
 class FleetRow:
-    """An instance in a repository, judged at a time.
+    """An instance in a repository, with its health at a given time.
 
-    `problem` is the reason why the instance could not be read now. If the instance could not be read, its facts, if
-    any, are from an earlier reading. `read` is the time of the reading. `reasons` contains the objectives that are not
-    met, ordered by verdict (worst first) and then by age (oldest first).
+    If the instance could not be read now, `problem` contains the reason, and the facts, if any, come from an earlier
+    reading. The facts were read at the time `read`. The field `reasons` contains the unmet objectives, ordered by
+    verdict (worst first) and then by age (oldest first).
     """
 
     instance: str
@@ -98,13 +98,13 @@ class FleetRow:
 
     @property
     def is_drill_due(self) -> bool:
-        """Whether the objective for drills is broken or has a warning."""
+        """Whether the drill objective is broken or has a warning."""
         judged = self.health.judgements if self.health is not None else ()
         return any(one.objective is Objective.DRILL and one.verdict is not Verdict.MET for one in judged)
 
     @property
     def exit_code(self) -> int:
-        """The exit code of `problem`, if there is a problem, else the exit code of `zsnapdb status`.
+        """The exit code of the reading error, if there is one; otherwise the exit code of `zsnapdb status`.
 
         `zsnapdb status` exits with 7 for damage, with 6 if nothing is restorable, and otherwise with the rank of the
         verdict.
@@ -134,9 +134,9 @@ class HostState:
 
 @dataclass(frozen=True)
 class FleetCounts:
-    """The number of all instances, and of those that are broken, have a warning, or have a due drill.
+    """The number of all instances, and how many of them are broken, have a warning, or have a due drill.
 
-    An unreadable instance counts as broken. `stored_bytes` is the total size in the store.
+    An unreadable instance counts as broken. The field `stored_bytes` is the total size in the store.
     """
 
     instances: int
@@ -159,7 +159,7 @@ def counts(rows: Iterable[FleetRow]) -> FleetCounts:
 
 
 def newest_sign(times: Iterable[datetime | None], at: datetime) -> datetime | None:
-    """Return the newest sign of life; None if there is none. A sign with a time in the future is ignored."""
+    """Return the time of the newest sign of life; None if there is none. Times in the future are ignored."""
     latest = at + timedelta(seconds=_CLOCKS)
     return max((time for time in times if time is not None and time <= latest), default=None)
 
@@ -167,7 +167,7 @@ def newest_sign(times: Iterable[datetime | None], at: datetime) -> datetime | No
 def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[HostState, ...]:
     """Return every host that a backup mentions.
 
-    Silent hosts come first. Hosts that are equal in this respect are ordered by name. `within` is in seconds.
+    Hosts without a sign of life in the last `within` seconds are silent and come first. Hosts are then ordered by name.
     """
     heard: dict[str, list[datetime | None]] = {}
     for facts in known:
@@ -188,7 +188,7 @@ def row(
 
     If the backups record no objectives, use `expected`.
 
-    `silent` contains the silent hosts, by name.
+    The argument `silent` contains the silent hosts, by name.
     """
     health = judge(replace(facts.health, at=at), judged_by(facts.objectives or expected))
     reasons = [_reason(one, facts.health) for one in health.judgements if one.verdict is not Verdict.MET]
@@ -198,7 +198,7 @@ def row(
 
 
 def judged_by(objectives: ObjectiveSettings) -> ObjectiveSettings:
-    """Return the objectives, without those that the fleet view does not judge."""
+    """Return only those objectives that the fleet view judges."""
     return ObjectiveSettings.model_validate(objectives.model_dump(exclude=set(NOT_JUDGED)))
 
 
@@ -225,8 +225,8 @@ def _urgency(reason: FleetReason) -> tuple[int, float]:
 class SortKey(StrEnum):
     """A key by which the rows of the fleet view are ordered.
 
-    With RED, the rows with the worst verdict come first. Rows with equal verdicts are ordered by how long the verdict
-    has lasted, longest first.
+    With RED, the rows with the worst verdict come first. Among rows with the same verdict, the one whose verdict has
+    lasted longest comes first.
     """
 
     RED = "red"
@@ -256,7 +256,7 @@ def ordered(rows: Iterable[FleetRow], key: SortKey) -> tuple[FleetRow, ...]:
 
 @dataclass(frozen=True)
 class Filter:
-    """The condition for showing a row: red (broken), or a name that matches a pattern."""
+    """A condition for showing a row: the row is red (broken), or a name matches a pattern."""
 
     field: str
     pattern: str = ""
@@ -275,7 +275,6 @@ class Filter:
         )
 
     def passes(self, one: FleetRow) -> bool:
-        """Return whether the row is shown."""
         if self.field == "red":
             return one.verdict is Verdict.BROKEN
         return fnmatch.fnmatchcase(_NAMES[self.field](one), self.pattern)

@@ -1,6 +1,6 @@
-"""Computes the schedules and limits that the fleet's engine must have, and the changes that produce them. Pure.
+"""Computes the schedules and limits that the fleet's engine must have, and the changes that create them. Pure.
 
-The module also contains results for an operator: a plan, runs of jobs, and paused schedules.
+The module also defines the results that an operator sees: plans, job runs, and paused schedules.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _MOST = 8
 
 
 def windows_of(host: str, windows: Sequence[WindowSettings]) -> tuple[WindowSettings, ...]:
-    """Return the windows of this host."""
+    """Return the windows for this host."""
     return tuple(one for one in windows if any(fnmatch.fnmatchcase(host, pattern) for pattern in one.hosts))
 
 
 def closed_until(windows: Sequence[WindowSettings], now: datetime) -> datetime | None:
-    """Return the end (UTC) of the windows that contain this moment; None if no window contains it."""
+    """Return the time (UTC) at which the windows that contain this moment end; None if no window contains it."""
     at = now
     for _ in range(_MOST):
         ends = [end for one in windows if (end := _end(one, at)) is not None]
@@ -96,7 +96,7 @@ class FleetChangeKind(StrEnum):
 
 @dataclass(frozen=True)
 class PresentSchedule:
-    """A schedule of the engine. `document` describes the schedule as it was applied, or is "" if unknown."""
+    """An existing schedule of the engine. The applied schedule is described in `document` ("" if unknown)."""
 
     schedule_id: str
     document: str
@@ -118,7 +118,7 @@ class PresentSchedule:
 
 @dataclass(frozen=True)
 class PresentLimit:
-    """The limit of a bucket in the engine."""
+    """The present limit of a bucket in the engine."""
 
     bucket: str
     limit: int
@@ -126,7 +126,7 @@ class PresentLimit:
 
 @dataclass(frozen=True)
 class FleetChange:
-    """A change, its reason, and its wave of the rollout, counted from 1."""
+    """A change, its reason, and the wave of the rollout to which it belongs, counted from 1."""
 
     kind: FleetChangeKind
     name: str
@@ -172,7 +172,7 @@ def _drills(settings: FleetJobsSettings) -> FleetScheduleSettings | None:
 
 
 def job_of(settings: FleetJobsSettings, verb: FleetVerb, instance: str) -> FleetJob:
-    """Return the job of a verb on a known instance.
+    """Return the job that runs a verb on a configured instance.
 
     If any host may do a job, such as a drill, no window delays the job.
     """
@@ -288,13 +288,13 @@ class JobFilter:
         return cls(key, pattern)
 
     def matches(self, job: FleetJob, home: str) -> bool:
-        """Return whether the job matches. `home` is the host of its instance, or "" if unknown."""
+        """Return whether the job matches. The argument `home` is the host of its instance, or "" if unknown."""
         value = {"instance": job.instance, "host": job.host or home, "verb": job.verb.value, "bucket": job.bucket or ""}
         return fnmatch.fnmatchcase(value[self.key], self.pattern)
 
 
 def is_meant(filters: Sequence[JobFilter], job: FleetJob, home: str) -> bool:
-    """Return whether every one of the filters matches the job."""
+    """Return whether the job matches all filters."""
     return all(one.matches(job, home) for one in filters)
 
 
@@ -310,7 +310,7 @@ class FleetPlan:
 
 @dataclass(frozen=True)
 class PausedJob:
-    """A schedule that was paused or resumed. `note` is the reason."""
+    """A schedule that was paused or resumed, with the reason in `note`."""
 
     name: str
     verb: str
@@ -320,11 +320,11 @@ class PausedJob:
 
 @dataclass(frozen=True)
 class JobRun:
-    """A run of a job. `job` is None if it cannot be read.
+    """A run of a job. The field `job` is None if it cannot be read.
 
-    `message` is the reason for a failure, and `host` is the host where the run ended.
+    If the run failed, `message` contains the reason. The run ended on the host `host`.
 
-    `state` is running, completed, failed, canceled, terminated or timed out.
+    The state is running, completed, failed, canceled, terminated or timed out.
     """
 
     workflow_id: str

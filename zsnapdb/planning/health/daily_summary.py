@@ -13,7 +13,7 @@ from zsnapdb.planning.health.objectives import Objective
 
 @dataclass(frozen=True)
 class CompletedRun:
-    """A finished run: its job, the time when it ended (UTC), its duration in seconds, and its exit code."""
+    """A finished run: its job, the time of its end (UTC), its duration in seconds, and its exit code."""
 
     job: str
     finished: datetime
@@ -29,8 +29,8 @@ class CompletedRun:
 class ReportedDay:
     """The summary of a day (UTC).
 
-    `longest_without_backup` is the greatest age in seconds that the newest backup reached during this day; None if
-    there was no backup yet. `longest_without_drill` is the same age for the newest drill that passed.
+    The field `longest_without_backup` is the greatest age in seconds that the newest backup reached on this day; None
+    if there was no backup yet. The field `longest_without_drill` is the same for the newest drill that passed.
     """
 
     day: date
@@ -45,9 +45,9 @@ class ReportedDay:
 
 @dataclass(frozen=True)
 class KeptObjective:
-    """An age objective on a day, with the greatest age on that day and the limit, both in seconds.
+    """An age objective on one day: the greatest age on that day, and the limit, both in seconds.
 
-    `longest` is None if there was no run yet.
+    The field `longest` is None if there was no run yet.
     """
 
     objective: Objective
@@ -61,16 +61,16 @@ class KeptObjective:
 
 @dataclass(frozen=True)
 class JudgedDay:
-    """A day with its objectives, each of which was met or not met."""
+    """A day, and for each age objective whether it was met on that day."""
 
     day: ReportedDay
     objectives: tuple[KeptObjective, ...]
 
 
 def judge_day(day: ReportedDay, objectives: ObjectiveSettings) -> JudgedDay:
-    """Return the day with the two objectives that recorded runs can prove for a whole day.
+    """Return the day with the objectives for the ages of the newest backup and the newest drill.
 
-    These limit the ages of the newest backup and the newest drill.
+    Recorded runs can prove only these two objectives for a whole day.
     """
     ages = (
         (Objective.BACKUP_AGE, objectives.backup_age, day.longest_without_backup),
@@ -81,7 +81,7 @@ def judge_day(day: ReportedDay, objectives: ObjectiveSettings) -> JudgedDay:
 
 
 def days(runs: Sequence[CompletedRun], first: date, last: date, now: datetime) -> tuple[ReportedDay, ...]:
-    """Return each day from `first` to `last`, including days without runs. Days after `now` are left out."""
+    """Return each day from `first` to `last`, including days without runs, but without days after `now`."""
     return tuple(_days(sorted(runs, key=lambda run: run.finished), first, last, now))
 
 

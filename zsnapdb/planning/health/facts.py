@@ -1,7 +1,7 @@
 """The facts for the health of an instance in one repository. Pure.
 
-All facts about backups come from the content of the repository and from the host's record. No such fact comes from a
-running program. So the facts are correct even if no job has run for a month, or if this host only reads the repository.
+All facts about backups come from the content of the repository and from the host's record, never from a running
+program. So they are correct even if no job has run for a month, or if this host only reads the repository.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class DrillFact:
 class CheckFact:
     """The restorable backup that has not been checked for the longest time.
 
-    `since` is the time of the backup's last check, or the time of the backup if the backup was never checked
-    (`was_checked` is False).
+    The time of its last check is `since`. If the backup was never checked (`was_checked` is False), `since` is the time
+    of the backup.
     """
 
     backup_id: str
@@ -39,7 +39,7 @@ class CheckFact:
 
 @dataclass(frozen=True)
 class CopyFact:
-    """The newest restorable point in another repository. `problem` is the reason why the point is unknown, else ""."""
+    """The newest restorable point in another repository. If it is unknown, `problem` contains the reason."""
 
     repository: str
     newest: datetime | None
@@ -48,10 +48,10 @@ class CopyFact:
 
 @dataclass(frozen=True)
 class LockFact:
-    """The time until which the store's locks protect a backup and its chain, judged by a sample of their objects.
+    """The time until which the store's locks protect a backup and its chain, as a sample of their objects shows.
 
-    `until` is None in two cases: an object is unprotected (`unprotected` is its name), or all protections are legal
-    holds without an end.
+    The time `until` is None in two cases: an object is unprotected (`unprotected` is its name), or legal holds without
+    an end protect all objects.
     """
 
     backup_id: str
@@ -77,9 +77,9 @@ class ExchangedServer(StrEnum):
 class ExchangeFact:
     """An unfinished rewind or other restore that replaces the server on this host.
 
-    `stopped` is the time (UTC) at which a zsnapdb command stopped the server. `stopped` is None if no command stopped
-    the server, or if the server is running again. `commands` are the two commands that end the exchange: one continues
-    it, and the other reverts it.
+    A zsnapdb command stopped the server at the time `stopped` (UTC). It is None if no command stopped the server, or if
+    the server is running again. The field `commands` contains the two commands that end the exchange: the first
+    continues it, and the second reverts it.
     """
 
     started: datetime
@@ -90,10 +90,10 @@ class ExchangeFact:
 
 @dataclass(frozen=True)
 class StoppedServer:
-    """The systemd unit of a server that is not running on this host, although it was running during the last backup.
+    """The systemd unit of a server that was running during the last backup, but is not running now on this host.
 
-    `has_failed` is set if the server crashed or did not start, even if systemd will start it again. `has_failed` is not
-    set if the server was stopped on purpose, or if systemd is starting it (`is_starting`).
+    The field `has_failed` is set if the server crashed or did not start, even if systemd will try to restart it. It is
+    not set if the server was stopped on purpose, or if systemd is starting it (`is_starting`).
     """
 
     unit: str
@@ -102,10 +102,10 @@ class StoppedServer:
 
     @classmethod
     def from_states(cls, unit: str, shown: Collection[str]) -> StoppedServer | None:
-        """Return the server by its unit's LoadState, ActiveState and SubState; None if no state says that it is down.
+        """Return the server if the LoadState, ActiveState and SubState of its unit show that it is down; else None.
 
-        Between two attempts, systemd shows a unit as activating in the substate auto-restart (systemd.service(5),
-        RestartSec=).
+        Between two start attempts, systemd shows a unit as activating, with the substate auto-restart
+        (systemd.service(5), RestartSec=).
         """
         is_starting = "ActiveState=activating" in shown
         has_failed = "ActiveState=failed" in shown or any(one.startswith("SubState=auto-restart") for one in shown)
@@ -120,7 +120,7 @@ class StoppedServer:
 
 @dataclass(frozen=True)
 class HealthFacts:
-    """The facts at the time `at` (UTC) about the protection of an instance by one repository.
+    """The facts about how well one repository protects an instance, at the time `at` (UTC).
 
     - `newest_point`: the newest restorable point; None if nothing can be restored
     - `window_start`: the start of the gapless range up to that point; None if nothing can be restored
@@ -129,7 +129,7 @@ class HealthFacts:
     - `room`: the reasons why this host cannot write its own records, such as a full disk
     - `restore_seconds`: the expected duration of a restore of the newest point; None without a suitable drill
     - `exchanges`: the unfinished replacements of this host's server
-    - `full`: a volume of this host's server without enough free space to start the server; None if there is none
+    - `full`: a volume of this host's server that has too little free space to start the server, if any
     """
 
     instance: str

@@ -1,4 +1,4 @@
-"""Decides which notification targets receive an event, from the problems that each target already knows. Pure."""
+"""Decides which notification targets receive an event, based on the problems that each target knows. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _FrozenRecord(BaseModel):
 
 
 class KnownProblem(_FrozenRecord):
-    """A problem that was reported to a target, and whose end was not yet reported."""
+    """A problem that was reported to a target, but whose end has not been reported yet."""
 
     instance: Annotated[str, Field(max_length=200)]
     subject: Annotated[str, Field(max_length=200)]
@@ -64,9 +64,9 @@ class FailedDelivery(_FrozenRecord):
 
 
 class TargetMemory(_FrozenRecord):
-    """The notifications that a target received. `failed` is the last failed delivery.
+    """The notifications that a target received.
 
-    It is None if a delivery succeeded after that.
+    The field `failed` is the last failed delivery, or None if a later delivery succeeded.
     """
 
     format: Literal[1] = 1
@@ -98,9 +98,9 @@ class TargetMemory(_FrozenRecord):
 
 
 def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
-    """Return whether events of this kind concern the target.
+    """Return whether a target is configured to receive events of this kind.
 
-    The notifications that the target received earlier do not matter.
+    Earlier notifications to the target do not matter.
     """
     if target.instances and occasion.instance and occasion.instance not in target.instances:
         return False
@@ -120,12 +120,12 @@ def concerns(target: NotificationTarget, occasion: Occasion) -> bool:
 
 
 def is_news(target: NotificationTarget, memory: TargetMemory, occasion: Occasion) -> bool:
-    """Return whether a target must be notified now of an event that concerns the target.
+    """Return whether a target must be notified of an event now. The target is configured to receive such events.
 
     - A ping target gets every event, because missing pings cause an alarm.
-    - Other targets get a problem once, and again after `repeat`.
-    - They get the end of a problem if they got the start of the problem.
-    - They get each start and success only if they subscribed to these events.
+    - Other targets get a problem once, and a reminder each time after `repeat`.
+    - Other targets get the end of a problem if they got the problem.
+    - Other targets get starts and successes of jobs only if they subscribed to these events.
     """
     if target.is_ping or occasion.event is NotificationEvent.TEST:
         return True
@@ -141,7 +141,7 @@ def is_news(target: NotificationTarget, memory: TargetMemory, occasion: Occasion
 
 @dataclass(frozen=True)
 class JudgedInstance:
-    """The health of an instance in its repository, or the error that prevented the judgement."""
+    """The health of an instance in its repository, or the error that prevented a judgement."""
 
     instance: str
     repository: str
@@ -155,9 +155,9 @@ class JudgedInstance:
 
 
 def judgement_occasions(judged: Iterable[JudgedInstance], at: datetime) -> Iterator[Occasion]:
-    """Yield the state of every objective. The state is BROKEN or MET.
+    """Yield an event for the state of every objective: BROKEN or MET.
 
-    If the instance could not be judged, yield only an event that says so.
+    If an instance could not be judged, only one event about this failure is yielded for it.
     """
     for one in judged:
         broken = one.health is None
@@ -191,11 +191,11 @@ def judgement_occasions(judged: Iterable[JudgedInstance], at: datetime) -> Itera
 def overall(
     target: NotificationTarget, judged: Sequence[JudgedInstance], known: Iterable[str], at: datetime
 ) -> Occasion | None:
-    """Return the single event for a ping target that is notified of objectives.
+    """Return one event about all objectives for a target that is notified of objectives.
 
-    Return None if the target is of another kind, or if not all of its instances were judged.
+    Return None if the target is of another kind, or if some of its instances were not judged.
 
-    `known` contains the configured instances. The event is MET only if no objective of these instances is broken.
+    The argument `known` contains the configured instances. The event is MET only if none of their objectives is broken.
     """
     names = set(target.instances or known)
     mine = [one for one in judged if one.instance in names]
@@ -216,7 +216,7 @@ _EXIT_CODE = "exit-code"
 
 @dataclass(frozen=True)
 class UnitEnd:
-    """The name of a unit without .service, and how it ended.
+    """The name of a systemd unit without .service, and the way in which the unit ended.
 
     `result` and `status` are systemd's $SERVICE_RESULT and $EXIT_STATUS (systemd.exec(5)), or "" if unknown: before
     version 251, systemd does not pass these variables to OnFailure= units.
@@ -233,7 +233,7 @@ class UnitEnd:
 
 
 def unit_failure(end: UnitEnd, at: datetime) -> Occasion | None:
-    """Return the failure to report.
+    """Return the failure of a unit that must be reported.
 
     Return None if the unit succeeded, or if its run was refused because of another run. For a unit of zsnapdb, the
     subject of the result is the job, as in the job's own notification. So a target is notified of a failure only once.

@@ -29,8 +29,8 @@ class Objective(StrEnum):
     """The kind of an objective.
 
     RESTORABLE and INTACT are judged for each instance. SERVER is judged while the server is down, its volumes are full,
-    or a zsnapdb command replaces it. The other objectives are judged if they are configured. Without a limit, RPO
-    causes a warning if no binlog is archived.
+    or a zsnapdb command replaces it. All other objectives are judged if they are configured. If no limit is configured
+    for RPO, RPO causes a warning if no binlog is archived.
     """
 
     RESTORABLE = "restorable"
@@ -49,7 +49,7 @@ class Objective(StrEnum):
 
 
 class Verdict(StrEnum):
-    """The state of an objective. If a fact is unknown, the objective that needs the fact is broken."""
+    """The state of an objective. If a fact is unknown, the objective that depends on it is broken."""
 
     MET = "met"
     WARNING = "warning"
@@ -57,7 +57,7 @@ class Verdict(StrEnum):
 
     @property
     def rank(self) -> int:
-        """0 for met, 1 for a warning, 2 for broken. The rank is also the exit code of `zsnapdb status`."""
+        """The rank is 0 for met, 1 for a warning and 2 for broken. It is also the exit code of `zsnapdb status`."""
         return (Verdict.MET, Verdict.WARNING, Verdict.BROKEN).index(self)
 
 
@@ -67,8 +67,8 @@ class Judgement:
 
     - `fact`: the time (UTC) on which the verdict depends, from which a reader can compute the current age
     - `seconds`, `limit`: the measured and the configured value, if any
-    - `subject`: the other repository of a copy
-    - `deadline`: the time at which an age objective breaks unless its fact changes
+    - `subject`: the repository that contains the copy, for the objective `copy`
+    - `deadline`: the time at which an age objective becomes broken unless its fact changes
     """
 
     objective: Objective
@@ -108,11 +108,11 @@ _STAND_STILL = (Objective.RPO, Objective.BACKUP_AGE, Objective.ARCHIVE_LAG)
 
 
 def judge(facts: HealthFacts, objectives: ObjectiveSettings) -> Health:
-    """Return the judgement of every configured objective, and of the objectives that apply to every instance.
+    """Return the judgements of all configured objectives and of the objectives that apply to every instance.
 
-    While a zsnapdb command replaces the server and the server is down, the server writes nothing and none of its jobs
-    can run. So during that time the objectives in `_STAND_STILL` cause at most warnings, and the objective `server`
-    reports the state.
+    While a zsnapdb command replaces the server and the server is down, it writes nothing, and none of its jobs can run.
+    So the objectives in `_STAND_STILL` cause at most warnings during this time. The objective `server` reports the
+    state.
     """
     configured = tuple(_configured(facts, objectives))
     if any(exchange.server is not ExchangedServer.RUNS for exchange in facts.exchanges):
@@ -239,7 +239,7 @@ _Judge = Callable[[Objective, str, "datetime | None", float, str], Judgement]
 
 @dataclass(frozen=True)
 class _Ages:
-    """Evaluation of ages at a given time. A warning begins at the fraction `warn_at` of a limit."""
+    """Judges ages at a given time. If an age exceeds the fraction `warn_at` of its limit, the verdict is a warning."""
 
     at: datetime
     warn_at: float
@@ -266,7 +266,7 @@ class _Ages:
 
 
 def _after(fact: datetime, seconds: float) -> datetime | None:
-    """Return the time `seconds` after the fact; None if it is after the year 9999, which a forged fact can cause."""
+    """Return the time `seconds` after the fact; None if it is after the year 9999. A forged fact can cause this."""
     try:
         return fact + timedelta(seconds=seconds)
     except OverflowError:
@@ -350,7 +350,7 @@ def _restore_time(facts: HealthFacts, limit: float, warn_at: float) -> Judgement
 
 @dataclass(frozen=True)
 class ShortLimit:
-    """A limit (`key` in the objectives) that is too short, the smallest possible limit in seconds, and the reason."""
+    """A limit that is too short, its key in the objectives, the smallest possible limit in seconds, and the reason."""
 
     key: str
     limit: float
@@ -362,7 +362,7 @@ class ShortLimit:
 
 
 def archive_short_limits(objectives: ObjectiveSettings, interval: float) -> Iterator[ShortLimit]:
-    """Yield the limits that would be broken even for an idle server. `interval` is `binlog.interval` in seconds."""
+    """Yield the limits that even an idle server would exceed. The interval is `binlog.interval` in seconds."""
     least = math.ceil(least_limit(objectives, interval))
     pause = format_duration(interval)
     why = f"the binlogs are looked at every {pause} (binlog.interval), and a warning comes earlier (warn_at)"
@@ -372,7 +372,7 @@ def archive_short_limits(objectives: ObjectiveSettings, interval: float) -> Iter
 
 
 def schedule_short_limits(key: str, limit: float | None, job: str, pause: float) -> Iterator[ShortLimit]:
-    """Yield the age limit if it is shorter than `pause`, the longest time in seconds between two runs of the job."""
+    """Yield the age limit if it is no longer than `pause`, the longest time in seconds between two runs of the job."""
     if limit is not None and limit <= pause:
         yield ShortLimit(key, limit, math.ceil(pause) + 1, f"{job} runs up to {format_duration(pause)} apart")
 
@@ -384,10 +384,10 @@ _OF_CHECKS = ("pages", "tables", "probes", "boot", "ask")
 
 
 def restore_seconds(history: Sequence[Timing], sizes: Mapping[str, int]) -> float | None:
-    """Return the expected duration in seconds; None if no past drill had all the required kinds of steps.
+    """Return the expected duration of a restore in seconds; None if past drills lack a required kind of step.
 
-    `sizes` contains the total bytes that the restore transfers, by kind of step. For steps that transfer no bytes, the
-    median of past durations is used.
+    The argument `sizes` contains the bytes that the restore transfers in total, by kind of step. Steps that transfer no
+    bytes are expected to take the median of their past durations.
     """
     moving = [expected_seconds(kind, sizes[kind], history) for kind in _OF_BYTES if sizes.get(kind)]
     if not moving or None in moving:
@@ -400,7 +400,7 @@ def restore_seconds(history: Sequence[Timing], sizes: Mapping[str, int]) -> floa
 def start_without_gap(window: Window) -> int | None:
     """Return the start of the gapless range up to the newest restorable point (microseconds UTC).
 
-    Return None if nothing can be restored. If no binlogs are archived, the time between two backups is not a gap.
+    Return None if nothing can be restored. Without archived binlogs, the time between two backups is not a gap.
     """
     start = None
     gaps = {gap.end: gap for gap in window.gaps}

@@ -1,8 +1,8 @@
 """Finds the servers that wrote backups under one instance name. Pure.
 
 Two hosts may use the same instance name and repository, by mistake or temporarily. The backups of the two hosts are
-handled separately. The backups of one server must not make backups of another server expire, and never count as that
-other server's newest backups.
+handled separately. The backups of one server must not make the backups of another server expire. They also never count
+as the newest backups of the other server.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ class WrittenLink(Link, Protocol):
 
 
 class PlacedBackup(WrittenLink, PlacedLink, Protocol):
-    """A stored backup with the identity of its server, and its place among all backups."""
+    """A stored backup with the identity of its server and its place in the order of all backups."""
 
 
 @dataclass(frozen=True)
 class Writer:
     """A server and the ids of its backups under one instance name, oldest first.
 
-    `name` is the writer of its newest backup. `first` and `last` are the places of its oldest and newest backups among
-    the backups of all servers.
+    The server's name comes from its newest backup. Its oldest and newest backups are at the places `first` and `last`
+    among the backups of all servers.
     """
 
     name: str
@@ -60,14 +60,13 @@ class Writer:
 def writers(stored: Sequence[WrittenLink], now: datetime) -> tuple[Writer, ...]:
     """Return the servers that wrote the given backups; the server with the oldest backup is first.
 
-    `stored` contains the backups, oldest first.
+    The argument `stored` contains the backups, oldest first.
 
     Two backups belong to one server if their manifests name the same server, or if one backup is an increment of the
-    other. So a server with a new UUID on the same datasets stays the same server. If the last backup of a server is
-    older than the first backup of the next server and older than `SILENT`, the next server has replaced it. If a server
-    has replaced another server, the backups of both are treated as the backups of one server. If the time in the id of
-    that last backup contradicts the order, the clock was wrong. If the clock was wrong, the age of the next server's
-    first backup is compared with `SILENT` instead.
+    other. So a server with a new UUID on the same datasets stays the same server. Two servers are also treated as one
+    if the second server replaced the first. This is assumed if the last backup of the first server is older than all
+    backups of the second server and older than `SILENT`. If the time in that backup's id contradicts the order, a clock
+    was wrong. Then the age of the second server's first backup is compared with `SILENT` instead.
     """
     wrong = contradicted([time_of(link.backup_id) for link in stored])
     doubtful = {link.backup_id for link, is_wrong in zip(stored, wrong, strict=True) if is_wrong}
@@ -110,14 +109,14 @@ def _join(group: dict[str, set[str]], one: str, other: str) -> None:
 
 
 def by_backup(known: Sequence[Writer]) -> Mapping[str, str]:
-    """Return the name of the server of each backup, by id."""
+    """Return a map from each backup id to the name of the backup's server."""
     return {backup_id: f"{writer.name} ({writer.oldest})" for writer in known for backup_id in writer.backups}
 
 
 def others(known: Sequence[Writer], own: Sequence[str]) -> tuple[Writer, ...]:
-    """Return the other servers with a backup that is newer than the oldest backup of this host's server.
+    """Return the servers, except this host's server, with a backup newer than the oldest backup of this host's server.
 
-    `own` contains ids of backups of this host's server. If `own` is empty, the result contains every server.
+    The argument `own` contains ids of backups of this host's server. If it is empty, the result contains every server.
     """
     mine = [writer for writer in known if set(own) & set(writer.backups)]
     oldest = mine[0].first if mine else -1

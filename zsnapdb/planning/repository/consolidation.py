@@ -20,7 +20,7 @@ _SUFFIXES = 0x10000
 
 
 class ChainMember(PlacedLink, Protocol):
-    """A stored backup with the facts that determine its order of creation, and whether it is a full backup."""
+    """A stored backup with the facts that determine its place in the order and whether it is a full backup."""
 
     @property
     def is_full(self) -> bool: ...
@@ -31,7 +31,7 @@ S = TypeVar("S", bound=ChainMember)
 
 @dataclass(frozen=True)
 class Consolidation(Generic[S]):
-    """The chain that becomes one full backup (full backup first), the id of the new backup, and one or more reasons."""
+    """The chain that becomes one full backup, oldest backup first, with the id of the new backup and the reasons."""
 
     chain: tuple[S, ...]
     backup_id: str
@@ -39,7 +39,7 @@ class Consolidation(Generic[S]):
 
     @property
     def original(self) -> S:
-        """The backup whose snapshots the new backup also contains."""
+        """The last backup of the chain. The new backup contains the same snapshots."""
         return self.chain[-1]
 
 
@@ -48,9 +48,9 @@ def choose(
 ) -> Consolidation[S]:
     """Return the consolidation of the requested backup or, for `latest`, of the newest backup with a complete chain.
 
-    `stored` contains the backups, oldest first. `unchosen` maps each backup that `latest` never chooses to the reason.
-    Raises NotFound if there is no such backup, and PreflightError if a full backup of its snapshots is stored. Raises
-    DamagedError if the chain of the backup is broken or known to be damaged.
+    The argument `stored` contains the backups, oldest first. The argument `unchosen` contains the reason for each
+    backup that `latest` must not choose. Raises NotFound if there is no such backup, PreflightError if a full backup of
+    its snapshots is stored, and DamagedError if its chain is broken or known to be damaged.
     """
     chain, passed = (
         _newest(stored, damage, unchosen) if requested == LATEST else (_find_requested(stored, requested, damage), ())
@@ -78,7 +78,7 @@ def choose(
 def _newest(
     stored: Sequence[S], damage: DamageRegister, unchosen: Mapping[str, str]
 ) -> tuple[tuple[S, ...], tuple[str, ...]]:
-    """Return the chain of the newest backup with a complete chain, and the reasons against newer backups."""
+    """Return the chain of the newest backup with a complete chain, and why newer backups were not chosen."""
     passed: list[str] = []
     for link in reversed(stored):
         if link.backup_id in unchosen:
@@ -120,9 +120,9 @@ def _full_of(stored: Sequence[S], original: S, damage: DamageRegister) -> S | No
 def id_after(backup_id: str, randomness: int) -> str:
     """Return an id for another backup of the same snapshots.
 
-    The new id is in the same second, directly after `backup_id`. With such an id, retention and searches by time use
-    the time of the snapshots, and not that of the consolidation. If the second has too few free ids, the new id is in
-    the next second. Raises PreflightError if `backup_id` contains no time.
+    The new id is in the same second, directly after `backup_id`. So retention and searches by time use the time of the
+    snapshots, not that of the consolidation. If the second has too few free ids, the new id is in the next second.
+    Raises PreflightError if `backup_id` contains no time.
     """
     first = int(backup_id[-4:], 16) + 1
     if _SUFFIXES - first >= _ROOM:

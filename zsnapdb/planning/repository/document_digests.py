@@ -1,4 +1,4 @@
-"""The digests of the small documents that this host stored without a signature, or adopted. Pure.
+"""The digests of the small documents that this host adopted or stored without a signature. Pure.
 
 The digests identify the documents of this host. A host that begins to sign later still trusts the documents that it
 stored without a signature. On a host that does not sign, only these documents are used to judge an objective.
@@ -29,45 +29,43 @@ Place = Annotated[str, Field(pattern=r"^[a-z]+(/[A-Za-z0-9_.-]+){0,2}$", max_len
 
 
 def incarnation(name: str) -> str:
-    """Return the place of the description of a binlog history."""
+    """Return the place for the description of a binlog history."""
     return f"incarnation/{name}"
 
 
 def complete(incarnation: str) -> str:
-    """Return the place of the record that says up to which time a history is complete.
+    """Return the place for the record of the time up to which a history is complete.
 
-    Each record replaces the former one.
+    Each new record replaces the previous record.
     """
     return f"complete/{incarnation}"
 
 
 def segments(incarnation: str, file: str) -> str:
-    """Return the place of the segment descriptions of an active binlog."""
+    """Return the place for the segment descriptions of an active binlog."""
     return f"segments/{incarnation}/{file}"
 
 
 class OwnDocuments(RecordPart):
-    """The record of this host's own documents: the SHA-256 of their lines, by place.
+    """The record of the documents that this host stored or adopted: the SHA-256 of their lines, by place.
 
-    A place is the kind of document and, for archive parts, its history and file.
+    A place consists of a kind of document and, for archive parts, the history and the file.
     """
 
     format: Literal[1] = 1
     digests: dict[Place, tuple[Sha256, ...]] = Field(default_factory=dict)
 
     def with_digests(self, place: str, digests: Sequence[str]) -> OwnDocuments:
-        """Return the record with more documents of a place. Above the limit, the oldest documents are dropped."""
+        """Return the record with more documents of a place. If there are too many, the oldest documents are dropped."""
         most = _MOST_REPLACED if place.startswith(("incarnation/", "complete/")) else _MOST.get(place, _MOST_ELSEWHERE)
         known = [one for one in self.digests.get(place, ()) if one not in digests]
         return self.model_copy(update={"digests": {**self.digests, place: (*known, *digests)[-most:]}})
 
     def with_places(self, places: Mapping[str, Sequence[str]]) -> OwnDocuments:
-        """Return the record with the documents of several places."""
         record = self
         for place, digests in places.items():
             record = record.with_digests(place, digests)
         return record
 
     def without(self, place: str) -> OwnDocuments:
-        """Return the record without the documents of a place."""
         return self.model_copy(update={"digests": {name: one for name, one in self.digests.items() if name != place}})

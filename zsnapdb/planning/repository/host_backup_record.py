@@ -1,6 +1,6 @@
-"""The record of the backups and binlogs that a host stored, and its comparison with a repository. Pure.
+"""Records the backups and binlogs that a host stored, and compares this record with a repository. Pure.
 
-The record is stored on the host. Accounts that can write only to the repository cannot change it. So the comparison
+The record is stored on the host, so accounts that can write only to the repository cannot change it. The comparison
 finds backups that were deleted, hidden or rolled back in the repository. The record is also the only proof that this
 host itself removed a backup.
 """
@@ -42,7 +42,7 @@ _BINLOG = r"^[A-Za-z0-9_][A-Za-z0-9_.-]*\.[0-9]+$"
 
 
 class RecordPart(BaseModel):
-    """A part of a record. Unknown fields are refused."""
+    """A part of a record. Unknown fields cause a validation error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -60,10 +60,12 @@ class RecordedVolume(RecordPart):
 class RecordedBackup(RecordPart):
     """A backup that this host stored: its server, its position and its volumes.
 
-    `server` is the server's name in its binlog history, or None if the source is not a server. `writer` is the identity
-    of the source. Backups that earlier versions recorded have no pool, transaction group or sequence. `manifest` is the
-    SHA-256 of the manifest's line. `manifest` is None if an earlier version recorded the backup, and no writing command
-    of this version has read the manifest since then.
+    - `server`: the server's name in its binlog history; None if the source is not a server
+    - `writer`: the identity of the source
+    - `manifest`: the SHA-256 of the manifest's line; None if an earlier version recorded the backup, and no writing
+      command of this version has read the manifest since then
+
+    Backups that earlier versions recorded have no pool, transaction group or sequence number.
     """
 
     backup_id: BackupId
@@ -83,9 +85,8 @@ class RecordedBackup(RecordPart):
 class RemovedBackup(RecordPart):
     """A backup that a prune of this host removed, or whose removal a person acknowledged.
 
-    The host writes this record before it removes the backup, so the removal may be incomplete. `guids` contains the
-    GUIDs of the backup's snapshots. `manifest` means the same as in `RecordedBackup`. `acknowledged` is set if a person
-    acknowledged the removal.
+    The host writes this record before it removes the backup, so the removal may be incomplete. The field `guids`
+    contains the GUIDs of the backup's snapshots. The field `manifest` has the same meaning as in `RecordedBackup`.
     """
 
     backup_id: BackupId
@@ -97,8 +98,8 @@ class RemovedBackup(RecordPart):
 class EvidenceEnd(RecordPart):
     """The newest evidence record that this host wrote or read: its number and the SHA-256 of its object.
 
-    `own` contains the ranges of records that this host wrote or adopted, each with its first and last number. `own` is
-    None if an earlier version did not record the ranges.
+    The field `own` contains the ranges of records that this host wrote or adopted, each with its first and last number.
+    It is None if an earlier version did not record the ranges.
     """
 
     format: Literal[1] = 1
@@ -111,7 +112,7 @@ class EvidenceEnd(RecordPart):
         return self.own is None or any(first <= number <= last for first, last in self.own)
 
     def after(self, before: EvidenceEnd | None) -> EvidenceEnd:
-        """Return this end. Its `own` also contains the records that this host owned according to `before`."""
+        """Return this end, with the records in `before.own` added to its `own` records."""
         earlier = () if before is None else ((1, before.number),) if before.own is None else before.own
         merged: list[tuple[int, int]] = []
         for first, last in sorted((*earlier, *(self.own or ()))):
@@ -122,7 +123,7 @@ class EvidenceEnd(RecordPart):
 
 
 class BackupRecord(RecordPart):
-    """The backups of one instance that this host stored in one repository, in the order of storing."""
+    """The backups of one instance that this host stored in one repository, in the order in which it stored them."""
 
     format: Literal[1] = 1
     instance: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]
@@ -149,25 +150,25 @@ class BackupRecord(RecordPart):
     def with_next_number(self, stored: Iterable[int | None]) -> BackupRecord:
         """Return the record with the sequence number of a new document.
 
-        `stored` contains the numbers of the existing documents.
+        The argument `stored` contains the numbers of the existing documents.
         """
         given = (one.sequence for one in self.stored)
         return self.model_copy(update={"sequence": creation_order.next_number(self.sequence or 0, (*given, *stored))})
 
     def with_turn(self, pool_guid: int, createtxg: int) -> BackupRecord:
-        """Return the record after a pool created a snapshot set in the given transaction group.
+        """Return the record, updated for a new snapshot set of a pool in the given transaction group.
 
-        The pool's recorded backups in this and later groups become abandoned.
+        The pool's recorded backups with this or a later group become abandoned.
         """
         of_pool = {one.backup_id: one.createtxg or 0 for one in self.stored if one.pool_guid == pool_guid}
         return self.model_copy(update={"abandoned": creation_order.with_turn(self.abandoned, of_pool, createtxg)})
 
     def with_pinned(self, backup_id: str) -> BackupRecord:
-        """Return the record in which this host pinned the backup."""
+        """Return the record with this host's pin on the backup."""
         return self.model_copy(update={"pinned": tuple(sorted({*self.pinned, backup_id}))})
 
     def without_pinned(self, backup_id: str) -> BackupRecord:
-        """Return the record in which this host no longer pins the backup."""
+        """Return the record without this host's pin on the backup."""
         return self.model_copy(update={"pinned": tuple(name for name in self.pinned if name != backup_id)})
 
     def with_drilled(self, drill_id: str) -> BackupRecord:
@@ -175,7 +176,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"drilled": (*self.drilled, drill_id)[-_DRILLS:]})
 
     def with_stored(self, backup: RecordedBackup) -> BackupRecord:
-        """Return the record with one more backup. If the backup is already recorded, it keeps its place."""
+        """Return the record with one more backup. If the backup is already recorded, the record stays unchanged."""
         if any(known.backup_id == backup.backup_id for known in self.stored):
             return self
         return self.model_copy(update={"stored": (*self.stored, backup)})
@@ -185,7 +186,7 @@ class BackupRecord(RecordPart):
     ) -> BackupRecord:
         """Return the record with the given backups, as if this host had stored them.
 
-        `order` contains the listed ids, oldest first. `unread` contains the ids of unreadable backups.
+        The argument `order` contains the listed ids, oldest first, and `unread` the ids of unreadable backups.
         """
         place = {name: at for at, name in enumerate(order)}
         waiting = [backup for backup in backups if backup.backup_id in place]
@@ -200,7 +201,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": (*stored, *waiting), "removed": removed, "unread": doubtful})
 
     def with_digests(self, digests: Mapping[str, str]) -> BackupRecord:
-        """Return the record with the given manifest digests (by backup id) for the backups that have no digest yet."""
+        """Return the record with manifest digests (by backup id) added to the backups that have no digest yet."""
         stored = tuple(
             backup.model_copy(update={"manifest": digests[backup.backup_id]})
             if backup.manifest is None and backup.backup_id in digests
@@ -210,7 +211,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": stored})
 
     def with_removed(self, removed: Sequence[RemovedBackup]) -> BackupRecord:
-        """Return the record that lists the given backups as removed, so that they are not reported as missing."""
+        """Return the record with the given backups listed as removed, so that they are not reported as missing."""
         seals: dict[str, str | None] = {one.backup_id: one.manifest for one in self.removed}
         seals |= {one.backup_id: one.manifest for one in self.stored}
         sealed = (one.model_copy(update={"manifest": one.manifest or seals.get(one.backup_id)}) for one in removed)
@@ -219,7 +220,7 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": stored, "removed": tuple(gone[name] for name in sorted(gone))})
 
     def with_successor(self, backup_id: str, successor: RecordedBackup) -> BackupRecord:
-        """Return the record with the successor in place of a backup with the same snapshots.
+        """Return the record, with a backup replaced by a successor that has the same snapshots.
 
         The record stays unchanged if it lacks that backup or already contains the successor.
         """
@@ -229,11 +230,11 @@ class BackupRecord(RecordPart):
         return self.model_copy(update={"stored": stored})
 
     def stored_after(self, made: SnapshotSet, pool_guid: int) -> tuple[str, ...]:
-        """Return the ids of the backups that are later than a given set of this host and contain other snapshots.
+        """Return the ids of the backups that are later than a set on this host and contain different snapshots.
 
-        If the record contains the set, the order of the record is used, otherwise the transaction groups of the pool.
-        Backups of another pool are considered later if the record contains an earlier backup of the pool `pool_guid`.
-        If no recorded backup has a transaction group (recorded by an earlier version), the times in the ids are used.
+        If the record contains the set, its order decides. Otherwise, the pool's transaction groups decide. Backups of
+        other pools then count as later if they follow a recorded backup of the pool `pool_guid`. If an earlier version
+        recorded all backups without transaction groups, the times in the ids decide.
         """
         guids = frozenset(snapshot.guid for snapshot in made.snapshots.values())
         ids = [backup.backup_id for backup in self.stored]
@@ -254,18 +255,18 @@ class BackupRecord(RecordPart):
         )
 
     def only_removed(self, names: Collection[str]) -> BackupRecord:
-        """Return the record with only the given removed backups. This host has nothing left of the other ones."""
+        """Return the record with only these removed backups. This host has no snapshot or bookmark of the others."""
         return self.model_copy(update={"removed": tuple(b for b in self.removed if b.backup_id in names)})
 
     def removed_guids(self) -> Mapping[str, frozenset[int]]:
-        """Return the snapshot GUIDs of each backup that this host removed, by backup id."""
+        """Return a map from the id of each backup that this host removed to its snapshot GUIDs."""
         return {backup.backup_id: frozenset(backup.guids) for backup in self.removed}
 
 
 class ArchivedPosition(RecordPart):
-    """The newest position that this host archived: an incarnation, a binlog, and the archived end of the binlog.
+    """The newest position that this host archived: an incarnation, a binlog, and the end of its archived part.
 
-    `last_commit` is in microseconds UTC.
+    The time of the last commit is in microseconds UTC.
     """
 
     format: Literal[1] = 1
@@ -276,7 +277,7 @@ class ArchivedPosition(RecordPart):
 
     @property
     def place(self) -> tuple[int, int]:
-        """The number of the binlog and the offset in it. A later position of an incarnation compares as greater."""
+        """The number of the binlog and the offset in it. Within an incarnation, later positions compare as greater."""
         return int(self.file.rpartition(".")[2]), self.end
 
 
@@ -284,9 +285,9 @@ class ArchivedPosition(RecordPart):
 class RecordedBinlog:
     """A rotated binlog that this host archived: its incarnation, its name, and the digest of its description.
 
-    `line` is the SHA-256 of the stored line, or None if an earlier version recorded the binlog. `removing` is set if a
-    prune on this host began to remove the binlog. A record contains many of these objects, and dataclasses need half as
-    much memory as models.
+    The field `line` contains the SHA-256 of the stored line, or None if an earlier version recorded the binlog. The
+    field `removing` is set if a prune on this host began to remove the binlog. The class is a dataclass because a
+    record contains many such objects, and a model would need twice as much memory.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -299,20 +300,20 @@ class RecordedBinlog:
 
 
 class ArchivedBinlogs(RecordPart):
-    """The rotated binlogs that this host archived or adopted, and the incarnations that it began or adopted."""
+    """The rotated binlogs that this host archived or adopted, and the incarnations that it started or adopted."""
 
     format: Literal[1] = 1
     files: tuple[RecordedBinlog, ...] = ()
     incarnations: tuple[BackupId, ...] = ()
 
     def with_files(self, files: Sequence[RecordedBinlog], incarnations: Sequence[str] = ()) -> ArchivedBinlogs:
-        """Return the record with more binlogs. A new entry replaces the former entry of the same binlog."""
+        """Return the record with more binlogs. A new entry replaces an existing entry of the same binlog."""
         known = {(one.incarnation, one.file): one for one in (*self.files, *files)}
         begun = dict.fromkeys((*self.incarnations, *incarnations, *(one.incarnation for one in files)))
         return self.model_copy(update={"files": tuple(known.values()), "incarnations": tuple(begun)})
 
     def with_removing(self, incarnation: str, file: str) -> ArchivedBinlogs:
-        """Return the record with a binlog that a prune of this host begins to remove."""
+        """Return the record, with a binlog marked as being removed by a prune of this host."""
         changed = tuple(
             replace(one, removing=True) if (one.incarnation, one.file) == (incarnation, file) else one
             for one in self.files
@@ -320,7 +321,7 @@ class ArchivedBinlogs(RecordPart):
         return self.model_copy(update={"files": changed})
 
     def without(self, incarnation: str, file: str) -> ArchivedBinlogs:
-        """Return the record without a binlog that a prune of this host removed."""
+        """Return the record without a binlog, after a prune of this host has removed it."""
         kept = tuple(one for one in self.files if (one.incarnation, one.file) != (incarnation, file))
         return self.model_copy(update={"files": kept})
 
@@ -348,7 +349,7 @@ class StoredKind(StrEnum):
 
 @dataclass(frozen=True)
 class StoredFinding:
-    """One difference between a repository and this host's record, as a text with a hint."""
+    """A difference between a repository and this host's record, as a text with a hint."""
 
     kind: StoredKind
     text: str
@@ -357,12 +358,11 @@ class StoredFinding:
 
     @property
     def is_archive(self) -> bool:
-        """Whether the finding is about archived binlogs."""
         return self.kind is StoredKind.ARCHIVE_SHORT
 
     @property
     def is_future(self) -> bool:
-        """Whether the finding is about a backup from the future."""
+        """Whether the finding is about a backup with a time in the future."""
         return self.kind is StoredKind.FROM_FUTURE
 
     @property
@@ -389,7 +389,7 @@ class StoredFinding:
 
 @dataclass(frozen=True)
 class LocalBackup:
-    """A backup whose local snapshots are marked as stored. `guids` maps each role to its snapshot's GUID."""
+    """A backup whose local snapshots are marked as stored. The field `guids` contains their GUIDs by role."""
 
     backup_id: str
     guids: Mapping[str, int]
@@ -427,9 +427,9 @@ class _UnknownBackup:
 
 @dataclass(frozen=True)
 class MissingBackup:
-    """A backup that this host stored and the repository lacks.
+    """A backup that this host stored but the repository lacks.
 
-    If `recorded` is None, the backup is known only from local snapshots. `guids` contains the GUIDs of its snapshots.
+    If `recorded` is None, the backup is known only from local snapshots, whose GUIDs are in `guids`.
     """
 
     backup_id: str
@@ -449,9 +449,9 @@ def missing_backups(
 ) -> tuple[MissingBackup, ...]:
     """Return the backups that this host stored and the repository lacks, in the order in which they were stored.
 
-    `there` contains the readable backups of the repository, and `unreadable` the ids of its unreadable backups. If the
-    retention policy would not keep a missing backup, the backup is considered expired, because another host may have
-    removed it. Backups in `foreign` never make another backup expire.
+    The argument `there` contains the readable backups of the repository. The argument `unreadable` contains the ids of
+    its unreadable backups. A missing backup counts as expired if the retention policy would not keep it, because
+    another host may have removed it. Backups in `foreign` never make another backup expire.
     """
     listed = {link.backup_id for link in there} | set(unreadable)
     gone = {backup.backup_id for backup in record.removed}
@@ -494,8 +494,8 @@ def order_of(
 ) -> tuple[str, ...]:
     """Return the ids of all stored backups and all backups that this host knows, oldest first.
 
-    `there` contains the readable backups. The record determines the places of missing and rewritten backups. If there
-    is no record, their snapshots do. Backups in `foreign` do not change the order of the other backups.
+    The argument `there` contains the readable backups. The record, or else local snapshots, determine the places of
+    missing and rewritten backups. Backups in `foreign` do not change the order of the others.
     """
     own = {backup.backup_id for backup in record.stored}
     there = [link for link in there if link.backup_id not in foreign or link.backup_id not in own]
@@ -520,7 +520,7 @@ _LOOK = "look for the objects in older versions or in a copy of the bucket"
 
 
 def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[StoredFinding, ...]:
-    """Return the findings about missing backups: one about needed backups, and one about expired backups."""
+    """Return up to two findings about missing backups: one about needed backups, and one about expired backups."""
     needed = tuple(backup.backup_id for backup in missing if not backup.is_expired)
     expired = tuple(backup.backup_id for backup in missing if backup.is_expired)
     acknowledge = f"run `zsnapdb acknowledge-removed {instance}`"
@@ -540,10 +540,10 @@ def judge_backups(missing: Sequence[MissingBackup], instance: str) -> tuple[Stor
 def judge_writers(
     instance: str, known: Sequence[Writer], own: Sequence[str], *, is_writing: bool
 ) -> tuple[StoredFinding, ...]:
-    """Return a finding for each other server that writes under the name of the instance.
+    """Return a finding for each server of another host that writes backups under the name of the instance.
 
-    `own` contains the ids of backups that this host stored. If `own` is empty and the repository has only one server,
-    there is no finding, unless this host is about to write to the repository (`is_writing`).
+    The argument `own` contains the ids of backups that this host stored. If it is empty and the repository has only one
+    server, there is a finding only if this host is about to write to the repository (`is_writing`).
     """
     if len(known) < 2 and (own or not is_writing):
         return ()
@@ -560,7 +560,7 @@ def judge_writers(
 
 
 def judge_marker(note: str) -> tuple[StoredFinding, ...]:
-    """Return a finding if the repository was opened without its marker. `note` is the message that says so."""
+    """Return a finding if the repository was opened without its marker. In this case, `note` is a message about it."""
     if not note:
         return ()
     hint = "check who can write to the bucket; remove a replaced marker; then `zsnapdb init` writes it again"
@@ -568,9 +568,9 @@ def judge_marker(note: str) -> tuple[StoredFinding, ...]:
 
 
 def judge_archive(archived: ArchivedPosition | None, reached: Iterable[ArchivedPosition]) -> StoredFinding | None:
-    """Return the finding if the archive does not reach the newest position that this host archived.
+    """Return a finding if the archive ends before the newest position that this host archived.
 
-    `reached` contains the end positions of the binlogs in the archive.
+    The argument `reached` contains the end positions of the binlogs in the archive.
     """
     if archived is None:
         return None
@@ -593,6 +593,6 @@ def backups_in(names: Sequence[str]) -> str:
 
 
 def newest_of(names: Sequence[str]) -> str:
-    """Return a text with the newest of the names and the number of the other names."""
+    """Return a text with the newest name and the number of further names."""
     shown = ", ".join(reversed(names[-_SHOWN:]))
     return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} older"

@@ -1,8 +1,8 @@
-"""Decides for each stored backup whether this host knows it or it is foreign, with reasons. Pure.
+"""Decides whether each stored backup is known to this host or foreign, with reasons. Pure.
 
-Anyone who can write to a repository can add a manifest. Three proofs make a backup known to this host: a trusted
-signature, its snapshots and manifest in this host's record, or marked snapshots on this host. Only known backups are
-considered for removal.
+Anyone who can write to a repository can add a manifest. A backup is known to this host if one of three proofs exists: a
+trusted signature, its snapshots and manifest in this host's record, or marked snapshots on this host. Only known
+backups are considered for removal.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SIGNING_KEY = "/etc/zsnapdb/signing-key"
 
 
 class SigningState(StrEnum):
-    """The configured decision about signing: this host signs, only reads the repository, or does not sign."""
+    """The configured signing of documents: this host signs, only reads the repository, or does not sign."""
 
     KEY = "key"
     READER = "reader"
@@ -41,7 +41,7 @@ class SigningState(StrEnum):
 
     @classmethod
     def of(cls, settings: EncryptionSettings) -> SigningState:
-        """Return the state from the settings of a repository."""
+        """Return the state that follows from the settings of a repository."""
         if settings.signing_key_file is not None:
             return cls.KEY
         if settings.signing is not None:
@@ -50,7 +50,7 @@ class SigningState(StrEnum):
 
 
 def signing_hint(repository: str) -> str:
-    """Return the hint for the decision about signing in a configured repository."""
+    """Return a hint that tells the user how to configure signing for a repository."""
     return (
         f"run `zsnapdb key generate --signing-key {SIGNING_KEY}` and set signing_key_file under"
         f' [repository.{repository}.encryption], or decide against it with signing = "none" there'
@@ -58,7 +58,7 @@ def signing_hint(repository: str) -> str:
 
 
 def trust_hint(repository: str) -> str:
-    """Return the hint for trusting documents: set a signing key for this host, or set the trusted signers."""
+    """Return a hint that tells the user to set a signing key for this host or to set the trusted signers."""
     return (
         f"run `zsnapdb key generate --signing-key {SIGNING_KEY}` and set signing_key_file under"
         f" [repository.{repository}.encryption]. A host that only prunes, verifies or restores there sets signers, to"
@@ -67,7 +67,7 @@ def trust_hint(repository: str) -> str:
 
 
 def signing_note(encryption: EncryptionSettings, repository: str) -> str:
-    """Return the warning that this host does not sign documents; "" if it signs them, or only reads the repository."""
+    """Return a warning if this host writes documents without signing them; else ""."""
     match SigningState.of(encryption):
         case SigningState.NONE:
             return 'this host signs nothing (signing = "none"): it believes whoever can write to the repository'
@@ -84,7 +84,7 @@ L = TypeVar("L", bound=Link)
 
 
 class KnownBy(StrEnum):
-    """The proof by which this host knows a backup."""
+    """The kind of proof that makes a backup known to this host."""
 
     SIGNATURE = "signature"
     RECORD = "record"
@@ -95,13 +95,13 @@ class KnownBy(StrEnum):
 class Provenance:
     """The proof for each known backup, and the reason why each other backup is foreign.
 
-    `knows_any` is set if this host stored or adopted backups of the instance, or trusts signatures. If `knows_any` is
-    not set, known and foreign backups cannot be distinguished. If they cannot be distinguished, all backups can be
-    restored, and none is removed. `rewritten` contains the foreign backups with an id under which this host stored
-    another manifest. `untrusted` contains the rewritten backups, and the foreign backups whose manifests contain the
-    snapshots of one of this host's backups. Untrusted backups are never used in a chain. `begun` contains the known
-    backups whose removal this host began. `unsealed` contains the digests of known manifests that are not in the
-    record.
+    - `knows_any`: whether this host stored or adopted backups of the instance, or trusts signatures. If not, known and
+      foreign backups cannot be distinguished, so all can be restored, and none is removed.
+    - `rewritten`: the foreign backups with an id under which this host stored a different manifest
+    - `untrusted`: the rewritten backups, and foreign backups with the snapshots of one of this host's backups in their
+      manifests. Chains never use these backups.
+    - `begun`: the known backups whose removal this host began
+    - `unsealed`: the digests of known manifests that are not in the record
     """
 
     knows_any: bool = False
@@ -122,9 +122,9 @@ class Provenance:
 
     @property
     def unchosen(self) -> Mapping[str, str]:
-        """The foreign backups, with reasons. These backups are used only if a user names them.
+        """The foreign backups, with reasons. A foreign backup is used only if a user names it.
 
-        On a host that knows no backup, it is empty.
+        The result is empty on a host that knows no backup.
         """
         return self.foreign if self.knows_any else {}
 
@@ -132,8 +132,8 @@ class Provenance:
     def for_removal(self) -> Provenance:
         """Return the provenance that is used for removals.
 
-        Snapshots on this host prove the data of a backup. The snapshots do not prove that the backup's manifest is the
-        one that was stored.
+        Snapshots on this host prove the data of a backup. They do not prove that its manifest is the one that this host
+        stored.
         """
         unproved = [name for name, proof in self.proofs.items() if proof is KnownBy.SNAPSHOTS]
         proofs = {name: proof for name, proof in self.proofs.items() if proof is not KnownBy.SNAPSHOTS}
@@ -146,7 +146,7 @@ class Provenance:
         )
 
     def trusted(self, stored: Sequence[L]) -> list[L]:
-        """Return the backups that chains may use, in the same order."""
+        """Return the backups that may be part of a chain, in the given order."""
         return [link for link in stored if link.backup_id not in self.untrusted]
 
 
@@ -161,13 +161,13 @@ def judge(
     unbelieved: Mapping[str, str] | None = None,
     unreadable: Collection[str] = (),
 ) -> Provenance:
-    """Return which of the backups this host knows. `unreadable` contains the backups whose manifests cannot be read.
+    """Return the provenance of backups. The argument `unreadable` contains the backups with unreadable manifests.
 
-    `digests` contains the SHA-256 of the manifests, by id. `local` contains the backups with marked snapshots on this
-    host. `is_signed` says that this host trusts a manifest only if a trusted key signed it or this host recorded it.
-    `unbelieved` contains the reasons against the other manifests, by id. `consolidated` contains the backups whose
-    manifests say that they were consolidated. If a record contains no digest, it is from an earlier version. With such
-    a record, a consolidated backup is known if it contains the snapshots of a recorded increment.
+    The argument `digests` contains the SHA-256 of the manifests by id, and `local` the backups with marked snapshots on
+    this host. If `is_signed` is set, this host trusts only manifests that a trusted key signed or that this host
+    recorded, and `unbelieved` contains the reasons against all others, by id. The argument `consolidated` contains the
+    backups that are consolidated according to their manifests. A record without digests is from an earlier version.
+    With such a record, a consolidated backup is known if it contains the snapshots of a recorded increment.
     """
     removed = {backup.backup_id for backup in record.removed}
     here = (backup.backup_id for backup in local if backup.backup_id not in removed)
@@ -187,7 +187,7 @@ def _of_unsigned(
     consolidated: Collection[str],
     ids: frozenset[str],
 ) -> Provenance:
-    """Return the provenance in a repository where this host trusts its own record and snapshots."""
+    """Return the provenance for a repository in which this host trusts its own record and snapshots."""
     stored = {backup.backup_id: backup for backup in record.stored}
     removed = {backup.backup_id: backup for backup in record.removed}
     here = {backup.backup_id: frozenset(backup.guids.items()) for backup in local}
@@ -230,11 +230,11 @@ def _of_unsigned(
 
 
 def _with_unread(known: Provenance, record: BackupRecord, unreadable: Collection[str]) -> Provenance:
-    """Return the provenance in which unreadable backups that this host did not store are foreign.
+    """Return the provenance, with unreadable backups that this host did not store added as foreign.
 
-    An unreadable manifest itself proves nothing. So an unreadable backup is foreign only if the record is complete:
-    this version wrote the record, and the record contains every known backup. If the record is incomplete, this host
-    itself may have stored the unreadable backup, so the provenance stays unchanged.
+    An unreadable manifest proves nothing. So an unreadable backup is foreign only if the record is complete. A record
+    is complete if this version wrote it and it contains every known backup. If the record is incomplete, this host may
+    have stored the unreadable backup, so the provenance stays unchanged.
     """
     recorded = {backup.backup_id for backup in record.stored}
     is_complete = any(backup.manifest is not None for backup in record.stored)
@@ -253,7 +253,7 @@ def _of_signed(
     unbelieved: Mapping[str, str],
     ids: frozenset[str],
 ) -> Provenance:
-    """Return the provenance in a repository where this host trusts only signed or recorded manifests."""
+    """Return the provenance for a repository in which this host trusts only signed or recorded manifests."""
     stored = {backup.backup_id: backup for backup in record.stored}
     links = {link.backup_id: link for link in there}
     begun = frozenset(
@@ -283,7 +283,7 @@ def _why(name: str, removed: Mapping[str, RemovedBackup], twin: str | None) -> s
 
 
 def _is_begun(removed: RemovedBackup, link: Link | None, digests: Mapping[str, str]) -> bool:
-    """Return whether the backup is the one whose removal this host began, with the same snapshots and manifest."""
+    """Return whether this host began to remove a backup with the same snapshots and manifest."""
     if link is None or removed.acknowledged or removed.manifest not in (None, digests.get(link.backup_id, "")):
         return False
     return {volume.guid for volume in link.volumes} == set(removed.guids)
@@ -296,10 +296,10 @@ def _guids(link: Link) -> frozenset[tuple[str, int]]:
 def judge_foreign(
     instance: str, foreign: Mapping[str, str], rewritten: Sequence[str], named: Collection[str], *, knows_any: bool
 ) -> tuple[StoredFinding, ...]:
-    """Return the findings about foreign backups. `foreign` contains the reasons by id.
+    """Return the findings about foreign backups. The argument `foreign` maps their ids to the reasons.
 
-    `rewritten` contains the foreign backups that use the ids of this host's own backups. `named` contains backups that
-    another finding mentions. If `knows_any` is not set, there is no finding.
+    The argument `rewritten` contains the foreign backups that use the ids of this host's own backups. The argument
+    `named` contains the backups that another finding already mentions. If `knows_any` is False, there is no finding.
     """
     if not knows_any:
         return ()
@@ -327,7 +327,7 @@ def judge_foreign(
 
 
 def judge_future(instance: str, future: Mapping[str, datetime], now: datetime) -> tuple[StoredFinding, ...]:
-    """Return a finding if there are backups with a future time. `future` contains their times by id."""
+    """Return a finding if there are backups with a time in the future. The argument `future` has the times by id."""
     names = tuple(sorted(future))
     if not names:
         return ()
@@ -345,7 +345,7 @@ def judge_future(instance: str, future: Mapping[str, datetime], now: datetime) -
 
 
 def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFinding, ...]:
-    """Return the finding about archived binlogs whose descriptions this host does not know."""
+    """Return a finding if there are archived binlogs whose descriptions are not known to this host."""
     if not names:
         return ()
     return (
@@ -359,11 +359,11 @@ def judge_foreign_binlogs(instance: str, names: Sequence[str]) -> tuple[StoredFi
 
 
 def from_future(backup_ids: Iterable[str], now: datetime, own: Collection[str]) -> Mapping[str, datetime]:
-    """Return the backups whose ids contain a time more than a day after `now`, with these times by id.
+    """Return a map from the ids that contain a time more than a day after `now` to these times.
 
-    Anyone who can write to a repository can add such a backup, which would then be treated as the newest. `own`
-    contains the ids of the backups that this host stored. The result never contains the host's own backups. A future
-    time in their ids shows only that the clock was or is wrong.
+    Anyone who can write to a repository can add such a backup, which would then be treated as the newest. The argument
+    `own` contains the ids of the backups that this host stored. The result never contains these ids. A future time in
+    them shows only that the clock was or is wrong.
     """
     times = {name: retention.time_of(name) for name in backup_ids}
     return {name: time for name, time in times.items() if time - now > FAR and name not in own}

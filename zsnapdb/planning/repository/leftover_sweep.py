@@ -15,9 +15,9 @@ from zsnapdb.planning.repository.retention import time_of
 class Leftover:
     """The chunks and the mark of a backup that has no manifest.
 
-    `newest` is the time of the last write by the store's clock, if known. `foreign` is the number of objects whose keys
-    zsnapdb never creates. `is_of_others` is set if an unknown host wrote the mark, because that host may continue the
-    backup.
+    The last write was at `newest` by the store's clock, if known. The field `foreign` is the number of objects with
+    keys that zsnapdb never creates. The field `is_of_others` is set if an unknown host wrote the mark. That host may
+    continue the backup.
     """
 
     backup_id: str
@@ -31,7 +31,7 @@ class Leftover:
 
 @dataclass(frozen=True)
 class BinlogLeftover:
-    """The object keys of a partly archived or partly removed binlog. `newest` means the same as in `Leftover`."""
+    """The object keys of a partly archived or partly removed binlog. For `newest`, see `Leftover`."""
 
     incarnation: str
     name: str
@@ -58,13 +58,13 @@ NOT_KNOWN = "this host knows no backup of the instance, so nothing proves that t
 def decide(
     leftovers: Sequence[Leftover], now: datetime, after: float, stored: Collection[str] = (), *, knows_any: bool = True
 ) -> tuple[SweepDecision[Leftover], ...]:
-    """Return for each leftover whether it is removed, with the reason.
+    """Return, for each leftover, whether it is removed and why.
 
-    `stored` contains the ids of the backups that this host stored. Chunks of these backups are not leftovers, even if
-    the manifest is missing. A host that knows no backup removes nothing. Unfinished backups of unknown hosts stay. Any
-    other leftover is removed if, according to both its id and the store's clock, nothing was written to it for `after`
-    seconds. The delay is needed because an upload in progress looks like a leftover. Also, the stored chunks let a
-    later run continue an interrupted backup.
+    The argument `stored` contains the ids of the backups that this host stored. Chunks of these backups are not
+    leftovers, even if the manifest is missing. A host that knows no backup removes nothing, and unfinished backups of
+    unknown hosts stay. Any other leftover is removed if both its id and the store's clock show that nothing was written
+    to it for `after` seconds. The delay is needed because an upload in progress looks like a leftover, and because a
+    later run can use the stored chunks to continue an interrupted backup.
     """
     ordered = sorted(leftovers, key=lambda item: item.backup_id)
     return tuple(_one(leftover, now, after, stored, knows_any) for leftover in ordered)
@@ -100,10 +100,10 @@ def decide_binlogs(
     *,
     knows_any: bool = True,
 ) -> tuple[SweepDecision[BinlogLeftover], ...]:
-    """Return for each leftover of a binlog whether it is removed, with the reason.
+    """Return, for each leftover of a binlog, whether it is removed and why.
 
-    `archived` contains the binlogs that this host archived completely. A binlog that is being archived looks like a
-    leftover, so only old leftovers are removed.
+    The argument `archived` contains the binlogs that this host archived completely. A binlog that is being archived
+    looks like a leftover, so only old leftovers are removed.
     """
     what = "parts of no archived binlog"
 

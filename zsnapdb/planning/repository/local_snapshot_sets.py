@@ -1,7 +1,7 @@
-"""Decides whether a prune keeps or removes a host's own snapshots, bookmarks and local sets, with reasons.
+"""Decides which of a host's own snapshots, bookmarks and local sets a prune removes, with reasons.
 
-A prune never relies on the list in a repository alone, because every writer of the bucket can change that list. A prune
-removes a snapshot in three cases:
+A prune never relies only on the list in a repository, because every account that can write to the bucket can change
+that list. A prune removes a snapshot in three cases:
 
 - The prune removes the backup of the snapshot.
 - The record of this host shows that an earlier prune removed that backup.
@@ -9,9 +9,9 @@ removes a snapshot in three cases:
 
 The newest sets of this host always stay.
 
-A bookmark cannot have user properties such as zsnapdb's. A bookmark belongs to zsnapdb if its name matches zsnapdb's
-pattern, and a manifest, the record, or a snapshot with zsnapdb's property contains the GUID of its snapshot. The sets
-of `zsnapdb snapshot` expire by separate rules.
+A bookmark cannot have user properties such as those of zsnapdb. A bookmark belongs to zsnapdb if its name matches
+zsnapdb's pattern and the GUID of its snapshot is known. The GUID is known from a manifest, from the record, or from a
+snapshot with zsnapdb's property. Separate rules decide when the sets of `zsnapdb snapshot` expire.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from zsnapdb.planning.repository.retention import Decision, RetentionFacts
 class LocalSnapshot:
     """A snapshot of a stored backup: its full name, its holds and clones, and its size.
 
-    `used` is the number of bytes that only this snapshot keeps in the pool. `createtxg` is the transaction group of the
-    snapshot. `repository` is the id of the repository that contains the backup, or "" if unknown.
+    The field `used` is the number of bytes that only this snapshot keeps in the pool. Its transaction group is
+    `createtxg`. The field `repository` is the id of the repository that contains the backup, or "" if unknown.
     """
 
     name: str
@@ -58,11 +58,12 @@ class LocalBookmark:
 class RepositoryAfterPrune:
     """The state of the repository after the planned prune.
 
-    `kept` contains the ids of the backups that stay, and `removed` the GUIDs of removed backups by id. `base` is the id
-    of the next increment's base ("" if there is none). `removed_before` contains the GUIDs of the backups that earlier
-    prunes of this host removed, according to its record. `staying` maps each GUID to the latest kept backup with that
-    snapshot: a snapshot outlives its own backup if a kept backup contains it. Backups in `damaged` cannot be restored,
-    so their snapshots may be the last intact copy of the data.
+    - `kept`: the ids of the backups that stay
+    - `removed`: the GUIDs of the backups that this prune removes, by id
+    - `removed_before`: the GUIDs of the backups that earlier prunes removed according to this host's record, by id
+    - `base`: the id of the next increment's base ("" if there is none)
+    - `staying`: for each GUID, the latest kept backup with this snapshot, because of which the snapshot stays
+    - `damaged`: the backups that cannot be restored. Their snapshots may be the last intact copy of the data.
     """
 
     id: str
@@ -74,7 +75,7 @@ class RepositoryAfterPrune:
     damaged: Collection[str] = ()
 
     def backup_of(self, item: LocalSnapshot | LocalBookmark) -> str:
-        """Return the id of the kept backup that contains this snapshot.
+        """Return the id of the latest kept backup that contains this snapshot.
 
         If there is none, return the id in the snapshot's name.
         """
@@ -85,8 +86,8 @@ class RepositoryAfterPrune:
 class LocalLimits:
     """The number of sets that stay on this host.
 
-    `most` is the maximum number of sets whose backups stay, or None for no limit. `least` is the minimum number of
-    newest sets.
+    At most `most` sets whose backups stay are kept on this host (None for no limit). At least the `least` newest sets
+    are kept.
     """
 
     most: int | None
@@ -135,10 +136,10 @@ def decide(
 
 
 def _complete(snapshots: Sequence[LocalSnapshot], there: RepositoryAfterPrune) -> set[str]:
-    """Return the backups of this repository whose snapshots are all on this host.
+    """Return the backups of this repository whose snapshots all exist on this host.
 
-    A set that lost a snapshot, for example by `zfs rename`, does not count as one of the newest sets. Nor does a set of
-    another repository.
+    A set that lost a snapshot, for example by `zfs rename`, does not count as one of the newest sets. A set of another
+    repository does not count either.
     """
     here: dict[str, set[int]] = {}
     for item in snapshots:
@@ -152,7 +153,7 @@ def _complete(snapshots: Sequence[LocalSnapshot], there: RepositoryAfterPrune) -
 
 
 def _newest(newest_first: Sequence[str], complete: Collection[str], count: int) -> set[str]:
-    """Return all sets that are at least as new as the oldest of the `count` newest complete sets."""
+    """Return the newest sets, down to the one that is number `count` among the complete sets."""
     chosen = set[str]()
     for name in newest_first:
         if count <= 0:
@@ -216,10 +217,10 @@ def _bookmark(
 
 @dataclass(frozen=True)
 class LocalSet:
-    """A snapshot set on this host: its snapshots by role, its position as text, and its `used` bytes.
+    """A snapshot set on this host: its snapshots by role, their state, and its position as text.
 
-    `used` is the number of bytes that only this set keeps in the pool. `state` is the state of its snapshots. `users`
-    contains the clones and holds that need the set. If `is_complete` is False, the set lacks a volume and is unusable.
+    The field `used` is the number of bytes that only this set keeps in the pool. The field `users` contains the clones
+    and holds that need the set. If `is_complete` is False, the set lacks a volume and is unusable.
     """
 
     backup_id: str
@@ -232,19 +233,19 @@ class LocalSet:
 
     @property
     def volumes(self) -> Sequence[VolumeLink]:
-        """Always empty, because a set on a host depends on no other set."""
+        """Always empty, because a set on a host does not depend on any other set."""
         return ()
 
 
 def decide_local(
     sets: Sequence[LocalSet], rules: KeepRules, now: datetime, *, is_sure: bool = False, unsure: Collection[str] = ()
 ) -> tuple[Decision, ...]:
-    """Return the decisions whether the sets of `zsnapdb snapshot` are removed at `now`, in the order of the sets.
+    """Return, for each set of `zsnapdb snapshot`, the decision whether it is removed at `now`, with the reason.
 
-    Each decision has a reason. `sets` are ordered oldest first. A set with users stays. An incomplete set does not take
-    the place of a complete set under the rules. An incomplete set stays as long as a complete set in its place would
-    stay. The set may have been complete when it was created, if a volume was added later. `is_sure` says that a time in
-    the future is wrong. `unsure` contains the sets that were created while the clock may have been behind.
+    The sets are ordered oldest first, and so are the decisions. A set with users stays. Incomplete sets do not count
+    when the rules choose complete sets. An incomplete set stays as long as a complete set of the same age would stay,
+    because it may have been complete when it was created. If `is_sure` is set, times in the future are wrong. The
+    argument `unsure` contains the sets that were created while the clock may have been behind.
     """
     in_use = {one.backup_id: ", ".join(one.users) for one in sets if one.users}
     known = RetentionFacts(in_use=in_use, is_sure=is_sure, unsure=unsure)

@@ -13,10 +13,10 @@ _SLACK = 0.5
 
 @dataclass(frozen=True)
 class BucketFacts:
-    """The settings of a bucket that decide what happens to removed objects.
+    """The settings of a bucket that decide how it treats removed objects.
 
-    `keeps_versions` is None if unknown. `days` is the number of days after which a rule removes older versions; None if
-    there is no such rule.
+    The field `keeps_versions` is None if unknown. A rule of the bucket removes older versions after `days` days; None
+    if there is no such rule.
     """
 
     keeps_versions: bool | None
@@ -26,7 +26,7 @@ class BucketFacts:
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of a retention policy. `within` is in seconds; `last` counts backups, not time."""
+    """The rules of a retention policy. The rule `within` is a time in seconds; `last` is a number of backups."""
 
     hourly: int = 0
     daily: int = 0
@@ -38,7 +38,7 @@ class Rules:
 
     @property
     def seconds(self) -> float:
-        """The longest time that a rule other than `last` keeps a backup, in seconds."""
+        """The longest time in seconds for which any rule except `last` keeps a backup."""
         return max(
             self.hourly * 3600.0,
             self.daily * DAY,
@@ -50,7 +50,7 @@ class Rules:
 
 
 class LockProblem(Enum):
-    """The kinds of problems of a configured lock."""
+    """The kinds of problems with a configured lock."""
 
     NO_VERSIONS = "the bucket keeps no versions, so it cannot lock objects"
     NO_LOCKS = "the bucket was made without object lock"
@@ -60,7 +60,7 @@ class LockProblem(Enum):
 
 @dataclass(frozen=True)
 class LockFinding:
-    """A problem as text, with a hint. `prevents_backups` is set if the bucket refuses locked objects."""
+    """A problem as text, with a hint. If the bucket refuses locked objects, `prevents_backups` is set."""
 
     problem: LockProblem
     text: str
@@ -69,24 +69,24 @@ class LockFinding:
 
 
 def needed_until(now: datetime, period: float) -> datetime:
-    """Return the earliest allowed end of the locks on the bases of a backup that is stored at `now`."""
+    """Return the earliest allowed end of the locks on the bases of a backup that is stored at the time `now`."""
     return now + timedelta(seconds=period)
 
 
 def extended_until(now: datetime, period: float) -> datetime:
-    """Return the new end of an extended lock, which is half a period later than needed.
+    """Return the new end for a lock that is extended now, half a period later than needed.
 
-    With this margin, the locks of a long chain are extended about twice in each period, and not by every backup.
+    With this margin, the locks of a long chain are extended about twice in each period, instead of by every backup.
     """
     return now + timedelta(seconds=period * (1 + _SLACK))
 
 
 def must_extend(held_until: datetime | None, *, is_held: bool, needed: datetime) -> bool:
-    """Return whether a backup's locks must be extended, which the lock of its manifest shows.
+    """Return whether a backup's locks must be extended, based on the lock of its manifest.
 
-    An extension changes the manifest last, so the manifest is never locked longer than the other objects. If a backup's
-    lock was never extended, the backup was stored before the current run began. So a lock that was never extended
-    always ends too early. A legal hold (`is_held` without an end) needs no extension.
+    An extension changes the manifest last, so the manifest is never locked longer than the other objects. A lock that
+    was never extended always ends too early, because the backup was stored before the current run began. A legal hold
+    (`is_held` without an end) needs no extension.
     """
     return not is_held or (held_until is not None and held_until < needed)
 

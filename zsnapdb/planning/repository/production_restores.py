@@ -1,8 +1,8 @@
-"""Finds backups of states that production abandoned by a restore or a rollback to an earlier state. Pure.
+"""Finds backups whose states production abandoned when it was restored or rolled back to an earlier state. Pure.
 
-Production's history is a path. The path goes back from now to the latest restore that replaced production. From the
-restored state, the path goes back to the previous restore, and so on. If ZFS created the snapshots of a backup outside
-that path, the backup is not a past state of production, even if it is the newest backup.
+Production's history is a path. It leads back from now to the latest restore that replaced production. From the restored
+state, it leads back to the previous restore, and so on. If ZFS created the snapshots of a backup outside that path, the
+backup is not a past state of production, even if it is the newest backup.
 
 `zfs rollback` leaves no record. A rollback destroys the later snapshots and bookmarks of its dataset. zsnapdb leaves a
 bookmark for each stored backup on the dataset. So if production has neither a snapshot nor a bookmark of the newest
@@ -40,9 +40,9 @@ class LocatedBackup(Protocol):
 class ProductionPoints:
     """The snapshots and bookmarks of production's datasets, which are in one pool.
 
-    `guids` contains the GUIDs of these snapshots and bookmarks, and of the snapshots from which the datasets were
-    cloned. `oldest` is the lowest transaction group of a snapshot or bookmark, or None if there is none. `abandoned`
-    contains the GUIDs of bookmarks whose data was replaced.
+    The field `guids` contains their GUIDs, and the GUIDs of the snapshots from which the datasets were cloned. The
+    field `oldest` is the lowest transaction group of a snapshot or bookmark, or None if there is none. The field
+    `abandoned` contains the GUIDs of bookmarks whose data was replaced.
     """
 
     pool_guid: int
@@ -52,10 +52,10 @@ class ProductionPoints:
 
 
 class ProductionRestore(RecordPart):
-    """A restore whose datasets replaced those of production.
+    """A restore whose datasets replaced production's datasets.
 
-    The restore began with the state of transaction group `base_group` in pool `base_pool`. Production continues after
-    transaction group `group` of pool `pool`.
+    The restored state is transaction group `base_group` of the pool `base_pool`. After the restore, production
+    continues in the pool `pool` after transaction group `group`.
     """
 
     restore_id: BackupId
@@ -73,11 +73,10 @@ class ProductionRestoreRecord(RecordPart):
 
     @property
     def last(self) -> ProductionRestore | None:
-        """The latest restore; None if there is none."""
         return self.restores[-1] if self.restores else None
 
     def with_restore(self, made: ProductionRestore) -> ProductionRestoreRecord:
-        """Return the record with one more restore. A recorded restore stays unchanged."""
+        """Return the record with one more restore. A restore that is already recorded stays unchanged."""
         if any(one.restore_id == made.restore_id for one in self.restores):
             return self
         return ProductionRestoreRecord(restores=(*self.restores, made))
@@ -92,16 +91,14 @@ class ProductionRestoreRecord(RecordPart):
         return ProductionRestoreRecord(restores=self.restores[:count])
 
     def undone_since(self, present: ProductionRestoreRecord) -> ProductionRestoreRecord:
-        """Return the record with only the restores that are missing in `present`, which is a result of `as_of`."""
+        """Return the record with only those restores that `present` lacks. The argument is a result of `as_of`."""
         return ProductionRestoreRecord(restores=self.restores[len(present.restores) :])
 
     def discarded(self, backups: Sequence[LocatedBackup], production: Collection[int]) -> dict[str, str]:
-        """Return the ids of the backups that were made on datasets of the given restores.
+        """Return the ids of the backups that were made on datasets of restores that an operator later undid by hand.
 
-        An operator undid these restores by hand.
-
-        Each id is mapped to its restore. `production` contains the GUIDs of production's pools. Backups of these pools
-        are left out, because within a pool, transaction groups do not distinguish the datasets.
+        The result maps each id to its restore. Backups of the pools in `production` (production's pool GUIDs) are left
+        out, because within a pool, transaction groups do not distinguish the datasets.
         """
         found: dict[str, str] = {}
         for one in (one for one in self.restores if one.pool not in production):
@@ -111,7 +108,7 @@ class ProductionRestoreRecord(RecordPart):
         return found
 
     def taken_back(self, backups: Iterable[LocatedBackup]) -> dict[str, str]:
-        """Return the ids of the backups outside production's path, each with the restore that abandoned it.
+        """Return the ids of the backups that are not on production's path, each with the restore that abandoned it.
 
         Backups of pools that no restore mentions are left out, because the history of these pools is unknown.
         """
@@ -138,7 +135,7 @@ class ProductionRestoreRecord(RecordPart):
     def _path(self) -> Iterator[tuple[int, int, int]]:
         """Yield the parts of production's path, latest first.
 
-        Each part consists of a pool, the transaction group before its first group, and its last group.
+        A part consists of a pool, the last transaction group before the part, and the last group of the part.
         """
         last = self.last
         if last is None:
@@ -161,11 +158,11 @@ class ProductionRestoreRecord(RecordPart):
 def rolled_back(
     backups: Sequence[PlacedLink], production: ProductionPoints, record: ProductionRestoreRecord
 ) -> list[str]:
-    """Return the ids of the newest backups whose snapshots and bookmarks no longer exist on production.
+    """Return the ids of the newest backups that no longer have a snapshot or bookmark on production.
 
-    The backups are ordered, oldest first. Only backups that were created after the oldest snapshot or bookmark, and
-    after the latest recorded restore, are considered. Older backups are not considered, because production may have
-    used other datasets at that time.
+    The argument `backups` is ordered oldest first. The function considers only backups that were created after the
+    oldest snapshot or bookmark and after the latest recorded restore. Before that time, production may have used other
+    datasets.
     """
     abandoned: list[str] = []
     for backup in reversed(backups):

@@ -1,6 +1,6 @@
 """Retention: the decision which backups stay, with reasons for each.
 
-The decision is pure: backups, rules and time are parameters. A prune never removes these backups:
+The decision is pure: the backups, the rules and the time are arguments. A prune never removes these backups:
 
 - The base of a backup that stays.
 - The last backup that can be restored.
@@ -8,17 +8,16 @@ The decision is pure: backups, rules and time are parameters. A prune never remo
 
 The rules apply to each server separately if several servers write under one name (`backup_writers.py`).
 
-Several restorable backups may have the same snapshots, because `zsnapdb consolidate` creates a second one. The rules
-consider only the latest of these backups.
+Several restorable backups may have the same snapshots, because `zsnapdb consolidate` creates a second backup of a set.
+The rules consider only the latest of them.
 
 The time of a backup is the UTC time in its id. If that time is in the future, the clock was ahead. As soon as the clock
-is right, the backup is treated as created together with the next backup. In each period (hour, day, ISO week, month,
-year; all UTC) the rules keep the newest backup.
+is right, the backup is treated as if it was created at the time of the next backup. The rules keep the newest backup of
+each period (hour, day, ISO week, month or year; all UTC).
 
 If the ids of two backups contradict their order, a clock was ahead or behind, and the periods of both are unknown. A
-backup whose period is unknown may be the newest of its period, so it stays until enough newer periods are known. A
-backup whose period is unknown does not take the place of another backup under the rules. So a wrong clock can only
-delay a removal.
+backup of an unknown period may be the newest of its period, so it stays until there are enough newer periods with known
+backups. Under the rules, it never takes the place of another backup. So a wrong clock can only delay a removal.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ CLOCK_SLACK = timedelta(days=1)
 
 
 class Unrestorable(StrEnum):
-    """The treatment of backups with readable manifests that cannot be restored (broken chain, damage)."""
+    """The treatment of backups that cannot be restored (broken chain, damage) but have readable manifests."""
 
     KEEP = "keep"
     REMOVE = "remove"
@@ -54,7 +53,7 @@ class Unrestorable(StrEnum):
 
 @dataclass(frozen=True)
 class RetentionFacts:
-    """Facts for retention that are not in the manifests. Each mapping maps a backup id to a text."""
+    """Facts for retention that are not in the manifests. The mappings map backup ids to texts."""
 
     unreadable: Mapping[str, str] = field(default_factory=dict)
     faulty: Mapping[str, str] = field(default_factory=dict)
@@ -97,8 +96,8 @@ class Decision:
 class Retention:
     """A decision for every backup, oldest first.
 
-    `removal_order` lists every increment before its base. `replaced` maps a backup to the backup with the same
-    snapshots that is used instead.
+    The field `removal_order` lists the backups to remove, each increment before its base. The field `replaced` maps a
+    backup to the one with the same snapshots that is used in its place.
     """
 
     decisions: tuple[Decision, ...]
@@ -136,7 +135,7 @@ def decide(
     known: RetentionFacts | None = None,
     unrestorable: Unrestorable = Unrestorable.KEEP,
 ) -> Retention:
-    """Return the retention policy's decisions at `now` about the stored backups of one instance (oldest first)."""
+    """Return the decisions of the retention policy at `now` about an instance's stored backups (oldest first)."""
     known = known or RetentionFacts()
     links = [link for link in stored if link.backup_id not in known.untrusted]
     family = _Family(links, known)
@@ -186,9 +185,9 @@ def decide(
 
 @dataclass(frozen=True)
 class _Times:
-    """The times of backups that the rules use: the times in their ids, or the latest possible times.
+    """The times of backups for the rules: the times in their ids, or their latest possible times.
 
-    `unknown` contains the latest possible times of the backups whose ids contradict the order of creation.
+    If a backup's id contradicts the order of creation, its latest possible time is in `unknown`.
     """
 
     at: Mapping[str, datetime]
@@ -198,8 +197,8 @@ class _Times:
     def of(cls, names: Sequence[str], now: datetime, unsure: Collection[str], *, is_sure: bool) -> _Times:
         """Return the times of backups, oldest first.
 
-        A backup was created before the next backup with a known time. If the time of a backup is in the future and
-        wrong, the next backup's time is used.
+        A backup is older than the next backup with a known time. So if a backup has a wrong time in the future, the
+        time of that next backup is used.
         """
         times = {name: time_of(name) for name in names}
         past = [name for name in names if times[name] <= now]
@@ -220,7 +219,7 @@ class _Times:
         return cls(times, unknown)
 
     def newest(self, good: Sequence[str], rule: str) -> dict[str, str]:
-        """Return the newest backup of each period that has a backup, newest period first. `good` is newest first."""
+        """Return the newest backup of each period, newest period first. The list `good` is ordered newest first."""
         newest: dict[str, str] = {}
         for name in good:
             if name not in self.unknown:
@@ -228,7 +227,7 @@ class _Times:
         return newest
 
     def possibly_newest(self, good: Sequence[str], rule: str, count: int) -> list[str]:
-        """Return the backups of unknown periods that may be the newest backups of the `count` newest periods."""
+        """Return the backups of unknown periods that may be the newest in one of the `count` newest periods."""
         period_of, periods = _PERIODS[rule], set[str]()
         possible, waiting = list[str](), list[str]()
         if count == 1 and good and good[0] in self.unknown:
@@ -282,7 +281,7 @@ class _Family:
             self._settle(link.backup_id)
 
     def _settle(self, name: str) -> None:
-        """Determine the depth of a backup, and of every base in its chain, and whether they can be restored."""
+        """Determine the depths of a backup and of every base in its chain, and whether they can be restored."""
         path: list[str] = []
         on_path: set[str] = set()
         at: str | None = name
@@ -305,7 +304,7 @@ class _Family:
 def _apply_rules(
     good: Sequence[str], times: _Times, rules: KeepRules, now: datetime, keep: dict[str, list[str]], whose: str
 ) -> None:
-    """Add the rules that keep each restorable backup (newest first) to its reasons. `whose` names the server."""
+    """Add the rules that keep each restorable backup (newest first) to its reasons. The server is named in `whose`."""
     for number, name in enumerate(good[: rules.last], 1):
         keep[name].append(f"last ({number} of {rules.last}){whose}")
     for rule in _PERIODS:
@@ -352,7 +351,7 @@ def _protect(
 
 
 def _needing(names: Sequence[str], known: RetentionFacts) -> dict[str, str]:
-    """Return the backups that may be bases of unreadable backups, each with the unreadable backup that may need it.
+    """Return each backup that may be the base of an unreadable backup, with the unreadable backup that may need it.
 
     An increment is not older than its base. If the place of the unreadable backup is unknown, the time in its id is
     used.
@@ -367,7 +366,7 @@ def _needing(names: Sequence[str], known: RetentionFacts) -> dict[str, str]:
 
 
 def _keep_bases(keep: dict[str, list[str]], family: _Family) -> None:
-    """Keep all bases of every backup that stays."""
+    """Add reasons to keep the bases of kept backups."""
     for name in sorted(
         (name for name, reasons in keep.items() if reasons), key=lambda n: family.depth[n], reverse=True
     ):
@@ -393,7 +392,7 @@ class _Reasons:
         self._possibly = {rule: set(times.possibly_newest(good, rule, len(good) + 1)) for rule in used}
 
     def of(self, name: str) -> tuple[str, ...]:
-        """Return a reason for each rule."""
+        """Return one reason for each rule."""
         rules, at = self._rules, self._times.unknown.get(name, self._times.at[name])
         reasons = [f"last: {self._rank[name]} are newer"] if rules.last else []
         for rule, newest in self._newest.items():
@@ -426,10 +425,10 @@ class SizedBackup(Protocol):
 
 @dataclass(frozen=True)
 class FullEvery:
-    """A value of `full_every` (seconds) with which the same policy would keep fewer bytes.
+    """A value of `full_every` in seconds. With it, the same retention policy would keep fewer bytes.
 
-    `freed` is the saving in bytes after the additional full backups are subtracted. `fewer` is the saving in kept
-    backups. Both estimates assume that each additional full backup is as large as the newest full backup.
+    The saving in bytes is `freed`, after the additional full backups are subtracted. The number of kept backups
+    decreases by `fewer`. Both estimates assume that an additional full backup is as large as the newest one.
     """
 
     every: float
@@ -439,14 +438,14 @@ class FullEvery:
 
 @dataclass(frozen=True)
 class ChainCost:
-    """The backups that stay only as bases of others, their size in bytes, and the best alternative `full_every`."""
+    """The backups that stay only as bases of other backups, their size in bytes, and the best other `full_every`."""
 
     only_needed: tuple[str, ...]
     size: int
     better: FullEvery | None
 
     def describe(self, kept: int, size_text: str, freed_text: str) -> str:
-        """Return the cost as text. `kept` is the number of all kept backups; the other parameters are sizes as text."""
+        """Return the cost as text. The argument `kept` is the number of all kept backups."""
         if not self.only_needed:
             return ""
         text = f"{len(self.only_needed)} of {kept} backups stay only because newer ones need them ({size_text})"
@@ -459,9 +458,9 @@ class ChainCost:
 
 
 def chain_cost(decisions: Sequence[Decision], stored: Sequence[SizedBackup]) -> ChainCost:
-    """Return the cost of the chains that kept backups need, with the `full_every` that would free the most bytes.
+    """Return the cost of the bases that kept backups need, and the `full_every` that would free the most bytes.
 
-    `stored` contains the backups, oldest first.
+    The argument `stored` contains the backups, oldest first.
     """
     backups = list(stored)
     kept = {d.backup_id for d in decisions if d.keep}
@@ -478,7 +477,7 @@ def chain_cost(decisions: Sequence[Decision], stored: Sequence[SizedBackup]) -> 
 
 
 def _with(every: float, backups: Sequence[SizedBackup], ruled: Collection[str], kept: int, now: int) -> FullEvery:
-    """Return the estimate for a full backup at least every `every` seconds."""
+    """Return the estimated saving with a full backup at least every `every` seconds."""
     full_size = next((backup.stored_size for backup in reversed(backups) if backup.is_full), 0)
     chains: list[list[tuple[str, int]]] = []
     started = None

@@ -1,4 +1,4 @@
-"""Estimates sizes and costs for a server, from simulated backups, measured rates and the stores' list prices. Pure."""
+"""Estimates storage sizes and costs for a server from simulated backups, measured rates and list prices. Pure."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ RESTORE_MEMORY = MeasuredRate(220 * MIB, "restores of 1, 4 and 16 GiB (throughpu
 
 @dataclass(frozen=True)
 class Requests:
-    """Numbers of requests to a store, by kind of request. The kinds have different prices."""
+    """The numbers of requests to a store, by kind of request. Each kind has its own price."""
 
     put: float = 0.0
     list: float = 0.0
@@ -113,7 +113,6 @@ class Requests:
         return Requests(self.put + other.put, self.list + other.list, self.get + other.get)
 
     def times(self, number: float) -> Requests:
-        """Return the numbers of requests, multiplied by `number`."""
         return Requests(self.put * number, self.list * number, self.get * number)
 
 
@@ -150,8 +149,8 @@ ChunkSizes = Callable[[float], ChunkSize]
 class Workload:
     """A server: its data in bytes, its changes and binlogs in bytes per day, and its backup settings.
 
-    `every`, `full_every` and the `pause` between two rounds of the archiver are in seconds. `line` is the bandwidth to
-    the store in bytes per second. If `binlog` is 0, no binlog is archived.
+    The times `every`, `full_every` and `pause` (between two rounds of the archiver) are in seconds. The bandwidth to
+    the store is `line`, in bytes per second. If `binlog` is 0, no binlog is archived.
     """
 
     size: int
@@ -166,7 +165,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class KeptBackups:
-    """The largest number of full backups and increments that a policy keeps, and the oldest backup's age (days)."""
+    """The largest numbers of full backups and increments that a policy keeps, and the oldest backup's age in days."""
 
     full: int
     increments: int
@@ -175,7 +174,7 @@ class KeptBackups:
 
 @dataclass(frozen=True)
 class MonthlyCost:
-    """The cost according to a price list: storage and requests per month, and the outgoing traffic of one restore."""
+    """The cost according to a price list: storage and requests in a month, and the outgoing traffic of one restore."""
 
     price: StorePrice
     storage: float
@@ -190,7 +189,7 @@ class MonthlyCost:
 
 @dataclass(frozen=True)
 class SizingEstimate:
-    """The estimate for a server. Times are in seconds, sizes in bytes, requests are per month."""
+    """The estimate for a server. Times are in seconds, sizes are in bytes, and requests are per month."""
 
     workload: Workload
     kept: KeptBackups
@@ -209,7 +208,6 @@ class SizingEstimate:
 
     @property
     def stored(self) -> int:
-        """The number of all bytes in the store."""
         return self.stored_full + self.stored_increments + self.stored_binlogs
 
 
@@ -232,7 +230,7 @@ class _Backup:
 def estimate(
     load: Workload, chunk_sizes: ChunkSizes, prices: tuple[StorePrice, ...] = (PRICES["s3"],)
 ) -> SizingEstimate:
-    """Return the estimate for a server whose data is one stream. `chunk_sizes` gives the configured chunk sizes."""
+    """Return the estimate for a server whose data is one stream. The chunk sizes are those of the configuration."""
     kept = kept_backups(_rules(load.keep), load.every, load.full_every)
     increment = load.change * load.every / DAY
     chunks, increment_chunks, binlog_chunks = (
@@ -315,7 +313,7 @@ def _rules(keep: KeepRules) -> tuple[tuple[str, Any], ...]:
 def _archive_requests(load: Workload, binlog_chunks: int, chunk: int) -> Requests:
     """Return the archiver's requests in a month in which the server writes all the time.
 
-    A segment has at most one chunk of `chunk` bytes. The archiver reads each chunk of a rotated binlog back.
+    A segment has at most one chunk of `chunk` bytes. The archiver also reads back each chunk of a rotated binlog.
     """
     if not load.binlog:
         return Requests()
@@ -326,7 +324,7 @@ def _archive_requests(load: Workload, binlog_chunks: int, chunk: int) -> Request
 
 
 def _seconds(size: float, rate: float, stored: float, line: float) -> float:
-    """Return the duration of a stream in seconds. The slower of the program and the line determines the duration."""
+    """Return the duration of a stream in seconds. It depends on whichever is slower, the program or the line."""
     return max(size / rate, size * stored / line)
 
 

@@ -1,4 +1,4 @@
-"""Chooses the backups to verify, and determines which other backups their damage affects. Pure."""
+"""Chooses which backups to verify, and determines which other backups are affected if they are damaged. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def due(
 ) -> tuple[str, ...]:
     """Return the backups to verify, the most urgent first.
 
-    `whole_since` maps the backups, oldest first, to the time of the last verification without damage. The time is None
-    if the backup was never verified, or is damaged. A time in the future counts as None, because the clock that
-    produced it was wrong. Backups without a time come first, newest backup first. The backups with a time follow,
-    oldest time first. Backups that were verified without damage within the last `older_than` seconds are left out.
+    The argument `whole_since` maps the backups, oldest first, to the time of the last verification without damage. The
+    time is None if the backup was never verified or is damaged. A time in the future counts as None, because a clock
+    was wrong. First come the backups without a time, newest backup first. Then come the backups with a time, oldest
+    time first. Backups that were verified without damage in the last `older_than` seconds are left out.
     """
     checked = {name: since for name, since in whole_since.items() if since is not None and since <= now}
     never = [name for name in reversed(list(whole_since)) if name not in checked]
@@ -36,8 +36,8 @@ def due(
 class Consequences:
     """The consequences of damage for the other backups.
 
-    `dependents` maps each damaged backup to the backups that need it. `broken` maps a backup to the place where its
-    chain is broken. `restorable` contains the backups that can be restored, oldest first.
+    The field `dependents` maps each damaged backup to the backups that need it. The field `broken` maps a backup to a
+    text about the break in its chain. The field `restorable` contains the backups that can be restored, oldest first.
     """
 
     dependents: Mapping[str, tuple[str, ...]]
@@ -46,7 +46,7 @@ class Consequences:
 
 
 def consequences(links: Sequence[Link], damaged: Collection[str]) -> Consequences:
-    """Return the consequences of damaged backups for the readable backups."""
+    """Return the consequences that the damaged backups have for the readable backups."""
     lineage, known = Lineage(links, damaged), dict[str, tuple[str, ...] | DamagedError]()
     dependents: dict[str, list[str]] = {name: [] for name in damaged}
     broken: dict[str, str] = {}
@@ -67,9 +67,9 @@ def consequences(links: Sequence[Link], damaged: Collection[str]) -> Consequence
 def _damaged_in_chain(
     link: Link, lineage: Lineage[Link], damaged: Collection[str], known: dict[str, tuple[str, ...] | DamagedError]
 ) -> tuple[str, ...] | DamagedError:
-    """Return the damaged backups in the chain of `link`, full backup first, or the error if the chain is broken.
+    """Return the damaged backups in the chain of `link`, oldest first, or the error if the chain is broken.
 
-    The function adds the result for each backup of the chain to `known`, so that it examines each base of a long chain
+    The function stores the result for each backup of the chain in `known`. So it examines each base of a long chain
     only once.
     """
     walked: dict[str, Link] = {}

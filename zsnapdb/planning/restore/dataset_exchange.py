@@ -1,7 +1,7 @@
-"""Determines the state of an exchange of a server's datasets from their GUIDs and properties. Pure.
+"""Determines the progress of an exchange of a server's datasets from their GUIDs and properties. Pure.
 
-A renamed dataset keeps its GUID (zfsprops(7), guid). Names alone prove nothing, because another command or a person may
-have renamed a dataset.
+A renamed dataset keeps its GUID (zfsprops(7), guid). A name alone proves nothing, because another command or a person
+may have renamed a dataset.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from zsnapdb.planning.server_family import family
 class ExchangeState(StrEnum):
     """The progress of an exchange.
 
-    BEFORE: the server's own datasets have their names. HALF: some datasets are renamed. IN_PLACE: the restored datasets
-    have the names of the server's own datasets. UNCLEAR: a dataset is missing, or another dataset has its name.
+    BEFORE: the server's own datasets have their names. HALF: some datasets were renamed. IN_PLACE: the restored
+    datasets have the names of the server's datasets. UNCLEAR: a dataset is missing, or another dataset has its name.
     """
 
     BEFORE = "before"
@@ -32,7 +32,7 @@ class ExchangeState(StrEnum):
 
 @dataclass(frozen=True)
 class NamedDataset:
-    """An existing dataset: its GUID, and whether the exchange's restore has marked it."""
+    """An existing dataset: its GUID, and whether the restore that makes the exchange has marked it."""
 
     guid: int
     is_restored: bool
@@ -42,8 +42,8 @@ class NamedDataset:
 class Exchange:
     """The state of an exchange, and the reasons if the state is unclear.
 
-    `has_begun` is set if a dataset was renamed. Before the first rename, restored datasets may be missing, because they
-    may not be created yet.
+    The field `has_begun` is set if a dataset was renamed. Before the first rename, restored datasets may be missing
+    because the restore has not created them yet.
     """
 
     state: ExchangeState
@@ -57,7 +57,7 @@ def names_in(step: Promote) -> list[str]:
 
 
 def judge(step: Promote, there: Mapping[str, NamedDataset]) -> Exchange:
-    """Return the state of the exchange. `there` maps names to existing datasets."""
+    """Return the state of the exchange. The argument `there` maps names to existing datasets."""
     restored_in_place = [_is_restored(part.place, there) for part in step.parts]
     olds_in_place = [_is_old(part, part.place, there) for part in step.parts if part.old is not None]
     has_begun = any(restored_in_place) or not all(olds_in_place)
@@ -94,16 +94,16 @@ def _is_old(part: PromotePart, name: str, there: Mapping[str, NamedDataset]) -> 
 def recovery_commands(step: Promote) -> list[tuple[str, str]]:
     """Return the renames (from, to) that undo the exchange, in order.
 
-    The caller skips renames of the exchange that were not made.
+    If the exchange did not make a rename, the caller skips the rename that undoes it.
     """
     return [(new, old) for old, new in reversed(step.renames)]
 
 
 @dataclass(frozen=True)
 class Inside:
-    """A dataset or mount below a replaced dataset, or a mount over the replaced dataset itself (`covers`).
+    """A dataset or mount below a replaced dataset, or a mount that covers the replaced dataset itself (`covers`).
 
-    `what` describes the dataset or mount in words.
+    The text `what` describes the dataset or mount.
     """
 
     name: str
@@ -112,11 +112,12 @@ class Inside:
 
 
 def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[tuple[str, str]]) -> list[Inside]:
-    """Return datasets and mounts below the replaced datasets that an exchange would move away without replacement.
+    """Return the datasets and mounts below the replaced datasets that an exchange would move without a replacement.
 
-    `places` maps the dataset of each volume to its mount point. `below` contains all datasets below these datasets.
-    `mounts` contains the path and source of every mount on this host, in mount order. A mount over a replaced dataset
-    comes first, because an unmount of the path would remove this mount and not the dataset.
+    The argument `places` maps the dataset of each volume to its mount point, and `below` contains all datasets below
+    these datasets. The argument `mounts` contains the path and source of every mount on this host, in mount order. A
+    mount over a replaced dataset comes first, because an unmount of its path would remove this mount instead of the
+    dataset.
     """
     known = set(places)
     datasets = [Inside(name, "a dataset below it") for name in below if name not in known]
@@ -133,10 +134,10 @@ def strangers(places: Mapping[str, str], below: Sequence[str], mounts: Sequence[
 
 
 def differences(plan: RestorePlan, server_id: int, executed: Gtids | None, *, wanted_id: int | None) -> list[str]:
-    """Return the differences between the started server and the restored server as texts; empty if they are the same.
+    """Return the differences between the started server and the planned state as texts; empty if there are none.
 
-    Users may already have written to the started server, so it may have more transactions. `executed` contains the
-    GTIDs of the started server, or None if they were not read. `wanted_id` is the required server_id, or None for any.
+    The started server may have more transactions, because users may already have written to it. Its GTIDs are in
+    `executed` (None if they were not read). The argument `wanted_id` is the required server_id, or None for any.
     """
     wrong, flavour, point = list[str](), plan.flavour, plan.point
     if wanted_id is not None and server_id != wanted_id:

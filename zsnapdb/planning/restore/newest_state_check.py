@@ -1,7 +1,7 @@
 """Finds unusable backups and archived binlogs that are newer than the state that `latest` reaches. Pure.
 
-Restores report these items: unreadable manifests, and backups and archived positions that this host stored but the
-repository lacks.
+The module considers unreadable manifests, and backups and archived positions that this host stored but the repository
+lacks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class UnusableBackup:
-    """A stored backup that cannot be used, with the reason. `server` and `gtids` are None if they are unknown."""
+    """A stored backup that cannot be used, with the reason. If the server or the GTIDs are unknown, they are None."""
 
     backup_id: str
     why: str
@@ -46,7 +46,7 @@ class UnusableArchive:
     end: int
 
     def is_before(self, choice: RestoreRoute) -> bool:
-        """Whether the archived binlogs end at or before the restored state, by both the binlog number and the time."""
+        """Return whether both binlog numbers and times show that these binlogs end at or before the restored state."""
         point = choice.point.coordinates
         files = choice.route.files
         name, offset = (files[-1].name, files[-1].end) if files else (point.file, point.offset) if point else ("", 0)
@@ -56,7 +56,7 @@ class UnusableArchive:
 
 
 def asks_for_newest(target: Target) -> bool:
-    """Return whether the target is the newest state or the newest backup, and not a backup that the user named."""
+    """Return whether the target is the newest state or the newest backup, without an id from the user."""
     return isinstance(target, Latest) or target == AtBackup(None)
 
 
@@ -69,9 +69,9 @@ def newer_than(
 ) -> tuple[str, ...]:
     """Return texts about the unusable backups and binlogs that are newer than the chosen backup.
 
-    `choice` is the route from the backup to the target, or None if the source has no binlogs, so that the backup alone
-    is the target. `order` contains the ids of all stored backups and of all backups that this host stored, oldest
-    first.
+    The argument `choice` is the route from the backup to the target. If the source has no binlogs, the target is the
+    backup itself, and `choice` is None. The argument `order` lists the backups in the repository and those that this
+    host stored, oldest first.
     """
     newer = [
         f"backup {item.backup_id}: {item.why}"
@@ -84,10 +84,10 @@ def newer_than(
 
 
 def _is_covered(choice: RestoreRoute, item: UnusableBackup) -> bool:
-    """Return whether the replay goes past the backup, so that the restored state contains all its transactions.
+    """Return whether the replay passes the backup, so that the restored state contains all transactions of the backup.
 
-    GTIDs alone do not prove this, because a server uses the same GTIDs again after a reset. In that case the times do
-    not match.
+    GTIDs alone do not prove this, because a server reuses GTIDs after a reset. So the replay must also reach the time
+    of the backup.
     """
     reached = choice.route.reached
     if not isinstance(choice.target, Latest) or item.gtids is None or reached is None:
@@ -100,10 +100,10 @@ def _is_covered(choice: RestoreRoute, item: UnusableBackup) -> bool:
 
 
 def last_writers(known: Sequence[Writer], ends: Mapping[str, BackupPoint]) -> tuple[Writer, ...]:
-    """Return the servers whose history is not provably continued by another server.
+    """Return the servers, without those whose history another server provably continued.
 
-    MySQL GTIDs prove a continuation if the newest backup of the other server contains every transaction in the newest
-    backup of the first server. `ends` contains the positions of the backups by id.
+    MySQL GTIDs prove this if the newest backup of the other server contains every transaction in the newest backup of
+    the first server. The argument `ends` contains the positions of the backups by id.
     """
 
     def goes_on_from(one: BackupPoint, other: BackupPoint) -> bool:
@@ -120,7 +120,7 @@ def last_writers(known: Sequence[Writer], ends: Mapping[str, BackupPoint]) -> tu
 
 
 def ambiguous(instance: str, known: Sequence[Writer]) -> HistoryError:
-    """Return the error for backups that several servers wrote. Its text contains the newest backup of each server."""
+    """Return the error for backups of several servers. Its text contains the newest backup of each server."""
     listed = "; ".join(f"{writer.name}, newest backup {writer.newest}" for writer in known)
     return HistoryError(
         f"several servers wrote backups under the name {instance}, and the command does not choose one: {listed}",
@@ -149,9 +149,9 @@ def left_history_error(instance: str, restore_id: str, last: str, backup_id: str
 
 
 def refusal(requested: str, instead: str, newer: Sequence[str]) -> DamagedError:
-    """Return the error for a restore that newer, unusable items prevent. Its text lists these items.
+    """Return the error for a restore that is refused because of newer, unusable items. Its text lists these items.
 
-    `instead` is a text about the older state that can be reached.
+    The text `instead` describes the older state that can be reached.
     """
     shown = [*newer[:_SHOWN], *([f"and {len(newer) - _SHOWN} more"] if len(newer) > _SHOWN else [])]
     return DamagedError(

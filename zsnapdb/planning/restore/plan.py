@@ -1,4 +1,4 @@
-"""The plan for the restore of a server or a machine: its point, the locations of the volumes, and its steps. Pure."""
+"""The plan for a restore of a server or machine: the point, the locations of the volumes, and the steps. Pure."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ TimeOf = Literal["transaction", "binlog"]
 class ArchivedTransaction:
     """An archived transaction: its GTID, its commit time (UTC), its binlog, and its end offset in the binlog.
 
-    `gtid` is None if the server's transactions have no GTIDs. If `time_of` is "binlog", the transaction itself was not
-    read, and `committed` is the latest commit time in its binlog. If the server's clock was set back, the transaction's
-    own commit time may be earlier.
+    The GTID is None if the server's transactions have no GTIDs. If `time_of` is "binlog", the transaction itself was
+    not read, and `committed` is the latest commit time in its binlog. If the server's clock was set back, the
+    transaction may have been committed at an earlier time.
     """
 
     gtid: str | None
@@ -46,7 +46,6 @@ class ArchivedTransaction:
     time_of: TimeOf = "transaction"
 
     def describe(self) -> str:
-        """Return a short text that describes the transaction."""
         name, at = self.gtid or "(no GTID)", f"{self.committed:%Y-%m-%d %H:%M:%S.%f} UTC"
         if self.time_of == "binlog":
             return f"{name} at {self.file}:{self.end}, committed {at}, or before if the server's clock was set back"
@@ -55,11 +54,11 @@ class ArchivedTransaction:
 
 @dataclass(frozen=True)
 class RestorePoint:
-    """The state at which a restore ends: a transaction boundary.
+    """The state at which a restore ends. The state is a boundary between two transactions.
 
-    `gtids` contains the GTIDs of all transactions in the state, as the server prints them. It is None if transactions
-    have no GTIDs. `last` is the last replayed transaction, or None if nothing is replayed after the backup. `following`
-    is the first transaction that is left out, or None if the archive ends at the point.
+    - `gtids`: the GTIDs of all transactions in the state, as the server prints them; None if transactions have no GTIDs
+    - `last`: the last replayed transaction; None if nothing is replayed after the backup
+    - `following`: the first transaction that is left out; None if the archive ends at the point
     """
 
     gtids: str | None
@@ -72,8 +71,8 @@ class RestorePoint:
 class RestoreLayout:
     """The locations of the restored volumes: the dataset and mount point of each role.
 
-    `top` is the dataset above all other datasets, and `mount` is the folder above all other folders. `places` contains
-    the dataset and mount point of each role on the source.
+    The field `top` is the dataset above all restored datasets, and `mount` is the folder above all restored folders.
+    The field `places` contains the dataset and mount point of each role on the source.
     """
 
     top: str
@@ -87,7 +86,7 @@ class RestoreLayout:
 class _PlannedRestore:
     """The fields that the plans for a server and for a machine have in common.
 
-    `requested` is the text of the requested point.
+    The field `requested` is the text of the requested point.
     """
 
     restore_id: str
@@ -101,7 +100,7 @@ class _PlannedRestore:
     """The name of the configured repository, if it is not the instance's own repository."""
 
     def step(self, name: str) -> Any:
-        """Return the step with that name; None if there is none."""
+        """Return the step with this name; None if there is none."""
         return next((step for step in self.steps if step.name == name), None)
 
     @property
@@ -121,8 +120,8 @@ class _PlannedRestore:
 class RestorePlan(_PlannedRestore):
     """The plan of a restore of a server: its point, its layout and its steps in order.
 
-    `variables` contains the variables that a server needs in order to start on the files of the backup's server.
-    `key_files` contains the files from which the backup's server read the keys of encrypted tables.
+    The field `variables` contains the variables that a server needs to start on the files of the backup's server. The
+    field `key_files` contains the files from which the backup's server read the keys of encrypted tables.
     """
 
     flavour: Flavour
@@ -151,7 +150,6 @@ class RestorePlan(_PlannedRestore):
 
     @property
     def top(self) -> str:
-        """The top dataset of the restore."""
         return self.layout.top
 
     @property
@@ -176,13 +174,13 @@ class RestorePlan(_PlannedRestore):
 
     @property
     def point_identity(self) -> str:
-        """Return the digest of the sources from which the state at the point is built.
+        """Return a digest of everything from which the restored state is built.
 
         Two plans with the same identity restore the same state.
 
-        The sources are the snapshots of the backup and the replayed ranges of archived binlogs. The host on which the
-        replay runs does not matter. The fingerprints of the heads distinguish files of the same name, which exist if
-        the server was rolled back.
+        The digest covers the snapshots of the backup and the replayed ranges of archived binlogs, but not the host on
+        which the replay runs. The fingerprints of binlog heads distinguish files with the same name. Such files exist
+        if the server was rolled back.
         """
         replayed = [
             (log.incarnation, log.file, log.start, log.stop, log.fingerprint)
@@ -195,7 +193,7 @@ class RestorePlan(_PlannedRestore):
 
     @property
     def promotion(self) -> Promote | None:
-        """The last step, if it exchanges the server's datasets; None if the restore does not change these datasets."""
+        """The last step, if it exchanges the server's datasets for the restored ones; else None."""
         last = self.steps[-1] if self.steps else None
         return last if isinstance(last, Promote) else None
 
@@ -209,16 +207,15 @@ class RestorePlan(_PlannedRestore):
 
     @property
     def is_continued(self) -> bool:
-        """Whether the plan continues a finished restore."""
         return any(isinstance(step, ResumedRun) for step in self.steps)
 
 
 @dataclass(frozen=True)
 class MachineRestorePlan(_PlannedRestore):
-    """The plan for the restore of a machine, with its steps in order. `grade` is the consistency level of the backup.
+    """The plan for the restore of a machine, with its steps in order. The `grade` is the backup's consistency level.
 
-    `top` is the dataset above the zvols, and `datasets` maps each role to its zvol. `notes` lists the parts of the
-    original that the restored machine lacks.
+    The field `top` is the dataset above the zvols, and `datasets` maps each role to its zvol. The field `notes` lists
+    the parts of the original machine that the restored machine lacks.
     """
 
     grade: str
@@ -249,7 +246,7 @@ AnyRestorePlan = RestorePlan | MachineRestorePlan
 
 
 class RestoreOrigin(StrEnum):
-    """The requested origin of the data. AUTO means this host if it has every snapshot, else the repository."""
+    """The requested origin of the data. AUTO means this host if it has all snapshots, otherwise the repository."""
 
     AUTO = "auto"
     LOCAL = "local"
@@ -257,7 +254,7 @@ class RestoreOrigin(StrEnum):
 
 
 class SetStanding(StrEnum):
-    """The status, in this host's record, of a local snapshot set whose backup the repository does not list."""
+    """The status of a local snapshot set without a backup in the repository, as this host's record shows it."""
 
     LOCAL = "local"
     STORED = "stored"
@@ -265,7 +262,7 @@ class SetStanding(StrEnum):
 
 
 def standing_note(backup_id: str, standing: SetStanding) -> str:
-    """Return a text about the status of the set with which a restore begins."""
+    """Return a text about the status of the snapshot set from which a restore starts."""
     if standing is SetStanding.LOCAL:
         return f"{backup_id} is a local set (`zsnapdb snapshot`), which is in no repository"
     if standing is SetStanding.STORED:
@@ -277,8 +274,8 @@ def standing_note(backup_id: str, standing: SetStanding) -> str:
 class OriginChoice:
     """The chosen origin, with its reason.
 
-    `snapshots` contains, by role, the full name of the snapshot to clone. It is empty if all volumes are fetched from
-    the repository.
+    The field `snapshots` contains the full names of the snapshots to clone, by role. It is empty if all volumes are
+    fetched from the repository.
     """
 
     reason: str
@@ -290,9 +287,9 @@ def choose_origin(
 ) -> OriginChoice:
     """Return the origin of the volumes of a backup.
 
-    `guids` maps each role to the GUID of the backup's snapshot. `here` contains the snapshots on this host, with their
-    names. A clone is in the same pool as its snapshot (zfs-clone(8)), so `target`, the dataset to restore to, must be
-    in that pool too. Raises PreflightError if this host was requested and lacks a snapshot.
+    The argument `guids` maps each role to the GUID of the backup's snapshot, and `here` maps roles to snapshots on this
+    host. A clone is in the same pool as its snapshot (zfs-clone(8)). So the dataset to restore to (`target`) must be in
+    that pool too. Raises PreflightError if this host was requested and lacks a snapshot.
     """
     if requested is RestoreOrigin.REPOSITORY:
         return OriginChoice("the repository was requested")

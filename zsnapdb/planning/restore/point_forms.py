@@ -5,8 +5,8 @@ A point is specified by:
 - `latest`: the newest state that the backups and the archive reach.
 - `latest-backup`, or a backup id.
 - A time with its zone.
-- A GTID: this transaction is the last that the state contains.
-- `before-` and a GTID: this transaction is the first that the state does not contain.
+- A GTID: the transaction with this GTID is the last transaction in the state.
+- `before-` and a GTID: the transaction with this GTID is the first transaction after the state.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _OFFSET = re.compile(r"[+-][0-9]{2}:?[0-9]{2}")
 
 @dataclass(frozen=True)
 class Latest:
-    """The newest state that can be reached from the newest backup and the archive.
+    """The newest state that can be restored from the newest backup and the archive.
 
-    With `accepts_older`, this state is accepted even if the repository contains a newer state that cannot be reached.
+    With `accepts_older`, this state is accepted even if the repository contains a newer state that cannot be restored.
     """
 
     accepts_older: bool = False
@@ -43,28 +43,28 @@ class Latest:
 
 @dataclass(frozen=True)
 class AtBackup:
-    """The state of a backup, without a replay. If `backup_id` is None, the newest backup is meant."""
+    """The state of a backup, without a replay. If `backup_id` is None, this is the newest backup."""
 
     backup_id: str | None
 
 
 @dataclass(frozen=True)
 class AtTime:
-    """The state with everything that was committed at or before a moment (UTC)."""
+    """The state with all transactions that were committed at or before a moment (UTC)."""
 
     moment: datetime
 
 
 @dataclass(frozen=True)
 class AtGtids:
-    """The first transaction boundary after all these transactions."""
+    """The first transaction boundary after all transactions with the given GTIDs."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class BeforeGtid:
-    """The transaction boundary right before this transaction."""
+    """The transaction boundary directly before the given GTID."""
 
     text: str
 
@@ -106,7 +106,7 @@ def parse_target(text: str) -> Target:
 
 
 def ago(text: str, now: datetime) -> str:
-    """Return `now` (UTC) minus the duration in the text, such as 10m. Any other text is returned unchanged.
+    """If the text is a duration such as 10m, return `now` (UTC) minus this duration as text; else return the text.
 
     Raises UsageError if the result is before the first possible time.
     """

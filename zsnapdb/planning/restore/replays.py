@@ -1,4 +1,4 @@
-"""Determines the start and the stop of a replay from the transactions in binlogs, and the replay steps. Pure."""
+"""Determines where a replay starts and stops, based on the transactions in binlogs, and builds its steps. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from zsnapdb.planning.restore.steps import LogPart, Replay
 class Scanned:
     """A transaction that was read from a binlog: its offsets, its GTID and its commit time (UTC).
 
-    `committed` is the time in its events. If the archiver observed another commit time, `between` contains the bounds
-    of that time. The first bound is None if it is unknown.
+    The time `committed` comes from its events. If the archiver observed a different commit time, `between` contains the
+    bounds of the observed time. The first bound is None if it is unknown.
     """
 
     gtid: str | None
@@ -35,9 +35,9 @@ class Scanned:
 
 
 def start_in(route: Route, scanned: Iterable[Scanned]) -> int:
-    """Return the offset of the first transaction in the route's first file that is not in the backup.
+    """Return the offset, in the route's first file, of the first transaction that the backup does not contain.
 
-    `scanned` contains all transactions of that file. The transactions are read only if the route does not contain the
+    The argument `scanned` yields all transactions of that file. They are read only if the route does not contain the
     exact offset.
     """
     if route.is_start_exact:
@@ -60,7 +60,7 @@ def _has(point: BackupPoint, transaction: Scanned) -> bool:
 
 @dataclass(frozen=True)
 class Boundary:
-    """The stop of the replay in the last binlog, and the GTIDs of all transactions up to it.
+    """The offset at which the replay of the last binlog stops, and the GTIDs of all transactions up to it.
 
     The replay stops after the transaction `last` and before the transaction `following`. If `last` is None, the replay
     stops where it starts.
@@ -73,13 +73,13 @@ class Boundary:
 
 
 def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned], end: int | None = None) -> Boundary:
-    """Return the stop in the last binlog.
+    """Return the boundary at which the replay stops in the last binlog.
 
-    `start` is the offset in bytes at which the replay of this binlog begins. `scanned` contains all transactions of
-    this binlog.
+    The replay of this binlog begins at `start`, an offset in bytes. The argument `scanned` contains all its
+    transactions.
 
-    If the target is a time, `end` is the stop of the replay (`find_stop`). Raises NotFound if the target is a GTID that
-    this history assigned to another transaction.
+    If the target is a time, the replay stops at the offset `end` (see `find_stop`). Raises NotFound if the target is a
+    GTID that this history assigned to another transaction.
     """
     point, target = choice.point, choice.target
     reached = reduce(joined, (file.gtids for file in choice.files[:-1]), point.gtids)
@@ -107,7 +107,7 @@ def boundary_in(choice: RestoreRoute, start: int, scanned: Iterable[Scanned], en
 
 @dataclass(frozen=True)
 class _Sought:
-    """The condition by which a target includes or excludes each transaction.
+    """The condition that decides which transactions a target includes.
 
     The GTIDs of the target are parsed only once, because there may be millions of transactions.
     """
@@ -123,14 +123,14 @@ class _Sought:
 
     @property
     def is_one_of_mariadb(self) -> bool:
-        """Whether the replay stops at a single MariaDB GTID, and not at a set or at a position of several domains."""
+        """Whether the replay stops at a single MariaDB GTID, rather than at a set or a position of several domains."""
         is_one = isinstance(self.gtids, GtidPosition) and len(self.gtids.heads) == 1
         return is_one and isinstance(self.target, AtGtids)
 
     def includes(self, transaction: Scanned, own: Gtids | None, reached: Gtids | None) -> bool:
-        """Return whether this transaction, which has the GTID `own`, belongs to the target state.
+        """Return whether a transaction, which has the GTID `own`, belongs to the target state.
 
-        `reached` contains the GTIDs of the transactions before this one.
+        The argument `reached` contains the GTIDs of the transactions before it.
         """
         if isinstance(self.target, AtTime):
             return self.end is not None and transaction.end <= self.end
@@ -152,9 +152,9 @@ def to_transaction(transaction: Scanned | None, file: str) -> ArchivedTransactio
 
 
 def restore_point(choice: RestoreRoute, boundary: Boundary | None, following_file: str | None = None) -> RestorePoint:
-    """Return the point that a choice reaches. If there is no boundary, the point is the backup itself.
+    """Return the point that a route reaches. If there is no boundary, the point is the backup itself.
 
-    `following_file` is the binlog of the first omitted transaction.
+    The first omitted transaction is in the binlog `following_file`.
     """
     is_short = isinstance(choice.target, Latest) and choice.route.end.kind not in (EndKind.NEWEST, EndKind.NO_ARCHIVE)
     notes = [f"the archive reaches no further: {choice.route.end.reason}"] if is_short else []
@@ -180,9 +180,9 @@ def newest_in_backup(
 ) -> datetime | None:
     """Return the commit time of the last transaction in a backup; None if the archive lacks that transaction.
 
-    The backup is at the offset `start` of the binlog `first`, whose transactions are `scanned`. If that binlog has no
-    transaction before the offset, the previous archived files are used (`files` are all files). If a session may have
-    set the commit time itself, the result is at most `snapshot_by`, the latest possible time of the snapshot.
+    The backup's position is the offset `start` in the binlog `first`, whose transactions are `scanned`. If that binlog
+    has no transaction before the offset, earlier archived binlogs in `files` are used. If a session may have set the
+    commit time itself, the result is limited to `snapshot_by`, the latest possible time of the snapshot.
     """
     newest = None
     for transaction in scanned:
@@ -208,9 +208,9 @@ def newest_in_backup(
 def is_past(target: Target, newest: datetime | None, snapshot_by: datetime) -> bool:
     """Return whether a backup may contain a transaction that was committed after the target time.
 
-    `newest` is the commit time of the last transaction in the backup. If that time is unknown (None), the backup may
-    contain all commits until its snapshot. According to the clock at that time, the snapshot was created at
-    `snapshot_by` at the latest.
+    The argument `newest` is the commit time of the last transaction in the backup. If it is unknown (None), the backup
+    may contain all commits up to its snapshot. By the clock at that time, the snapshot was created no later than
+    `snapshot_by`.
     """
     return isinstance(target, AtTime) and (snapshot_by if newest is None else newest) > target.moment
 
@@ -226,7 +226,7 @@ Stop = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Bounds:
-    """A transaction with the bounds of its commit time, its number in commit order, and the stop that excludes it."""
+    """A transaction with the bounds of its commit time, its number in commit order, and the stop directly before it."""
 
     number: int
     earliest: datetime
@@ -236,15 +236,15 @@ class _Bounds:
     file: str
 
     def name(self) -> str:
-        """Return a short text that identifies the transaction."""
         return f"{self.transaction.gtid or '(no GTID)'} (at {self.file}:{self.transaction.end})"
 
 
 @dataclass
 class _Search:
-    """The last transaction read so far that certainly belongs to the state, and the first that certainly does not.
+    """The search for the last transaction that certainly belongs to the state, and the first that certainly does not.
 
-    `inside` and `outside` are candidates. A later transaction with an earlier commit time disproves them.
+    The fields `inside` and `outside` contain candidates. A later transaction with an earlier commit time disproves
+    them.
     """
 
     moment: datetime
@@ -253,7 +253,7 @@ class _Search:
     outside: list[_Bounds] = field(default_factory=list)
 
     def see(self, one: _Bounds) -> None:
-        """Add the next transaction."""
+        """Process the next transaction."""
         while self.inside and self.inside[-1].earliest > one.latest + _TOLERANCE:
             self.inside.pop()
         while self.outside and self.outside[0].earliest > one.latest + _TOLERANCE:
@@ -272,16 +272,16 @@ class _Search:
     def _is_later(self, one: _Bounds) -> bool:
         """Return whether a transaction was committed after the target moment.
 
-        If only bounds of the commit time are known, the commit may be earlier by the tolerance.
+        If only bounds of the commit time are known, the commit may be earlier than these bounds by the tolerance.
         """
         return one.earliest > self.moment - (_TOLERANCE if one.earliest < one.latest else timedelta())
 
 
 def find_stop(choice: RestoreRoute, start: int, scan: Scan, now: datetime) -> Stop:
-    """Return the place at which a replay to a time stops: the file's index in the choice, and the offset in the file.
+    """Return the place at which a replay to a time stops: the index of the file, and the offset in the file.
 
-    The replay begins at the offset `start` of the choice's first file. Raises AmbiguousPointError if transactions
-    around the time have unknown commit times. The error lists the nearest transactions with known times.
+    The replay begins at the offset `start` of the first file. Raises AmbiguousPointError if transactions around the
+    time have unknown commit times. The error names the nearest transactions with known times.
     """
     target = choice.target
     assert isinstance(target, AtTime)
@@ -312,7 +312,7 @@ def find_stop(choice: RestoreRoute, start: int, scan: Scan, now: datetime) -> St
 
 
 def _between(transaction: Scanned, taken: datetime, now: datetime) -> tuple[datetime, datetime]:
-    """Return the known bounds of the commit time of a transaction after the backup."""
+    """Return the known bounds of the commit time of a transaction that follows the backup."""
     if transaction.between is not None:
         earliest, latest = transaction.between
         return (min(taken, latest) if earliest is None else earliest), latest
@@ -343,7 +343,7 @@ def _unclear(
 
 
 def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str) -> None:
-    """Check that a replay to one GTID of MariaDB, or to right before it, stops at the transaction with that GTID.
+    """Check that a replay to one MariaDB GTID, or to directly before it, stops at the transaction with this GTID.
 
     Raises NotFound if the replay stops elsewhere, because another server assigned the number in this history. A MySQL
     set needs no check, because it lists every transaction.
@@ -362,9 +362,9 @@ def check_stop(target: str, flavour: Flavour, stopped_at: str | None, file: str)
 def located(
     steps: Sequence[Replay], local: Collection[tuple[str, str]], digests: Mapping[tuple[str, str], str] | None = None
 ) -> tuple[Replay, ...]:
-    """Return the replay steps. Each binlog in them that exists on this host is marked.
+    """Return the replay steps, with a mark on each binlog that exists on this host.
 
-    `local` contains the incarnation and the name of each binlog that exists on this host. `digests` maps rotated
+    The argument `local` contains the incarnation and the name of each such binlog. The argument `digests` maps rotated
     binlogs to the digests of their descriptions.
     """
 
@@ -376,7 +376,7 @@ def located(
 
 
 def mode_objection(files: Iterable[RouteFile], gtid_mode: str | None) -> str | None:
-    """Return why a server with this `gtid_mode` cannot replay these binlogs; None if it can, or has no `gtid_mode`.
+    """Return why a server with this `gtid_mode` cannot replay these binlogs; None if it can or has no `gtid_mode`.
 
     A server with gtid_mode ON applies no transaction without a GTID. A server with gtid_mode OFF applies no transaction
     with a GTID (refman 8.4, "Replication Mode Concepts").
@@ -392,9 +392,9 @@ def mode_objection(files: Iterable[RouteFile], gtid_mode: str | None) -> str | N
 
 
 def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart, ...]:
-    """Return the ranges that are still to be replayed after a finished restore of the same backup.
+    """Return the ranges that must still be replayed after a finished restore of the same backup.
 
-    Raises NotFound if the wanted ranges are earlier than the finished ranges, or in another history.
+    Raises NotFound if the wanted ranges end before the finished ranges or are in another history.
     """
     if not done:
         return tuple(wanted)
@@ -418,7 +418,7 @@ def beyond(done: Sequence[LogPart], wanted: Sequence[LogPart]) -> tuple[LogPart,
 
 
 def _joined_parts(parts: Sequence[LogPart]) -> list[LogPart]:
-    """Return the ranges, joined per binlog. A continued restore may have replayed one binlog in several parts."""
+    """Return the ranges, with the parts of each binlog joined. A continued restore may replay a binlog in parts."""
     result: list[LogPart] = []
     for part in parts:
         before = result[-1] if result else None
@@ -430,7 +430,7 @@ def _joined_parts(parts: Sequence[LogPart]) -> list[LogPart]:
 
 
 def _is_same(done: LogPart, wanted: LogPart) -> bool:
-    """Return whether both parts are the same range of a file. Ranges from an older version have no fingerprints."""
+    """Return whether both parts are the same range of a binlog. Ranges from an older version have no fingerprints."""
     seen = replace(wanted, size=done.size, is_local=done.is_local, description=done.description)
     return done == seen or done == replace(seen, fingerprint="")
 
@@ -440,8 +440,8 @@ def replays(
 ) -> tuple[Replay, ...]:
     """Return the replay steps: the binlogs in batches of about `batch_bytes`, with the GTIDs after each batch.
 
-    `gtids` are the GTIDs after the last batch. The first binlog begins at `start`, and the last ends at `stop` (offsets
-    in bytes). Binlogs with nothing to replay are omitted.
+    The argument `gtids` contains the GTIDs after the last batch. The replay begins at the offset `start` of the first
+    binlog and ends at the offset `stop` of the last (in bytes). Binlogs with nothing to replay are omitted.
     """
     steps: list[Replay] = []
     batch: list[LogPart] = []

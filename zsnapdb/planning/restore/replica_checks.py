@@ -1,10 +1,11 @@
-"""Decides whether a server may return to an earlier point, from the clients that read its binlogs (readers). Pure.
+"""Decides whether a server may return to an earlier point while replicas and other readers use its binlogs. Pure.
 
-A server that returned to an earlier point lacks transactions that its readers have applied. A MySQL server gets a new
-server_uuid, so GTIDs do not collide, and replicas follow without an error although they differ permanently. MariaDB
-stops a replica that connects by GTID, because the server's binlogs no longer contain that GTID (error 1236, with and
-without strict mode; observed with 11.8). In both families, a replica that connects by file and offset may continue
-without an error. It stops only while the server's file of that name ends before the offset.
+Readers are clients that read a server's binlogs. A server that returned to an earlier point lacks transactions that its
+readers have applied. A MySQL server gets a new server_uuid, so GTIDs do not collide. Its replicas continue without an
+error, although they differ permanently. A MariaDB server refuses a replica that connects by GTID, as its binlogs lack
+this GTID (error 1236, with and without strict mode; observed with 11.8). In both families, a replica that connects by
+file and offset may continue without an error. It stops only while the server's file with this name ends before the
+offset.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ _ATTEMPTS_KEPT = 8
 
 @dataclass(frozen=True)
 class RegisteredReplica:
-    """A replica that registered on the server with its server_id, its server_uuid (MariaDB has none), or both.
+    """A replica that registered with the server. It registers its server_id, its server_uuid (not on MariaDB), or both.
 
-    `host` and `port` are the address that the replica reports, if any.
+    The replica reports its address as `host` and `port`, if at all.
     """
 
     server_id: int | None = None
@@ -47,14 +48,16 @@ class RegisteredReplica:
 
 @dataclass(frozen=True)
 class ObservedReaders:
-    """The present readers of a server's binlogs, as far as the server shows them to the account of zsnapdb.
+    """The current readers of a server's binlogs, as far as zsnapdb's account can see them.
 
-    `connections` contains the reading connections, as user@host. `replicas` contains the registered replicas among the
-    readers. `members` contains the other servers in the server's replication group or Galera cluster. `counted` is the
-    number of readers by the server's own counters. `may_read` contains accounts that may read binlogs and are not
-    administrators. `hidden` is the reason why connections are invisible; it is empty if all are visible. `unknown`
-    contains other facts that are invisible. `written` contains the GTIDs that the server's binlogs contain or once
-    contained.
+    - `connections`: the reading connections, as user@host
+    - `replicas`: the registered replicas among the readers
+    - `members`: the other servers in the server's replication group or Galera cluster
+    - `counted`: the number of readers that the server counts
+    - `may_read`: the accounts that may read binlogs and are not administrators
+    - `hidden`: the reason why zsnapdb cannot see connections; empty if it can
+    - `unknown`: further facts that zsnapdb cannot see
+    - `written`: the GTIDs that the server's binlogs contain or once contained
     """
 
     connections: tuple[str, ...] = ()
@@ -102,10 +105,10 @@ class ReaderFinding:
 
 
 def judge(seen: ObservedReaders | None, *, will_be_rebuilt: bool) -> tuple[ReaderFinding, ...]:
-    """Return the findings before a server returns to an earlier point. `seen` is None if the server does not answer.
+    """Return the findings about a planned return to an earlier point. If the server does not answer, `seen` is None.
 
-    A connected replica, or a server that cannot list its replicas, causes a refusal, unless `will_be_rebuilt` is set.
-    An account that may read binlogs causes only a warning, because there may be no replica that uses the account.
+    A connected replica causes a refusal, unless `will_be_rebuilt` is set. So does a server that cannot list its
+    replicas. An account that may read binlogs causes only a warning, because possibly no replica uses it.
     """
     if seen is None:
         text = "the server does not answer, so it cannot be seen which replicas read its binlogs"
@@ -138,7 +141,7 @@ def _of_readers(seen: ObservedReaders, *, will_be_rebuilt: bool) -> ReaderFindin
 class NotedReader(RecordPart):
     """A recorded reader of a server that returned to an earlier point.
 
-    The reader itself reported all these values, so they are untrusted. `who` is a description for people.
+    The reader itself reported these values, so they are untrusted. The text `who` describes the reader for people.
     """
 
     server_uuid: ServerUuid | None = None
@@ -148,10 +151,10 @@ class NotedReader(RecordPart):
 
 
 class ReaderNote(RecordPart):
-    """The record of a server's readers, written before its datasets were exchanged.
+    """A record of a server's readers, which is written before the server's datasets are exchanged.
 
-    The record applies while the server uses the datasets that the restore with the id `incarnation` created. `left_out`
-    contains the GTIDs that the server had before the restore and lacks after it; empty if unknown.
+    The record applies while the server uses the datasets that the restore with the id `incarnation` created. The field
+    `left_out` contains the GTIDs that the server had before the restore and lacks after it; it is empty if unknown.
     """
 
     incarnation: BackupId
@@ -161,7 +164,7 @@ class ReaderNote(RecordPart):
 
 
 class ReaderNotes(RecordPart):
-    """All notes of an instance, oldest first."""
+    """All records of an instance's readers, oldest first."""
 
     notes: tuple[ReaderNote, ...] = ()
 
@@ -170,11 +173,11 @@ class ReaderNotes(RecordPart):
         return next((note for note in reversed(self.notes) if note.incarnation == incarnation), None)
 
     def with_note(self, note: ReaderNote, in_place: str | None) -> ReaderNotes:
-        """Return the notes with one more note.
+        """Return these records with one more record of readers.
 
-        The new note includes the readers of the note that applies now, because these readers are not rebuilt yet. It
-        also includes readers that this restore found in an earlier attempt, because such readers may only have lost
-        their connection.
+        The new record also contains the readers of the record that applies now, because these readers have not been
+        rebuilt yet. It also contains the readers that this restore found in an earlier attempt, because they may only
+        have lost their connection.
         """
         readers = {_key(reader): reader for reader in note.readers}
         for before in (self.of(note.incarnation), self.of(in_place)):
@@ -210,10 +213,10 @@ def readers_to_record(seen: ObservedReaders) -> tuple[NotedReader, ...]:
 
 
 def beyond(flavour: Flavour, more: str, less: str) -> str:
-    """Return the GTIDs in `more` that `less` lacks, as the server prints GTIDs; empty if there are none.
+    """Return the GTIDs in `more` that `less` lacks, in the server's format; empty if there are none.
 
-    A MariaDB position contains only the newest GTID of each domain, so the result contains the domains in which `more`
-    is ahead. Raises ValueError if a GTID is malformed.
+    A MariaDB position contains only the newest GTID of each domain. So the result contains these GTIDs of `more` for
+    the domains in which `more` is ahead. Raises ValueError if a GTID is malformed.
     """
     ahead, behind = parse_gtids(flavour, more), parse_gtids(flavour, less)
     if isinstance(ahead, GtidSet) and isinstance(behind, GtidSet):
@@ -226,9 +229,9 @@ def beyond(flavour: Flavour, more: str, less: str) -> str:
 
 @dataclass(frozen=True)
 class QueriedReader:
-    """A recorded reader that is a configured instance, and the GTIDs that it has but the server lacks, if known.
+    """A recorded reader that is a configured instance, with the GTIDs that it has but the server lacks, if known.
 
-    If a reader has no such GTIDs, it was rebuilt.
+    A reader without such GTIDs was rebuilt.
     """
 
     instance: str

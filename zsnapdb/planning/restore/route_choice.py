@@ -3,9 +3,8 @@
 A point is a transaction boundary. `point_forms.py` parses the texts for a point; `replays.py` finds the exact stop of
 the replay.
 
-A server that is set back starts another history from an earlier state. The old history is abandoned, but the old
-history's binlogs stay in the archive. So a time may stand for a different state in each history. On MariaDB, a GTID may
-also stand for several states.
+A server that is set back starts a new history from an earlier state. The old history is abandoned, but its binlogs stay
+in the archive. So a time may mean a different state in each history. On MariaDB, a GTID may also mean several states.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ _SECOND = 1_000_000
 
 @dataclass(frozen=True)
 class RestoreRoute:
-    """The chosen route, the files to replay in order, and the file whose transactions determine where the replay stops.
+    """The chosen route, the files to replay in order, and the file whose transactions decide where the replay stops.
 
-    If `boundary` is None, all files are replayed to their end. If the target is a time, the replay stops in the file at
-    place `first_doubtful` or in a later file.
+    If `boundary` is None, all files are replayed to their end. If the target is a time, the replay stops in the file
+    with the index `first_doubtful` or in a later file.
     """
 
     target: Target
@@ -66,10 +65,10 @@ class RestoreRoute:
 
 @dataclass(frozen=True)
 class ArchiveView:
-    """The archive as it was when one of its histories was the newest, and the backups that may belong to that history.
+    """The archive at the time when one of its histories was the newest, and the backups that may be from this history.
 
-    `files` contains the files of the view, and `whole` all files of the archive. `left` is the start (UTC) of the
-    server's next history, or None if there is no next history or its start is unknown.
+    The field `files` contains the files of the view, and `whole` contains all files of the archive. The server's next
+    history began at `left` (UTC). It is None if there is no next history or its start is unknown.
     """
 
     history: str
@@ -79,7 +78,7 @@ class ArchiveView:
     left: datetime | None = None
 
     def known(self, state: ArchiveState) -> ArchiveState:
-        """Return the state of the archive in this view.
+        """Return the archive state as it applies to this view.
 
         If another server took over later, the records of completeness are ignored, because the old server did not write
         those records.
@@ -92,7 +91,7 @@ class ArchiveView:
         """Return a function that finds a backup's route in this view.
 
         The function returns None if the route does not reach the view's history. A backup of a later history may seem
-        to belong to this history. The backup's route through the whole archive shows its real history.
+        to belong to the view's history. Its route through the whole archive shows its real history.
         """
         own, whole = RouteMap(self.files, state), RouteMap(self.whole, state)
 
@@ -108,7 +107,7 @@ class ArchiveView:
 
 
 def older_views(backups: Sequence[BackupPoint], files: Sequence[RouteFile]) -> Iterator[ArchiveView]:
-    """Yield a view for each history except the newest, newest first."""
+    """Yield a view for each history except the newest one, newest view first."""
     histories = list(histories_of(files))
     for number in range(len(histories) - 2, -1, -1):
         yield _view(backups, files, histories, number)
@@ -117,7 +116,7 @@ def older_views(backups: Sequence[BackupPoint], files: Sequence[RouteFile]) -> I
 def view_of(
     history: str, backups: Sequence[BackupPoint], files: Sequence[RouteFile], state: ArchiveState
 ) -> ArchiveView:
-    """Return the view of the history with this id, and its backups. Raises NotFound if there is no such history."""
+    """Return the view of a history, with only its own backups. Raises NotFound if the history does not exist."""
     histories = list(histories_of(files))
     names = [files[part.low].incarnation for part in histories]
     if history not in names:
@@ -188,10 +187,10 @@ def ambiguous_history_error(what: str, candidates: Sequence[RestoreRoute]) -> Am
 
 
 def file_with_last(point: BackupPoint, files: Sequence[RouteFile]) -> RouteFile | None:
-    """Return an archived binlog of the server, other than the backup's binlog, with the backup's last transaction.
+    """Return an archived binlog of the server, except the backup's own, that contains the backup's last GTID.
 
-    If there is such a binlog, the server used the GTID of that transaction twice. On MariaDB the result is None,
-    because its positions do not list the GTIDs of a file.
+    If there is such a binlog, the server used this GTID twice. On MariaDB the result is None, because its positions do
+    not list the GTIDs of a file.
     """
     last = parse_gtids(point.flavour, point.last_gtid) if point.last_gtid is not None else None
     for file in files:
@@ -202,7 +201,7 @@ def file_with_last(point: BackupPoint, files: Sequence[RouteFile]) -> RouteFile 
 
 
 def archived_twice_error(what: str, point: BackupPoint, file: RouteFile) -> AmbiguousPointError:
-    """Return the error for GTIDs at which a backup ends, and which also occur in an archived history."""
+    """Return the error for GTIDs that are the end of a backup and also occur in an archived history."""
     return AmbiguousPointError(
         f"{what} is the end of backup {point.backup_id}, whose history is not archived, and lies in history"
         f" {file.incarnation} (in {file.name} of server {file.server}): the server used the GTID twice",
@@ -231,11 +230,11 @@ def choose(
     """Return the backup and the binlogs from which the target can be restored.
 
     The backups are ordered, oldest first. The newest suitable backup is chosen, because it requires the fewest binlogs.
-    `history` is the id of the incarnation of the target. `holds` is called only if several histories seem to contain
-    the GTID.
+    The argument `history` is the id of the incarnation of the target. The function `holds` is called only if several
+    histories seem to contain the GTID.
 
-    Raises NotFound or PreflightError with the reachable states. Raises HistoryError if the archive contains data that
-    is newer than the latest state but unreachable, or if the target is in several histories and `history` is None.
+    Raises NotFound or PreflightError with the reachable states. Raises HistoryError if the archive contains unreachable
+    data that is newer than the latest state, or if the target is in several histories and `history` is None.
     """
     if not backups:
         raise NotFound("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
@@ -286,7 +285,7 @@ def _choose_of_histories(
     state: ArchiveState,
     holds: Holds,
 ) -> RestoreRoute:
-    """Return the choice in the newest or an older history. Raises HistoryError if choices lead to different states."""
+    """Return the route to the target in any history. Raises HistoryError if several routes lead to different states."""
     error: NotFound | None = None
     choices: list[RestoreRoute] = []
     try:
@@ -323,7 +322,7 @@ def _choose_in(
 
     The route begins with the newest backup that leads into the history.
 
-    A time after the end of the history and before the server's next history is treated as that end.
+    A time between the end of the history and the start of the server's next history is treated as that end.
     """
     route_of = view.routes(state)
     for point in reversed(view.backups):
@@ -401,7 +400,7 @@ def _choose_time(
 
 
 def _doubtful(route: Route, moment: datetime, now: datetime) -> tuple[int, int]:
-    """Return the places of the first and last file whose transactions determine where a restore to a time stops.
+    """Return the indexes of the first and the last file whose transactions decide where a restore to a time stops.
 
     Times before the start of the backup, or after `now`, are not real commit times.
     """
@@ -420,10 +419,10 @@ def _doubtful(route: Route, moment: datetime, now: datetime) -> tuple[int, int]:
 
 
 def _last_to_replay(files: Sequence[RouteFile], moment: datetime) -> int:
-    """Return the place of the file in which a restore to a time stops: the last file with a commit up to that time.
+    """Return the index of the file in which a restore to a time stops: the last file with a commit up to that time.
 
-    After a takeover, the files of the new server may contain commits that the old server made long before. So a restore
-    stays in a history if this history contains commits after the requested time.
+    After a takeover, the files of the new server may contain old commits of the previous server. So a restore stays in
+    a history if this history contains commits after the requested time.
     """
     last = 0
     for _, own in groupby(enumerate(files), lambda numbered: numbered[1].incarnation):
@@ -438,7 +437,7 @@ def _last_to_replay(files: Sequence[RouteFile], moment: datetime) -> int:
 
 
 def _because(route: Route) -> str:
-    """Return why a route ends, as the end of a sentence; empty if nothing newer is archived."""
+    """Return text for the end of a sentence that says why a route ends; empty if nothing newer is archived."""
     return "" if route.end.kind is EndKind.NEWEST else f": {route.end.reason}"
 
 
@@ -486,7 +485,7 @@ def _choose_gtid(
 
 
 def _ends_with(point: BackupPoint, gtids: Gtids) -> bool:
-    """Return whether one of these transactions is the last in a backup that contains all of them."""
+    """Return whether one of these transactions is the last transaction in a backup that contains all of them."""
     if point.last_gtid is None:
         return False
     last = parse_gtids(point.flavour, point.last_gtid)
@@ -503,8 +502,8 @@ _SPARE = 2
 class SetOnHost:
     """A snapshot set on this host: its creation time (UTC), the number of its binlog, and its GTIDs.
 
-    `binlog` is None if unknown. `gtids` contains the GTIDs as the server prints them; it is None if its transactions
-    have no GTIDs.
+    The binlog number is None if unknown. The GTIDs are in the server's format. They are None if the transactions have
+    no GTIDs.
     """
 
     created: datetime
@@ -513,10 +512,10 @@ class SetOnHost:
 
 
 def first_binlog(sets: Sequence[SetOnHost], target: Target | None, flavour: Flavour) -> int:
-    """Return the number of the oldest binlog on the way from one of the sets (oldest first) to the target.
+    """Return the number of the oldest binlog that is needed to reach the target from one of the sets (oldest first).
 
-    If there is no target, return the oldest binlog that any of the sets needs. If it is unknown, return 0, because
-    every binlog may be needed.
+    If there is no target, return the oldest binlog that any of the sets needs. If the number is unknown, return 0,
+    because every binlog may be needed.
     """
     near = list(sets)
     if target is not None:
@@ -526,7 +525,7 @@ def first_binlog(sets: Sequence[SetOnHost], target: Target | None, flavour: Flav
 
 
 def _is_before(one: SetOnHost, target: Target, flavour: Flavour) -> bool:
-    """Whether the target may be reached from the set, because the set is not known to contain later transactions."""
+    """Return whether a replay from the set may reach the target. Only a set with later transactions is excluded."""
     if isinstance(target, AtTime):
         return one.created <= target.moment
     if isinstance(target, AtGtids | BeforeGtid) and one.gtids is not None:

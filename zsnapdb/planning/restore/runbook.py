@@ -1,7 +1,7 @@
 """Writes instructions for a person about each step of a restore. Pure.
 
 Each page lists the zsnapdb command, the commands that it runs, checks that show its success, and instructions for a
-failure. This module has a page for every kind of step. The type checker rejects a kind of step without a page.
+failure. Every kind of step has a page in this module; the type checker rejects a kind without one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Look:
-    """A command that shows whether a step succeeded, and its output after success (None if any output is good)."""
+    """A command that shows whether a step succeeded, with the output that means success (None if any output does)."""
 
     command: str
     expected: str | None = None
@@ -32,7 +32,7 @@ class Look:
 
 @dataclass(frozen=True)
 class RunbookPage:
-    """One numbered step for a person. `seconds` is the duration in past drills, if known."""
+    """One numbered step for a person. If known, `seconds` is the duration of this step in past drills."""
 
     title: str
     command: str
@@ -44,9 +44,9 @@ class RunbookPage:
 
 @dataclass(frozen=True)
 class Commands:
-    """Builds the calls of `zsnapdb restore` for this plan.
+    """Builds the `zsnapdb restore` commands for a plan.
 
-    `where` contains the arguments that select the dataset `top`. `options` contains the arguments for the handover.
+    The field `where` contains the arguments that select the dataset `top`, and `options` those for the handover.
     """
 
     instance: str
@@ -61,7 +61,7 @@ class Commands:
         return shlex.join(["zsnapdb", "restore", self.instance, *words, *config])
 
     def begin(self, through: str) -> str:
-        """Return the command that makes the plan and runs it up to the end of the step `through`."""
+        """Return the command that creates the plan and executes it up to the end of the step `through`."""
         return self._line("--to", self.to, *self.where, *self.options, "--stop-after", through)
 
     def go_on(self, through: str) -> str:
@@ -74,7 +74,7 @@ class Commands:
 
 
 def pinned(planned: RestorePlan) -> str:
-    """Return a value for `--to` that will also stand for the same state later.
+    """Return a value for `--to` that still means the same state later.
 
     The value is the requested point, or the backup id if nothing is replayed after the backup.
     """
@@ -91,7 +91,7 @@ def entries(planned: RestorePlan, commands: Commands, history: Sequence[Timing])
 
 
 def size_of(step: steps.Step | steps.MachineStep) -> int:
-    """Return the bytes that the step transfers; 0 if its duration does not depend on bytes."""
+    """Return the number of bytes that the step transfers; 0 if its duration does not depend on bytes."""
     if isinstance(step, steps.Receive):
         return step.plain_bytes
     return step.size if isinstance(step, steps.Replay) else 0

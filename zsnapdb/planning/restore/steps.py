@@ -1,6 +1,6 @@
 """The typed steps for the restore of a server or a machine. Pure.
 
-The executor (`jobs/restore/server_restore.py`) runs the steps in order, a journal records the finished steps, and a
+The executor (`jobs/restore/server_restore.py`) runs the steps in order. A journal records the finished steps, and a
 runbook prints all steps. A step contains all its data, so changes in the repository do not change the meaning of a
 stored plan.
 """
@@ -33,9 +33,9 @@ class LeaveStopped:
 
 @dataclass(frozen=True)
 class ReadOnlyStart:
-    """Start the server read-only, with its old identity, on its private socket only, until the restore continues.
+    """Start the server read-only with its old identity and only on its private socket, until the restore continues.
 
-    The step first creates snapshots of the volumes. When the restore continues, all changes that were made in the
+    The step first creates snapshots of the volumes. When the restore continues, all changes that were made on the
     server are undone.
     """
 
@@ -61,7 +61,7 @@ class ParallelRun:
 
 
 def replaced_suffix(restore_id: str) -> str:
-    """Return the suffix of the names of the datasets that this restore replaced."""
+    """Return the suffix that this restore adds to the names of replaced datasets."""
     return f"-replaced-{restore_id.lower()}"
 
 
@@ -73,12 +73,12 @@ def place_of(old: str, restore_id: str) -> str:
 
 @dataclass(frozen=True)
 class PromotePart:
-    """A volume that replaces an old volume. Its `dataset` is renamed to `place`.
+    """A volume that replaces an old volume. Its dataset is renamed from `dataset` to `place`.
 
-    The dataset that is named `place` now is renamed to `old`. `old` is None if there is no such dataset. `old_guid` is
-    the GUID of that dataset, `old_canmount` is the value of its `canmount`, and `old_canmount_is_set` says whether an
-    administrator has set it. These three fields are None in plans from older versions. `mounted_by` is the value of the
-    dataset's `mountpoint` if that value is not a path, for example because fstab mounts the dataset.
+    The old dataset, which is named `place` before the step, is renamed to `old` (None if there is no such dataset). The
+    field `old_guid` is its GUID, `old_canmount` is the value of its `canmount`, and `old_canmount_is_set` says whether
+    an administrator has set this value. These three fields are None in plans from older versions. The field
+    `mounted_by` is the value of its `mountpoint` if it is not a path, for example because fstab mounts the dataset.
     """
 
     role: str
@@ -93,7 +93,7 @@ class PromotePart:
 
     @property
     def mountpoint_property(self) -> str:
-        """The value of `mountpoint` that the dataset gets in its new place."""
+        """The value that the property `mountpoint` of the dataset gets in its new place."""
         return self.mounted_by or self.mountpoint
 
 
@@ -101,11 +101,11 @@ class PromotePart:
 class Promote:
     """Put the restored server in place of the old server: rename the datasets and move the mount points.
 
-    The datasets of the old server are kept under other names. `renames` are renames of dataset trees (from, to) in
-    order, the trees of the old server first. The next backup is a full backup. The restored server begins a new
-    `incarnation`, because its history may differ from that of the old server. `server_id` is the id that the server's
-    option file must contain before the first start, or None if no particular id was requested. `unit` is the systemd
-    unit that a rewind stops and starts, or None if it is unknown or not needed.
+    The datasets of the old server stay under new names. The field `renames` lists the renames of dataset trees (from,
+    to) in order, the trees of the old server first. The next backup is a full backup. The restored server starts a new
+    `incarnation`, because its history may differ from that of the old server. The server's option file must contain
+    `server_id` before the first start; it is None if no particular id was requested. A rewind stops and starts the
+    systemd unit `unit`, which is None if it is unknown or not needed.
     """
 
     parts: tuple[PromotePart, ...]
@@ -149,10 +149,10 @@ HandoverStep = LeaveStopped | ReadOnlyStart | ParallelRun | Promote | MakeReplic
 
 @dataclass(frozen=True)
 class PoolNeeds:
-    """The requirements on the receiving pool: space for `plain_bytes` of streams, and the `features` of the streams.
+    """The requirements on the receiving pool: space for `plain_bytes` of streams, and the features of the streams.
 
-    At least `stored_bytes` must be free. `features` contains the feature bits of the streams' BEGIN records. ZFS should
-    not be older than `zfs_version`, the version that made the backup.
+    At least `stored_bytes` must be free. The field `features` contains the feature bits from the BEGIN records of the
+    streams. The ZFS version should be at least `zfs_version`, with which the backup was made.
     """
 
     pool: str
@@ -169,11 +169,11 @@ class PoolNeeds:
 
 @dataclass(frozen=True)
 class Preflight(PoolNeeds):
-    """Check everything that the restore depends on. Nothing is changed.
+    """Check everything that the restore depends on, without changing anything.
 
     The pool must have the space and the features for streams and binlogs. The host must have the server's account, and
-    a server program of the same series that is not older. Every data key must be readable. Every chunk must be in the
-    repository, each with the recorded size.
+    a server program of the same series that is at least as new. Every data key must be readable. Every chunk must be in
+    the repository, each with the recorded size.
     """
 
     flavour: Flavour
@@ -222,8 +222,8 @@ class MakeTop:
 class Receive:
     """Receive the stream that one backup stored for one volume. The received dataset is not mounted.
 
-    `from_guid` is None for a full stream. Sizes are in bytes. A raw stream creates a dataset with its own key, which
-    ZFS reads from `key_location` (keylocation in zfsprops(7)).
+    The field `from_guid` is None for a full stream. Sizes are in bytes. A raw stream creates a dataset with its own
+    key, which ZFS reads from `key_location` (keylocation in zfsprops(7)).
     """
 
     backup_id: str
@@ -251,10 +251,10 @@ class Receive:
 
 @dataclass(frozen=True)
 class CloneSnapshot:
-    """Clone one volume from the backup's snapshot on this host, without the repository. The clone is not mounted.
+    """Clone one volume from a snapshot of the backup on this host, without using the repository.
 
-    `origin` is the full name of that snapshot, and `guid` is its GUID. The clone gets a snapshot named `snapshot`, to
-    which later steps roll it back.
+    The clone is not mounted. The full name of the snapshot is `origin`, and its GUID is `guid`. The clone itself gets a
+    snapshot named `snapshot`, to which later steps roll the clone back.
     """
 
     backup_id: str
@@ -276,7 +276,7 @@ class CloneSnapshot:
 
 @dataclass(frozen=True)
 class MountPart:
-    """A volume to mount: the snapshot that the volume must have, and the properties to set on it."""
+    """A volume to mount, with the snapshot that it must have and the properties that are set on it."""
 
     role: str
     dataset: str
@@ -288,7 +288,7 @@ class MountPart:
 
 @dataclass(frozen=True)
 class MountVolumes:
-    """Compare the received snapshots' GUIDs with the plan, set properties, and mount the volumes, outermost first."""
+    """Compare the GUIDs of received snapshots with the plan, set properties, and mount the volumes, outermost first."""
 
     parts: tuple[MountPart, ...]
     kind: Literal["mount"] = "mount"
@@ -321,11 +321,11 @@ class Recover:
 class LogPart:
     """An archived binlog to replay: its incarnation, its name in the archive, and its range (offsets in bytes).
 
-    If `stop` is None, the range ends with the last complete transaction. `is_local` says that the server's own file is
-    still on this host. If this file contains the archived bytes, it is copied. Otherwise the binlog is fetched from the
-    archive. `fingerprint` is the hash of the binlog's head, which differs for every file of that name. It is "" if an
-    older version wrote the plan. `description` is the digest of the binlog's description, if the binlog was already
-    rotated, and thus final, at the time of the plan.
+    If `stop` is None, the range ends with the last complete transaction. If `is_local` is set, the server's own file is
+    still on this host. If this file contains the archived bytes, it is copied; otherwise the binlog is fetched from the
+    archive. The field `fingerprint` is the hash of the binlog's head, which differs between files with the same name.
+    It is "" if an older version wrote the plan. The field `description` is the digest of the binlog's description, if
+    the binlog was already rotated, and thus final, when the plan was made.
     """
 
     incarnation: str
@@ -348,7 +348,7 @@ runs the output of the server's binlog tool in one session.
 
 @dataclass(frozen=True)
 class Replay:
-    """Replay a batch of archived binlogs, then create snapshots.
+    """Replay a batch of archived binlogs, and then create snapshots.
 
     The datasets are first rolled back to the snapshot of the previous step.
     """
@@ -382,11 +382,11 @@ class Replay:
 
 @dataclass(frozen=True)
 class ResumedRun:
-    """Continue a finished restore and create snapshots. The restored server must still have exactly these transactions.
+    """Continue a finished restore and create snapshots. The restored server must still have exactly the planned GTIDs.
 
     The step starts the server once, without a network, and shuts it down. If `after_look` is set, the server was
-    started read-only in the meantime. In this case the step stops the server and rolls its volumes back to their state
-    before that start.
+    started read-only after the restore. In this case the step stops the server and rolls its volumes back to the state
+    before this start.
     """
 
     number: int
@@ -408,7 +408,7 @@ class ResumedRun:
 class CheckServer:
     """Start the server without a network, check it, and shut it down.
 
-    The server must contain exactly these transactions, and its tables must be readable.
+    The server must contain exactly the planned transactions, and its tables must be readable.
     """
 
     gtids: str | None
@@ -423,7 +423,7 @@ class CheckServer:
 
 @dataclass(frozen=True)
 class VolumeCheck:
-    """A zvol: the snapshot that the zvol must have, its size in bytes, and the properties to restore."""
+    """A zvol to check: the snapshot that it must have, its size in bytes, and the properties to restore."""
 
     role: str
     dataset: str
@@ -435,7 +435,7 @@ class VolumeCheck:
 
 @dataclass(frozen=True)
 class CheckVolumes:
-    """Compare GUIDs and sizes of the received zvols with the plan, set the properties, and wait for the devices."""
+    """Compare GUIDs and sizes of the received zvols with the plan, set their properties, and wait for their devices."""
 
     parts: tuple[VolumeCheck, ...]
     kind: Literal["check-volumes"] = "check-volumes"
@@ -482,8 +482,8 @@ MachineStep = MachinePreflight | MakeTop | Receive | CheckVolumes | DefineDomain
 def full_receive_reason(step: Receive, *, to_guid: int, from_guid: int, records: bool) -> str | None:
     """Return why this step cannot continue an interrupted receive; None if it can.
 
-    `to_guid` and `from_guid` are the GUIDs that ZFS reports for the interrupted stream. `from_guid` is 0 for a full
-    stream. `records` says whether at least one record of the stream was received.
+    The arguments `to_guid` and `from_guid` are the GUIDs that ZFS reports for the interrupted stream. For a full
+    stream, `from_guid` is 0. If `records` is set, at least one record of the stream was received.
     """
     if (to_guid, from_guid) != (step.guid, step.from_guid or 0):
         return f"ZFS kept a part of another snapshot, with GUID {to_guid}, not of {step.snapshot}"

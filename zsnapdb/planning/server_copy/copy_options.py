@@ -1,4 +1,4 @@
-"""Writes the option file of a server on a copy: with its own paths and identity, and no background activity. Pure."""
+"""Writes the option file of a server on a copy, with separate paths and identity and no background activity. Pure."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _DATA_FILE_SIZE = re.compile(r"[0-9]+[KMGkmg]?(:[A-Za-z0-9]+)*|")
 
 
 class LoginAccess(Enum):
-    """The accounts that may log in: those in the data or, at the first start, anyone who can open the socket."""
+    """The users who may log in: accounts in the data or, at the first start, any user who can open the socket."""
 
     ACCOUNTS = "accounts"
     PRIVATE_SOCKET = "private socket"
@@ -83,9 +83,9 @@ class PathMap:
         return any(clean == root or clean.startswith(root.rstrip("/") + "/") for root in roots)
 
     def translate(self, path: str) -> str:
-        """Return the path in the copy.
+        """Return the path in the copy that corresponds to a path of the source.
 
-        Raises PreflightError if the path is on none of the volumes, because the copy must not use such a path.
+        Raises PreflightError if the path is not on a volume, because the copy must not use such a path.
         """
         clean = normpath(path)
         for source, target in sorted(self.pairs, key=lambda pair: -len(pair[0])):
@@ -102,9 +102,9 @@ class PathMap:
 
 @dataclass(frozen=True)
 class ServerIdentity:
-    """The identity of a server on a copy. If `port` is None, the server has no network. `folder` is its private folder.
+    """The identity of a server on a copy, with its private folder. If `port` is None, the server has no network.
 
-    `trusts_creators` says that accounts that may create triggers and functions in a schema need no additional global
+    If `trusts_creators` is set, accounts that may create triggers and functions in a schema need no additional global
     privilege.
     """
 
@@ -163,9 +163,9 @@ def option_file(
 ) -> str:
     """Return the option file of a server on a copy of the files.
 
-    `extra` contains the configured lines. Later lines of zsnapdb override these, so that they cannot restore a path, an
-    identity or an activity of the source. `last` contains the lines of zsnapdb for the current task, which override all
-    other lines. Raises PreflightError if the source used a path outside its volumes, or a line is refused.
+    The argument `extra` contains the configured lines. They cannot restore a path, an identity or an activity of the
+    source, because later lines override them. The argument `last` contains lines for the current task, which override
+    all other lines. Raises PreflightError if the source used a path outside its volumes, or if a line is refused.
     """
     _refuse_options(extra)
     lines = [*kept_lines(flavour, variables, extra), *extra]
@@ -240,7 +240,7 @@ def _identity_lines(identity: ServerIdentity) -> list[str]:
 
 
 def _refuse_options(extra: Sequence[str]) -> None:
-    """Raise PreflightError if there is a configured option that no later line can override."""
+    """Raise PreflightError if a later line of the file cannot override a configured option."""
     for line in extra:
         if option_name(line) in _REFUSED or line.lstrip().startswith(("[", "!")):
             raise PreflightError(
@@ -249,7 +249,7 @@ def _refuse_options(extra: Sequence[str]) -> None:
 
 
 def _data_file(part: str, home: str, paths: PathMap) -> str:
-    """Return a translated file of innodb_data_file_path (name:size:…). InnoDB prepends `home` to a relative name."""
+    """Return a file of innodb_data_file_path (name:size:…) for the copy. InnoDB prepends `home` to a relative name."""
     name, colon, rest = part.partition(":")
     if _DATA_FILE_SIZE.fullmatch(rest) is None:
         raise PreflightError(
@@ -264,19 +264,19 @@ def _data_file(part: str, home: str, paths: PathMap) -> str:
 
 
 def rewrite_index(text: str, folder: str) -> str:
-    """Return a binlog or relay log index with the same files in `folder`. The last line ends in a newline too."""
+    """Return a binlog or relay log index that lists the same file names in `folder`. Every line ends in a newline."""
     return "".join(f"{join(folder, basename(line))}\n" for line in text.split("\n") if line)
 
 
 def tls_keys(variables: Mapping[str, str], paths: PathMap) -> tuple[str, ...]:
-    """Return the copy's paths of the source's configured private keys, if these keys are on the source's volumes."""
+    """Return the paths, in the copy, of the source's configured private keys that are on the source's volumes."""
     named = [variables.get(name, "") for name in ("ssl_key", "admin_ssl_key")]
     absolute = [_absolute(value, variables["datadir"]) for value in named if value]
     return tuple(dict.fromkeys(paths.translate(path) for path in absolute if paths.has(path)))
 
 
 def log_files(variables: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """Return the source's base name and index for each log whose index a copy must rewrite."""
+    """Return the base name and the index, on the source, of each log whose index a copy must rewrite."""
     return tuple(paths for kind in ("log_bin", "relay_log") if (paths := binlog_paths(variables, kind)) is not None)
 
 
@@ -303,7 +303,7 @@ def buffer_pool(
 ) -> int | None:
     """Return the buffer pool size in bytes if it must exceed the default; None if the option must not be set.
 
-    - `options`: the configured lines; if one of them sets the size, it has precedence
+    - `options`: the configured lines; if one of these lines sets the size, it has precedence
     - `variables`: the variables of the backup's server, whose size was sufficient
     - `free`: bytes of memory that are available without swapping, if known
     - `limit`: the maximum memory of the server in bytes (`server.memory`)
@@ -322,7 +322,7 @@ def buffer_pool(
 def current_buffer_pool(planned: int | None, now: int | None) -> int | None:
     """Return the smaller of the planned and the current size.
 
-    When a restore continues, less memory may be available.
+    Less memory may be available when a restore is continued.
     """
     return min(planned, now) if planned is not None and now is not None else None
 

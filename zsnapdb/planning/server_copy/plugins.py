@@ -1,8 +1,8 @@
-"""Decides which plugins of its source a server on a copy loads, and finds plugins that this host lacks.
+"""Decides which plugins of its source a server on a copy loads, and finds missing plugins on this host.
 
-Pure. A copy loads the plugins of its source. Recovery needs the storage engines of the tables. A replayed statement has
-the same effect only if engines, authentication plugins, functions and password checks are the same. A plugin that is
-not classified here is loaded.
+Pure. A copy loads the plugins of its source, because recovery needs the storage engines of the tables. Also, a replayed
+statement has the same effect only with the same engines, authentication plugins, functions and password checks. A
+plugin that this module does not classify is loaded.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ _PACKAGES = {
 
 @dataclass(frozen=True)
 class InstalledPlugins:
-    """The plugins of a server program on this host: the plugin folder, its files, and the optional built-in plugins.
+    """The plugins of a server program on this host: its plugin folder and files, and its optional built-in plugins.
 
-    `is_shown` says whether a server in a sandbox sees the folder.
+    If `is_shown` is set, a server in a sandbox can see the folder.
     """
 
     folder: str
@@ -81,7 +81,7 @@ class InstalledPlugins:
 class PluginObjection:
     """Plugins of a source that a copy on this host would lack, and a hint.
 
-    `is_needed` is set if the data or the binlogs may need these plugins. If `is_needed` is set, a copy is refused.
+    The field `is_needed` is set if the data or the binlogs may need these plugins. In this case a copy is refused.
     """
 
     text: str
@@ -101,13 +101,13 @@ def classify(plugin: Plugin) -> PluginClass:
 
 
 def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_rows: bool) -> tuple[str, ...]:
-    """Return the option file lines by which a copy loads the plugins of its source.
+    """Return the option file lines that make a copy load the plugins of its source.
 
-    The returned lines follow the lines in `options`.
+    In the option file, these lines follow the lines in `options`.
 
     - `known`: the plugins of the backup's server; None if the backup does not record them
     - `options`: the configured lines (`server.options`); a plugin that these lines switch off is not loaded
-    - `reads_rows`: the server itself loads the plugins in `mysql.plugin`, as every server with accounts does
+    - `reads_rows`: whether the server itself loads the plugins in `mysql.plugin`, as every server with accounts does
       (refman 8.4, "skip_grant_tables")
     """
     if known is None:
@@ -132,8 +132,8 @@ def option_lines(known: ServerPlugins | None, options: Sequence[str], *, reads_r
 def with_later(known: ServerPlugins | None, later: Iterable[ServerPlugins | None]) -> ServerPlugins | None:
     """Return the plugins that a replay may need: the plugins of the backup and of `later` backups.
 
-    Binlogs do not contain INSTALL PLUGIN and INSTALL SONAME, but they contain statements that use the new plugin. The
-    data of the backup contains no row for such a plugin, so an option loads it.
+    Binlogs do not contain INSTALL PLUGIN and INSTALL SONAME, but they contain statements that use the new plugins. The
+    backup's data contains no row for a plugin that was installed later, so an option loads it.
     """
     if known is None:
         return None
@@ -149,13 +149,13 @@ def with_later(known: ServerPlugins | None, later: Iterable[ServerPlugins | None
 
 
 def with_libraries(known: ServerPlugins) -> tuple[str, ...]:
-    """Return the sorted libraries that a copy of a server with the given plugins loads, by option or by its data."""
+    """Return the libraries, sorted, that a copy of a server with these plugins loads by an option or from its data."""
     kinds = (PluginClass.LOADED, PluginClass.BY_DATA)
     return tuple(sorted({plugin.library for plugin in known.plugins if classify(plugin) in kinds}))
 
 
 def switched_off(options: Iterable[str]) -> frozenset[str]:
-    """Return the options that the given option file lines set to OFF, without the prefix `plugin_`."""
+    """Return the names of the options that these option file lines set to OFF, without the prefix `plugin_`."""
     off = (option_name(line) for line in options if line.partition("=")[2].strip().upper() in _OFF)
     return frozenset(name.removeprefix("plugin_") for name in off)
 
@@ -163,10 +163,10 @@ def switched_off(options: Iterable[str]) -> frozenset[str]:
 def objections(
     known: ServerPlugins | None, installed: InstalledPlugins | None, options: Sequence[str]
 ) -> tuple[PluginObjection, ...]:
-    """Return the plugins that a copy of a server with the given plugins would lack on this host.
+    """Return objections about plugins that a copy of a server with these plugins would lack on this host.
 
-    `installed` is None if the server program does not list its plugins. `options` contains the lines of
-    `server.options`.
+    The argument `installed` is None if the server program does not list its plugins. The argument `options` contains
+    the lines of `server.options`.
     """
     if known is None or installed is None:
         return ()

@@ -1,4 +1,4 @@
-"""The sandbox of a server on a copy: the host paths that the server can see, and checks of a running server. Pure."""
+"""Defines which host paths a server on a copy can see, and checks the sandbox of a running server. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ PRIVATE = ("/tmp", "/var/tmp", "/dev/shm", "/run")  # noqa: S108 - paths in the 
 class Sandbox:
     """The host paths that a server can see. All other paths are invisible to the server.
 
-    `base` is the folder above the copy. `writable` contains the copy's folders, `readable` the folders with programs
-    and settings, and `hidden` the source's folders. `connects` says that the server may connect to other servers.
-    `answers_beyond` says that the server listens on an address that other hosts can reach.
+    The field `base` is the folder above the copy. The field `writable` contains the copy's folders, `readable` the
+    folders with programs and settings, and `hidden` the source's folders. If `connects` is set, the server may connect
+    to other servers. If `answers_beyond` is set, the server listens on an address that other hosts can reach.
     """
 
     base: str
@@ -46,9 +46,9 @@ def sandbox_of(
 ) -> Sandbox:
     """Return the sandbox of a server on a copy.
 
-    `private` is the private folder at the top of the copy. `volumes` and `source` are the mount points of the copy and
-    of its source. `programs` contains the paths of the server program (a link, and its target). The server may also
-    read the files and folders whose paths are in `options` or `reads`.
+    The argument `private` is the private folder at the top of the copy. The arguments `volumes` and `source` contain
+    the mount points of the copy and of its source. The argument `programs` contains the paths of the server program (a
+    link and its target). The server may also read the files and folders whose paths are in `options` or `reads`.
     """
     inside = [normpath(path) for path in volumes]
     writable = sorted({*inside, *([] if _is_in(private, inside) else [private])}, key=len)
@@ -66,7 +66,7 @@ def sandbox_of(
 def is_shown(path: str, options: Sequence[str], reads: Sequence[str]) -> bool:
     """Return whether a server in a sandbox can see a file of the host.
 
-    The sandbox has these options and these additional readable files.
+    The server may also read the files and folders whose paths are in `options` or `reads`.
     """
     return _is_in(
         normpath(path), [normpath(shown) for shown in (*_PROGRAMS, *_SETTINGS, *_absolute_paths(options), *reads)]
@@ -94,8 +94,8 @@ class MountSeen:
 class ProcessSeen:
     """The namespace and rights of a running server, as reported by the kernel.
 
-    `rights` contains lines of /proc/PID/status by name. `shares_mounts` says that the server has the mount namespace of
-    zsnapdb.
+    The field `rights` contains lines of /proc/PID/status by name. If `shares_mounts` is set, the server has the same
+    mount namespace as zsnapdb.
     """
 
     shares_mounts: bool
@@ -104,7 +104,7 @@ class ProcessSeen:
 
 
 def breaches(seen: ProcessSeen, sandbox: Sandbox) -> tuple[str, ...]:
-    """Return every way in which the running server can access more than its sandbox allows; empty if it is confined.
+    """Return each way in which a running server can access more than its sandbox allows; empty if there is none.
 
     Sources: proc(5) for CapEff, NoNewPrivs and Seccomp (2: a filter), and mount_namespaces(7).
     """

@@ -1,7 +1,7 @@
-"""The facts about a source server that a server on a copy of its files needs. Pure.
+"""The facts about a server that are needed to run another server on a copy of its files. Pure.
 
-The facts are in a user property of every snapshot in a set, and of every clone. So a copy can be created and started
-even if the source is down and the repository is unreachable.
+A user property of every snapshot in a set, and of every clone, contains these facts. So a copy can be created and
+started even if the source is down and the repository is unreachable.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ _SIGNS = ("encrypt", "keyring", "decrypt")
 
 @dataclass(frozen=True)
 class MissingOption:
-    """An option line that the source had and that the configured options lack."""
+    """An option line that the source had but the configured options lack."""
 
     line: str
 
 
 def missing_options(variables: Mapping[str, str], options: Sequence[str]) -> tuple[MissingOption, ...]:
-    """Return the key plugin options that the source had and that `options` (`server.options`) lack.
+    """Return the options for key plugins that the source had but `options` (`server.options`) lacks.
 
-    The values are the source's values. On another host, the paths of files may differ.
+    Values are those of the source. On another host, file paths may differ.
     """
     given = [option.replace("-", "_") for option in options]
     missing: list[MissingOption] = []
@@ -69,9 +69,9 @@ def missing_options(variables: Mapping[str, str], options: Sequence[str]) -> tup
 
 
 def advice(missing: Sequence[MissingOption], log: str, absent: Sequence[str] = ()) -> str | None:
-    """Return advice for a server on a copy that did not start; None if its log and options do not indicate encryption.
+    """Return advice for a server on a copy that did not start; None if its log and options do not hint at encryption.
 
-    `absent` contains the key files of the source that this host lacks.
+    The argument `absent` contains the key files of the source that this host lacks.
     """
     files = f"; the source read its keys from {', '.join(absent)}, and this host has no such file" if absent else ""
     if missing:
@@ -127,11 +127,11 @@ EMPTY_COUNTS = ("sql_mode", "old_mode", "character_set_collations")
 
 
 def recorded_variables(variables: Mapping[str, str], origins: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the variables to record: those in RECORDED, and each setting that differs from the compiled default.
+    """Return the variables to record: those in RECORDED, and every setting that differs from its compiled default.
 
-    `origins` contains the variables that the server reports as set, with their origin. If the server does not report
-    them (MySQL before 8.0), `origins` is None, and every variable that a copy keeps is recorded. Secrets are never
-    recorded, and each value is one line.
+    The argument `origins` maps each variable that the server reports as set to its origin. If the server does not
+    report origins (MySQL before 8.0), `origins` is None, and every variable that a copy keeps is recorded. Secrets and
+    values with several lines are never recorded.
     """
     return {
         name: variables[name]
@@ -150,7 +150,7 @@ def _settings(variables: Mapping[str, str], origins: Mapping[str, str] | None) -
 
 
 def recorded_origins(origins: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the origins to record: the origins of settings, each as one line."""
+    """Return the origins to record: those of settings, each as one line."""
     return {
         name: origin
         for name, origin in (origins or {}).items()
@@ -180,9 +180,9 @@ class Place(BaseModel):
 class SourceServer(BaseModel):
     """A server at the time of the snapshot of its files.
 
-    `variables` are the recorded variables, with absolute paths. `volumes` maps each role to its volume.
-    `absolute_tablespaces` contains the first few tablespaces with absolute paths. `unlogged` contains the GTIDs that no
-    binlog contained, if known.
+    The field `variables` contains the recorded variables, with absolute paths. The field `volumes` maps each role to
+    its volume. The field `absolute_tablespaces` contains the first few tablespaces with absolute paths. The field
+    `unlogged` contains the GTIDs that no binlog contained, if known.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
@@ -212,7 +212,7 @@ class SourceServer(BaseModel):
         key_files: Sequence[str] = (),
         binlog_key: str | None = None,
     ) -> SourceServer:
-        """Return the source facts of a probed server with the given datasets and mount points, by role."""
+        """Return the source facts of a probed server. The datasets and mount points are given by role."""
         return cls(
             flavour=facts.flavour,
             version=facts.version,
@@ -232,7 +232,7 @@ class SourceServer(BaseModel):
     def has_gtids(self) -> bool:
         """Whether the server's transactions have GTIDs.
 
-        On MariaDB they always do; on MySQL, `gtid_mode` determines this.
+        On MariaDB, they always have GTIDs. On MySQL, `gtid_mode` determines this.
         """
         return family(self.flavour).numbers_always or self.variables.get("gtid_mode", "OFF").startswith("ON")
 
@@ -244,7 +244,7 @@ class SourceServer(BaseModel):
     def encode(self) -> str:
         """Return the facts as one line for a user property, compressed if the line is long.
 
-        If the line is too long for the property, first `unlogged` and then the longest settings are left out.
+        If the line is too long for the property, `unlogged` is left out first, and then the longest settings.
         """
         for shorter in self._ever_shorter():
             whole = shorter.model_dump_json(exclude_defaults=True)
@@ -275,7 +275,7 @@ class SourceServer(BaseModel):
 def decode(text: str, where: str) -> SourceServer:
     """Return the source facts in the text of the property.
 
-    Raises DamagedError, with `where` in the message, if the text does not contain source facts.
+    Raises DamagedError if the text does not contain source facts. The error message contains `where`.
     """
     try:
         return SourceServer.model_validate_json(_unpacked(text) if text.startswith(_PACKED) else text)
@@ -288,7 +288,7 @@ def decode(text: str, where: str) -> SourceServer:
 def _unpacked(text: str) -> bytes:
     """Return the unpacked text of a property.
 
-    Raises ValueError if it is truncated, or longer than the facts of any server.
+    Raises ValueError if the text is truncated or longer than the facts of any server.
     """
     unpacker = zlib.decompressobj()
     whole = unpacker.decompress(base64.b85decode(text.removeprefix(_PACKED)), _LONGEST)
@@ -329,7 +329,7 @@ _LISTS = {"ignore_db_dirs": ("ignore_db_dirs", "ignore_db_dir")}
 
 @dataclass(frozen=True)
 class ExcludedObject:
-    """A setting of the source that a copy does not have, and the reason."""
+    """A setting of the source that a copy does not get, and the reason."""
 
     name: str
     value: str
@@ -374,8 +374,8 @@ def _kept_variables(variables: Mapping[str, str]) -> Iterator[tuple[str, str, Va
 def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple[str, ...]:
     """Return the lines of an option file for the settings of the source.
 
-    `options` contains the configured lines (`server.options`), which may load the source's keys. Raises PreflightError
-    if a variable that affects the files has a value that no server could have reported.
+    The argument `options` contains the configured lines (`server.options`), which may load the source's keys. Raises
+    PreflightError if a variable that affects the files has a value that no server could have reported.
     """
     lines = []
     for name, value, kind in _kept_variables(variables):
@@ -394,7 +394,7 @@ def kept_lines(flavour: Flavour, variables: Mapping[str, str], options: Sequence
 def _reason(
     name: str, value: str, kind: VariableClass, variables: Mapping[str, str], options: Sequence[str]
 ) -> str | None:
-    """Return why a copy does not get this setting, although its class is kept; None if the copy gets it."""
+    """Return why a copy does not get this setting, although copies keep its class; None if the copy gets it."""
     objection = _objection(name, value)
     if objection is not None and name in _STRICT:
         raise PreflightError(
@@ -409,7 +409,7 @@ def _reason(
 
 
 def kept_statements(variables: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the statements that a server runs on startup for settings that no option can set."""
+    """Return the statements that a server runs at startup to apply settings for which there is no option."""
     return tuple(
         f"SET GLOBAL {name} = {value if value.isdecimal() else repr(value)};"
         for name, value, kind in _kept_variables(variables)
@@ -418,7 +418,7 @@ def kept_statements(variables: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def left_out(variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple[ExcludedObject, ...]:
-    """Return the recorded settings that a copy does not have, with the reason for each."""
+    """Return the recorded settings that a copy does not get, with the reason for each."""
     missing = []
     for name, value in sorted(variables.items()):
         kind = class_of(name)
@@ -431,7 +431,7 @@ def left_out(variables: Mapping[str, str], options: Sequence[str] = ()) -> tuple
 
 
 def notes_on(variables: Mapping[str, str], options: Sequence[str], zones: Sequence[str] | None) -> tuple[str, ...]:
-    """Return notes for a plan about settings of the source that a copy does not have, one line for each reason.
+    """Return notes for a plan about settings of the source that a copy does not get, one line per reason.
 
     - `options`: the configured lines (`server.options`)
     - `zones`: the names of this host's time zone; None if the source's zone is recorded, which

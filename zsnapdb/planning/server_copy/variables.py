@@ -1,9 +1,9 @@
 """The classes of global server variables.
 
-The class of a variable decides whether a copy keeps the variable, and gives the reason if it does not.
+The class of a variable decides whether a copy keeps the variable. If not, the class contains the reason.
 
-Pure. Each variable is in exactly one class. A name in a list has precedence over a prefix. A variable in no list and
-without a known prefix is kept, because it may change the effect of a statement.
+Pure. Each variable is in exactly one class. A name in a list has precedence over a prefix. If a variable is not in a
+list and has no known prefix, a copy keeps it, because it may change the effect of a statement.
 `tests/unit/planning/server_copy/test_variables.py` compares the lists with the complete lists of recorded releases.
 """
 
@@ -43,7 +43,7 @@ class VariableClass(Enum):
 
     @property
     def is_setting(self) -> bool:
-        """Whether variables of this class are settings that an administrator makes."""
+        """Whether an administrator sets the variables of this class."""
         return self not in (VariableClass.BUILD, VariableClass.STATE)
 
 
@@ -302,7 +302,7 @@ def _by_prefix() -> Mapping[str, VariableClass]:
 
 
 def class_of(name: str) -> VariableClass:
-    """Return the class of a variable by its lower-case name."""
+    """Return the class of the variable with this lower-case name."""
     named = _by_name().get(name)
     if named is not None:
         return named

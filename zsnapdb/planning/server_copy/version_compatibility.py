@@ -1,4 +1,4 @@
-"""Decides which versions of a server program may start on a server's files. Pure."""
+"""Decides which versions of a server program may start on existing files of a server. Pure."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def objection_to(flavour: Flavour, recorded: str, program: str) -> str | None:
 def objection_to_upgrade(flavour: Flavour, recorded: str, program: str) -> str | None:
     """Return why a program of version `program` cannot upgrade files of version `recorded`; None if it can.
 
-    The function assumes that the server that wrote the files was shut down cleanly. No server can downgrade files, and
-    a MySQL upgrade must not skip a long-term series.
+    The function assumes a clean shutdown of the server that wrote the files. No server can downgrade files, and a MySQL
+    upgrade must not skip a long-term series.
     """
     if flavour_in(program) is not flavour:
         return f"it is {family(flavour_in(program)).title}, the files are of {family(flavour).title}"
@@ -47,7 +47,7 @@ def objection_to_upgrade(flavour: Flavour, recorded: str, program: str) -> str |
 
 
 def series_of(version: str) -> str:
-    """Return the series of a version, as `server.binaries` uses it: 11.8 for 11.8.6-MariaDB."""
+    """Return the series of a version in the form used in `server.binaries`: 11.8 for 11.8.6-MariaDB."""
     return ".".join(str(number) for number in release_of(version)[:2])
 
 
@@ -62,9 +62,9 @@ class BackupVersion:
 
 @dataclass(frozen=True)
 class SeriesNeed:
-    """The backups of one series: their number, the newest backup, and the newest version of a server.
+    """The backups of one series: their number, the newest backup, and the newest version of their servers.
 
-    A server program must have at least this version.
+    A server program must have at least that version.
     """
 
     flavour: Flavour
@@ -75,7 +75,7 @@ class SeriesNeed:
 
 
 def needs(backups: Iterable[BackupVersion]) -> tuple[SeriesNeed, ...]:
-    """Return the server programs that the backups (oldest first) need. The series of the newest backup is first."""
+    """Return the server programs that backups (oldest first) need, starting with the series of the newest backup."""
     groups: dict[tuple[Flavour, str], list[BackupVersion]] = {}
     for backup in backups:
         series = (backup.flavour, series_of(backup.version))
@@ -100,11 +100,11 @@ _SOMEBODY = ServerIdentity(
 
 
 def objections_to_files(tablespaces: Sequence[str], links: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return why a copy would use files outside itself.
+    """Return the reasons why a copy would use files outside itself.
 
-    `tablespaces` contains the files with absolute paths in the data dictionary. `links` contains the symbolic links in
-    the data directory with absolute targets. Through these paths, a server on a copy would open the files of the
-    source.
+    The argument `tablespaces` contains the files with absolute paths in the data dictionary. The argument `links`
+    contains the symbolic links with absolute targets in the data directory. Through these paths, a server on a copy
+    would open the files of the source.
     """
     found = []
     if tablespaces:
@@ -125,9 +125,9 @@ HINT_FOR_FILES = (
 def objections_to_settings(
     flavour: Flavour, variables: Mapping[str, str], mountpoints: Collection[str], options: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return why paths in the server's settings cannot be mapped to a copy.
+    """Return the reasons why paths in the server's settings cannot be mapped to a copy.
 
-    To find this out, the function generates the option file of a copy.
+    The function generates the option file of a copy to find these reasons.
 
     - `variables`: the variables in the manifest
     - `mountpoints`: the mount points of the volumes

@@ -1,4 +1,4 @@
-"""Writes the text of the configuration for setup, and removes an instance from it. Pure."""
+"""Writes the text of the configuration for setup, and removes an instance from this text. Pure."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ TablePath = tuple[str, ...]
 class SetupSurroundings:
     """The configuration without the tables that setup writes, and the facts on which these tables depend.
 
-    `before` and `after` are the text around the tables. `repository` is the name of the instance's repository.
-    `is_shared` says that the repository is already configured, and `has_agent` that the agent is already configured.
-    Setup leaves tables that are already configured unchanged. `target` is the name of the notification target that
-    setup adds, or "" if it adds none. `is_silent` says that no notification target is configured.
+    - `before`, `after`: the text around the tables
+    - `repository`: the name of the instance's repository
+    - `is_shared`, `has_agent`: whether the repository and the agent are already configured, so that setup keeps them
+    - `target`: the name of the notification target that setup adds, or "" if it adds none
+    - `is_silent`: whether no notification target is configured
     """
 
     before: str = ""
@@ -59,10 +60,10 @@ ALONE = SetupSurroundings()
 def surroundings(
     configured: str | None, answers: SetupAnswers, written: WrittenTables | None = None
 ) -> SetupSurroundings | None:
-    """Return the part of the configuration that setup keeps; None if that part cannot be separated.
+    """Return the part of the configuration that setup keeps; None if the part cannot be separated.
 
-    `written` contains the tables of this instance from an earlier setup, if they are unchanged. If `written` is None,
-    everything except the tables of the instance is kept.
+    The argument `written` contains the tables that an earlier setup wrote for this instance, if they are unchanged. If
+    it is None, setup keeps everything except the tables of the instance.
     """
     if configured is None:
         return replace(ALONE, target=_target(answers, {}), is_silent=answers.notify is None)
@@ -91,9 +92,9 @@ def surroundings(
 
 
 def without(configured: str, instance: str, written: WrittenTables | None) -> str | None:
-    """Return the configuration without the instance and the tables of its setup; None if they cannot be separated.
+    """Return the configuration without the tables of an instance; None if these cannot be separated.
 
-    A repository that another instance uses is kept.
+    Its repository also stays if another instance uses it.
     """
     document = document_of(configured) or {}
     own = [("instance", instance), *(path for path in (written.tables if written else ()) if path[0] == "repository")]
@@ -110,7 +111,7 @@ def _used_by_others(document: Mapping[str, Any], instance: str) -> set[str]:
 
 
 def digest(document: Mapping[str, Any], tables: Sequence[TablePath]) -> str:
-    """Return a hash of the given tables of a configuration. Comments and order do not change the hash."""
+    """Return a hash of the given tables of a configuration. The hash does not depend on comments or order."""
     contents = [_at(document, path) for path in tables]
     return hashlib.sha256(json.dumps(contents, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -152,7 +153,7 @@ def _cut(text: str, own: Sequence[TablePath]) -> tuple[str, str]:
 
 
 def _less(document: Mapping[str, Any], own: Sequence[TablePath]) -> dict[str, Any]:
-    """Return the document without the given tables and without tables that become empty."""
+    """Return the document without the given tables, and without tables that are empty afterwards."""
     kept: dict[str, Any] = {}
     for key, value in document.items():
         inner = [path[1:] for path in own if path[0] == key]
@@ -177,7 +178,7 @@ def _at(document: Mapping[str, Any], path: TablePath) -> Any:
 
 
 def _provider(url: str) -> str:
-    """Return the subtable of the repository that configures access to the store with this URL."""
+    """Return the name of the repository's subtable that configures access to the store with this URL."""
     scheme = url.partition("://")[0]
     return scheme if scheme in ("azure", "gs") else "s3"
 
@@ -210,7 +211,7 @@ NO_SIGNING = "none"
 
 @dataclass(frozen=True)
 class ServerLogin:
-    """The login that zsnapdb uses on the server."""
+    """The login with which zsnapdb connects to the server."""
 
     socket: str
     user: str
@@ -219,7 +220,7 @@ class ServerLogin:
 
 @dataclass(frozen=True)
 class ServerPlaces:
-    """The server program (if not in a usual folder), the unit, and the file for a new server_id after a rewind."""
+    """The server program (if it is not in a usual folder), the systemd unit, and the file for a new server_id."""
 
     binary: str = ""
     server_id_file: str = ""
@@ -242,10 +243,10 @@ def configuration_text(
 ) -> str:
     """Return the text of the configuration.
 
-    If `recipient` is None, backups are not encrypted. `identity` is the file with the key with which drills decrypt
-    backups. `signing` is the file of the signing key, or NO_SIGNING, or None if nothing about signing is configured.
-    `server` contains the server's settings that must be configured, and `around` is the existing configuration.
-    `archives` says that the server has binlogs.
+    If `recipient` is None, backups are not encrypted. The argument `identity` is the file with the key that drills use
+    to decrypt backups. The argument `signing` is the file of the signing key, NO_SIGNING, or None if nothing about
+    signing is configured. The argument `server` contains the server's places that must be configured, and `around` is
+    the existing configuration. If `archives` is set, the server has binlogs.
     """
     lines = [*_instance(answers, login, around.repository, server, archives=archives)]
     if not around.is_shared:
@@ -334,12 +335,12 @@ class RemovalAction(StrEnum):
 
 @dataclass(frozen=True)
 class RemovalFacts:
-    """The existing parts of an instance that is to be removed.
+    """The existing parts of an instance that will be removed.
 
-    - `rest`: the configuration without the instance; empty if there is no other instance, and None if the instance
-      cannot be separated
-    - `has_agent`: systemd knows the unit of the agent
-    - `own_unit`, `cron`: existing files of a setup, or ""
+    - `rest`: the configuration without the instance; empty if no instance remains, and None if the instance cannot be
+      separated
+    - `has_agent`: whether systemd has a unit of the agent
+    - `own_unit`, `cron`: the unit file and the cron file that a setup created, or ""
     - `account`: the account of zsnapdb on the server, or "" for root
     - `datasets`: the known datasets of the instance
     - `identity`: the file with the keys of backups, or "" if none is configured
@@ -371,7 +372,7 @@ class RemovalStep:
 
 @dataclass(frozen=True)
 class RemovalPlan:
-    """The steps of a removal. `notes` lists the data that is kept."""
+    """The steps of a removal, with notes about the data that is kept."""
 
     facts: RemovalFacts
     steps: tuple[RemovalStep, ...]
@@ -379,7 +380,7 @@ class RemovalPlan:
 
 
 def plan_removal(facts: RemovalFacts) -> RemovalPlan:
-    """Return the plan of a removal. zsnapdb itself removes neither data nor keys."""
+    """Return the plan of a removal. zsnapdb itself does not remove data or keys."""
     notes = ["the server, its datasets, snapshots and backups stay: what follows names them, and removes none"]
     if facts.clones:
         notes.append(f"clones of the instance exist ({facts.clones}): `zsnapdb clone list` names them")

@@ -1,4 +1,4 @@
-"""Facts of a host for `zsnapdb setup`, and the user's answers. `jobs/setup/discovery.py` gathers the facts. Pure."""
+"""Facts about a host for `zsnapdb setup`, gathered by `jobs/setup/discovery.py`, and the user's answers. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ DEFAULT_PAGE = 16384
 
 @dataclass(frozen=True)
 class FoundFiles:
-    """Facts that determine whether and how setup can move a server's files to ZFS. Missing names and paths are "".
+    """Facts that decide whether and how setup can move a server's files to ZFS. Missing names and paths are "".
 
-    `service` is the systemd unit of the server. `is_mount` says that the data directory itself is a mount point.
-    `binlog` is the path of the binlogs without the number, and `binlog_index` is the path of their index. `elsewhere`
-    contains the settings with files outside the data directory. `obstacles` contains the paths in the data directory
-    that are neither regular files nor folders. `option_folder` is a folder of option files that the server reads.
-    `taken` contains existing paths that a move would create.
+    The systemd unit of the server is `service`. If `is_mount` is set, the data directory itself is a mount point. The
+    field `binlog` is the path of the binlogs without the number, and `binlog_index` is the path of their index. The
+    field `elsewhere` contains the settings with files outside the data directory. The field `obstacles` contains the
+    paths in the data directory that are neither regular files nor folders. The field `option_folder` is a folder of
+    option files that the server reads. The field `taken` contains existing paths that a move would create.
     """
 
     service: str
@@ -37,17 +37,19 @@ class FoundFiles:
 class FoundServer:
     """A running server: its process, account, program, sockets and data directory.
 
-    `filesystem` and `dataset` contain the data directory; each is "" if there is none. `page_size` and `version` are
-    None if root cannot query the server. `used` is the size of the data directory in bytes. `lets_root_in` says whether
-    the operating system's root can log in as the server's root through the socket, without a password.
-    `has_socket_login` says whether other accounts can also be set up to log in through the socket (MySQL's plugin
-    auth_socket is active). `binary` is the program to write into the configuration, or "" if the program in the usual
-    folders is right. `has_binlog` is set if the server writes binlogs or cannot be queried. `lacks_names` is set if the
-    server could write column names to binlogs, but does not. `server_id_file` is a file that only this server reads,
-    and to which a rewind may write a new server_id. `server_id_file` is "" if no such file is known. `service` is the
-    systemd unit that runs the server, and `option_folder` is a folder whose option files the server reads, or "".
-    `files` is None if the files are on ZFS, or the server cannot be queried. `cipher` is the cipher of the dataset;
-    None if ZFS does not encrypt it.
+    - `filesystem`, `dataset`: the file system and the dataset of the data directory; "" if there is none
+    - `page_size`, `version`: None if root cannot query the server
+    - `used`: the size of the data directory in bytes
+    - `lets_root_in`: whether the system's root can log in as the server's root by the socket, without a password
+    - `has_socket_login`: whether other accounts can also log in by the socket (MySQL's plugin auth_socket is active)
+    - `binary`: the program to write into the configuration, or "" if the program in the usual folders is right
+    - `has_binlog`: whether the server writes binlogs or cannot be queried
+    - `lacks_names`: whether the server could write column names to binlogs, but does not
+    - `server_id_file`: a file that only this server reads and to which a rewind may write a new server_id, or ""
+    - `service`: the systemd unit that runs the server
+    - `option_folder`: a folder whose option files the server reads, or ""
+    - `files`: None if the files are on ZFS or the server cannot be queried
+    - `cipher`: the cipher of the dataset; None if ZFS does not encrypt it
     """
 
     pid: int
@@ -80,7 +82,7 @@ class FoundServer:
 
 @dataclass(frozen=True)
 class FoundPool:
-    """An imported pool and the number of its free bytes."""
+    """An imported pool with its free bytes."""
 
     name: str
     free: int
@@ -88,7 +90,7 @@ class FoundPool:
 
 @dataclass(frozen=True)
 class WrittenTables:
-    """The tables of a configuration, by path, that an earlier setup wrote and that have not been changed since."""
+    """The paths of the configuration tables that an earlier setup wrote and that have not been changed since."""
 
     tables: tuple[tuple[str, ...], ...]
 
@@ -97,11 +99,11 @@ class WrittenTables:
 class SetupFacts:
     """The facts about the host.
 
-    - `configuration`, `configured`: the path of the configuration, and its text; the text is None if there is no file,
-      or if the file contains only comments
+    - `configuration`, `configured`: the path and the text of the configuration; the text is None if the file does not
+      exist or contains only comments
     - `recipient`: the recipient in the existing identity file; None if there is no such file
     - `unit`: the text of the agent's unit for this host; None if a suitable unit exists
-    - `grants`: the statements for the account by flavour
+    - `grants`: the statements that create the account, by flavour
     """
 
     servers: tuple[FoundServer, ...]
@@ -131,7 +133,7 @@ class SetupFacts:
 
 @dataclass(frozen=True)
 class SetupAnswers:
-    """The decisions of the user. If a decision is None, setup makes it, or refuses to run if it cannot.
+    """The decisions of the user. If a decision is None, setup decides, or refuses to run if it cannot decide.
 
     - `repository`: an address such as s3://bucket/prefix or file:///folder
     - `encrypt`: whether backups are encrypted
@@ -162,10 +164,10 @@ _PATH = re.compile(r"(?m)^(?P<name>[a-z_]+) = (?P<path>/.*)$")
 
 
 def overridden(option_file: str, options: str) -> tuple[str, ...]:
-    """Return the paths in the option file that a server would not use, with the values that it would use.
+    """Return the settings in the option file whose paths a server would not use, with the values that it would use.
 
-    The result is empty if the server uses all paths. `options` contains the server's options, including its command
-    line, as `--print-defaults` prints them.
+    The result is empty if the server would use all paths. The argument `options` contains the server's options,
+    including its command line, as `--print-defaults` prints them.
     """
     wrong = []
     for setting in _PATH.finditer(option_file):

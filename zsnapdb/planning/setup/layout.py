@@ -23,7 +23,7 @@ _COMMON = {"atime": "off", "xattr": "sa", "primarycache": "all", "logbias": "lat
 
 @dataclass(frozen=True)
 class NewDataset:
-    """A dataset to be created, with its properties."""
+    """A dataset that setup creates, with its properties."""
 
     name: str
     properties: Mapping[str, str]
@@ -31,7 +31,7 @@ class NewDataset:
 
 @dataclass(frozen=True)
 class KeptLogs:
-    """The logs that a moved server keeps: the name of its binlogs (empty if it writes none).
+    """The existing logs of a moved server. The name of its binlogs is empty if the server writes none.
 
     Existing relay logs stay in the data directory, because the server has recorded their relative paths.
     """
@@ -57,9 +57,9 @@ def dataset_pair(
     mount: str = MOUNT,
     kept: KeptLogs | None = None,
 ) -> ServerLayout:
-    """Return the layout with the dataset `name` for logs and a child for pages.
+    """Return the layout with the dataset `name` for logs and a child dataset for pages.
 
-    `kept` describes a moved server's logs.
+    The argument `kept` describes the existing logs of a moved server.
     """
     parent = {
         **_COMMON,
@@ -114,7 +114,7 @@ BINLOG_FRAGMENT = "zz-zsnapdb-binlog.cnf"
 
 
 def binlog_options(flavour: Flavour) -> str:
-    """Return the option file that turns on binlogs. The server keeps binlogs for a week.
+    """Return the option file that turns on binlogs, which the server then keeps for a week.
 
     MariaDB removes no binlogs by default (MariaDB manual, "expire_logs_days").
     """
@@ -153,9 +153,9 @@ _CRON_JOBS = (
 
 
 def unit_text(example: str, program: Sequence[str], configuration: str) -> str:
-    """Return the example unit, changed to run this program with this configuration.
+    """Return the text of the example unit, changed to run this program with this configuration.
 
-    `program` contains the arguments that start zsnapdb; the first one is an absolute path.
+    The argument `program` contains the command line that starts zsnapdb, with an absolute path first.
     """
     start, with_it = _START + _command_line((*program, "agent")), _command_line(("--config", configuration))
     # systemd replaces %N with the name of the unit.
@@ -166,7 +166,7 @@ def unit_text(example: str, program: Sequence[str], configuration: str) -> str:
 
 
 def configuration_in(unit: str) -> str | None:
-    """Return the configuration that the agent of a unit reads; None if the unit has no such argument."""
+    """Return the path of the configuration in the command line of an agent's unit; None if it contains none."""
     for line in unit.split("\n"):
         if not line.startswith(_START):
             continue
@@ -196,7 +196,7 @@ def cron_file(instance: str) -> str:
 
 
 def cron_text(program: Sequence[str], instance: str, configuration: str) -> str:
-    """Return the text of a file in /etc/cron.d (crontab(5)): every job of this instance, with absolute paths."""
+    """Return the text of a file in /etc/cron.d (crontab(5)) with every job of this instance and absolute paths."""
     lines = ["# Written by `zsnapdb setup`: cron runs all jobs. It mails errors and results that need a look to root."]
     lines += ["SHELL=/bin/sh", f"PATH={_CRON_PATH}"]
     for when, words in _CRON_JOBS:
@@ -207,7 +207,7 @@ def cron_text(program: Sequence[str], instance: str, configuration: str) -> str:
 
 
 def _word(text: str) -> str:
-    """Return an argument, quoted for a unit's command line.
+    """Return an argument, quoted for the command line of a systemd unit.
 
     Source: systemd.service(5), "Command lines" (quotes, specifiers, variables).
     """
@@ -223,9 +223,9 @@ _CREATE = re.compile(r"CREATE USER (?P<name>[^ ]+) IDENTIFIED (?P<how>.+)")
 
 @dataclass(frozen=True)
 class AccountPlan:
-    """The account, the statements that create it, and its password file (None if it logs in only through the socket).
+    """The account, the statements that create it, and its password file (None if only the socket is used).
 
-    Each statement can be repeated. A statement with SECRET_PLACE needs the password.
+    Each statement can be executed repeatedly. In a statement with SECRET_PLACE, the password must be inserted.
     """
 
     user: str
@@ -234,21 +234,21 @@ class AccountPlan:
 
     @property
     def shown(self) -> tuple[str, ...]:
-        """The statements for display. The displayed statements contain the file name instead of the password."""
+        """The statements for display, with the name of the password file instead of the password."""
         return tuple(
             f"{text.replace(SECRET_PLACE, f'<the password in {self.password_file}>')};" for text in self.statements
         )
 
 
 def user_of(server: FoundServer) -> str:
-    """Return zsnapdb's account on the server: root, if root can log in by socket on every server of the family."""
+    """Return zsnapdb's account on the server. It is root if root can log in by socket on every server of the family."""
     return "root" if family(server.flavour).root_uses_socket else DEFAULT_USER
 
 
 def account_plan(server: FoundServer, grants: str, password_file: str) -> AccountPlan | None:
-    """Return the account to create with the statements in `grants`; None if the account exists on every server.
+    """Return the account that setup creates with the statements in `grants`; None if every server has the account.
 
-    The account gets a password if root can query the server and the server has no socket login without a password.
+    The account gets a password if root can query the server and the server supports no socket login without one.
     """
     user = user_of(server)
     if user == "root":
@@ -259,7 +259,7 @@ def account_plan(server: FoundServer, grants: str, password_file: str) -> Accoun
 
 
 def _statements(text: str) -> list[str]:
-    """Return the statements in a text whose comments are on separate lines."""
+    """Return the SQL statements in a text. Comments in the text must be on separate lines."""
     lines = [line for line in text.split("\n") if not line.startswith("--")]
     return [statement for part in "\n".join(lines).split(";") if (statement := " ".join(part.split()))]
 

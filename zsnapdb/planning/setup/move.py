@@ -1,8 +1,8 @@
-"""Plans the move of a server's files to ZFS: the paths before, during and after the move, and the commands. Pure.
+"""Plans the move of a server's files to ZFS: the commands, and the paths before, during and after the move. Pure.
 
-The old files are not changed. Until they are renamed, the server can be started on the old files at any time. After the
-renaming, the server can be started only on the copies. A data directory that is a mount point cannot be renamed. For a
-mount point, a change of the option file replaces the renaming.
+The move does not change the old files. Until they are renamed, the server can be started on them at any time. After
+that, it can be started only on the copies. A data directory that is a mount point cannot be renamed. In this case, a
+change of the option file takes the place of the renaming.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FRAGMENT = "zz-zsnapdb-zfs.cnf"
 
 @dataclass(frozen=True)
 class MovePlaces:
-    """The paths of a move: the old files' new path, and the outer dataset's mount points after and during the copy."""
+    """The paths of a move: the new path of old files, and the outer dataset's mount points after and during copying."""
 
     old: str
     mount: str
@@ -43,20 +43,20 @@ class MovePlaces:
 
 
 def places(datadir: str, *, is_mount: bool) -> MovePlaces:
-    """Return the paths for a data directory. A mount point is not renamed; the copy is placed next to it."""
+    """Return the paths of a move. A mount point is not renamed, so the copy is placed next to it."""
     if is_mount:
         return MovePlaces(datadir, f"{datadir}-zfs", f"{datadir}-zfs")
     return MovePlaces(f"{datadir}.before-zfs", datadir, f"{datadir}.on-zfs")
 
 
 def dataset_names(pool: str, instance: str) -> tuple[str, ...]:
-    """Return the possible names of the outer dataset, best name first."""
+    """Return possible names for the outer dataset, best name first."""
     return (f"{pool}/mysql", f"{pool}/mysql-{instance}")
 
 
 @dataclass(frozen=True)
 class ServerMove:
-    """A move of the files of one server, with everything that is needed to continue it after an interruption."""
+    """A move of one server's files, with all facts that are needed to continue it after an interruption."""
 
     server: FoundServer
     files: FoundFiles
@@ -66,7 +66,7 @@ class ServerMove:
 
     @property
     def is_renaming(self) -> bool:
-        """Whether the data directory is renamed. Otherwise only the option file makes the server use the copies."""
+        """Whether the data directory is renamed. If not, only the option file makes the server use the copies."""
         return self.places.old != self.server.datadir
 
     @property
@@ -79,7 +79,7 @@ class ServerMove:
 
     @property
     def creations(self) -> tuple[tuple[str, ...], ...]:
-        """The commands that create the datasets. The outer dataset is mounted at the staging path."""
+        """The commands that create the datasets and mount the outer dataset at the staging path."""
         return tuple(
             ("zfs", "create", *(word for pair in self._options(new) for word in ("-o", pair)), new.name)
             for new in self.datasets
@@ -108,17 +108,17 @@ class ServerMove:
 
     @property
     def started(self) -> str:
-        """The shell line with which a user starts the server on the copies after the switch."""
+        """The shell line that a user runs to start the server on the copies after the switch."""
         words = [self.mount_at(self.places.mount), self.start] if self.is_renaming else [self.start]
         return f"`{' && '.join(self.shown(words))}`"
 
     @property
     def forgotten(self) -> str:
-        """The instruction with which a user makes zsnapdb forget the move. The instruction changes nothing else."""
+        """The instruction for a user to make zsnapdb forget the move. Following it changes nothing else."""
         return f"remove {MOVE_RECORD}"
 
     def given_up(self, *, is_switched: bool) -> str:
-        """Return the shell line with which a user returns to the old files. The datasets are renamed and kept."""
+        """Return the shell line that a user runs to return to the old files. It renames the datasets and keeps them."""
         name = self.datasets[0].name
         words: list[Sequence[str]] = [self.stop] if is_switched else []
         words += [("zfs", "set", "mountpoint=none", name), ("zfs", "rename", name, f"{name}-unused")]
@@ -130,7 +130,7 @@ class ServerMove:
         return f"`{' && '.join(self.shown(words))}`"
 
     def is_log(self, name: str) -> bool:
-        """Return whether the entry of the data directory belongs to the outer dataset.
+        """Return whether this entry of the data directory is moved to the outer dataset.
 
         Binlogs are handled separately.
         """
@@ -149,7 +149,7 @@ class ServerMove:
         return self.files.binlog_index.rpartition("/")[2]
 
     def is_binlog(self, name: str) -> bool:
-        """Return whether the entry of the binlog folder is a binlog, or MariaDB's binlog state."""
+        """Return whether this entry of the binlog folder is a binlog or MariaDB's binlog state."""
         return (
             bool(self.files.binlog)
             and re.fullmatch(rf"{re.escape(self.binlog_name)}\.([0-9]+|state)", name) is not None
@@ -164,7 +164,7 @@ class ServerMove:
 
 
 def objections(server: FoundServer) -> tuple[str, ...]:
-    """Return why setup cannot move the files of this server."""
+    """Return the reasons why setup cannot move the server's files."""
     files = server.files
     if files is None:
         return ("the files do not lie on ZFS, and root may not ask the server for them: let root log in by the socket",)
@@ -182,7 +182,7 @@ def objections(server: FoundServer) -> tuple[str, ...]:
 
 
 def planned_move(server: FoundServer, files: FoundFiles, dataset: str, release: tuple[int, ...]) -> ServerMove:
-    """Return the move of the server's files into the new dataset `dataset` and its child."""
+    """Return the move of the server's files to the new dataset `dataset` and its child."""
     where = places(server.datadir, is_mount=files.is_mount)
     kept = KeptLogs(files.binlog.rpartition("/")[2], files.has_relay_logs)
     layout = dataset_pair(dataset, server.flavour, server.page_size or DEFAULT_PAGE, release, where.mount, kept)
@@ -190,17 +190,17 @@ def planned_move(server: FoundServer, files: FoundFiles, dataset: str, release: 
 
 
 def option_folders(flavour: Flavour) -> tuple[str, ...]:
-    """Return the folders of option files that a server may read, best folder first."""
+    """Return the folders in which a server may read option files, best folder first."""
     return (family(flavour).option_folder, "/etc/mysql/conf.d", "/etc/my.cnf.d")
 
 
 class MovePhase(StrEnum):
-    """The phase that a move has certainly reached, according to its record.
+    """The latest phase that a move has certainly reached, according to its record.
 
     - UNKNOWN: the record was written by a release that did not record phases
     - PLANNED: at most a part of the copies exists
-    - COPIED: the copies were equal to the old files, and have a snapshot
-    - SWITCHED: the copies were about to replace the old files
+    - COPIED: the copies have been found equal to the old files, and have a snapshot
+    - SWITCHED: the replacement of the old files by the copies was about to start
     - STARTED: the server was observed running on the copies
     """
 
@@ -212,7 +212,7 @@ class MovePhase(StrEnum):
 
 
 class ServedPlace(StrEnum):
-    """The files that the running server uses, according to the kernel."""
+    """The files that the running server uses, as reported by the kernel."""
 
     NOWHERE = "nowhere"
     OLD = "old"
@@ -223,9 +223,9 @@ class ServedPlace(StrEnum):
 class CopiesState(StrEnum):
     """The content of the move's datasets.
 
-    UNFINISHED means incomplete copies of this move. UNCHANGED means that the copies are as they were at the comparison.
-    CHANGED means that they were changed after the comparison. UNPROVED means files of unknown origin. UNMOUNTED means
-    that the content is not visible.
+    UNFINISHED means that the copies of this move are incomplete. UNCHANGED means that the copies have not changed since
+    they were compared with the old files; CHANGED means that they have. UNPROVED means files of unknown origin.
+    UNMOUNTED means that the content is not visible.
     """
 
     EMPTY = "empty"
@@ -237,9 +237,9 @@ class CopiesState(StrEnum):
 
 
 class OldState(StrEnum):
-    """Whether the old files are unchanged since the comparison.
+    """Whether the old files have changed since the comparison with the copies.
 
-    UNPROVED means that their state at that time is unknown.
+    UNPROVED means that their state at the time of the comparison is unknown.
     """
 
     SAME = "same"
@@ -249,7 +249,7 @@ class OldState(StrEnum):
 
 
 class MoveStep(StrEnum):
-    """The next step of a move. COPY stops the server, copies, switches and starts it.
+    """The next step of a move. COPY stops the server, copies its files, switches to the copies, and starts the server.
 
     START starts the server on the copies. FINISH only records the end, because the server already runs on the copies.
     """
@@ -263,7 +263,7 @@ class MoveStep(StrEnum):
 class MoveFacts:
     """The observed state of an interrupted move.
 
-    - `where`: the process of the server and its data directory, for messages; "" if there is none
+    - `where`: a text for messages about the server's process and its data directory; "" if there is none
     - `is_switched`: the old files have their new name, or the option file contains the paths of the copies
     - `in_the_way`: a path with other files at the mount point of the copies; "" if there is none
     """
@@ -297,7 +297,7 @@ _MAY_BE_NEWER = {
 
 
 def decide(move: ServerMove, facts: MoveFacts) -> MoveDecision:
-    """Return the next step of an interrupted move. A server that runs on the copies is never stopped."""
+    """Return the next step of an interrupted move. No step stops a server that runs on the copies."""
     if facts.runs is ServedPlace.NEW:
         return MoveDecision(MoveStep.FINISH)
     if facts.runs is ServedPlace.OTHER:
@@ -377,7 +377,7 @@ def _copying(move: ServerMove, facts: MoveFacts) -> MoveDecision:
 def may_go_back(facts: MoveFacts) -> bool:
     """Return whether the old files may be put back.
 
-    This is allowed only if no server runs on the copies and the copies never changed.
+    This is allowed only if no server is running on the copies and the copies have never changed.
     """
     return (
         facts.runs is not ServedPlace.NEW

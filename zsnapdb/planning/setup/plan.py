@@ -1,4 +1,4 @@
-"""Plans a setup. Setup adopts a server whose files are on ZFS, or creates datasets and moves the files to them.
+"""Plans a setup. If a server's files are not on ZFS, setup creates datasets and moves the files to them.
 
 Pure.
 """
@@ -43,7 +43,7 @@ _ROOM = 1.2
 
 
 class SetupWay(StrEnum):
-    """How setup handles the files of the server.
+    """The way in which setup handles the files of the server.
 
     ADOPT does not move the files. MOVE creates datasets and copies the files into them.
     """
@@ -74,7 +74,7 @@ PROOF = (SetupAction.DOCTOR, SetupAction.BACKUP, SetupAction.DRILL)
 
 @dataclass(frozen=True)
 class SetupStep:
-    """A step of setup: its title, and its shell lines, its SQL lines or its file."""
+    """A step of setup: its title, and either shell lines, SQL lines or a file to write."""
 
     title: str
     lines: tuple[str, ...] = ()
@@ -93,19 +93,19 @@ class StartedMove:
 
 @dataclass(frozen=True)
 class SetupPlan:
-    """The plan of a setup: how it handles the server's files (`SetupWay`), the server, and the steps.
+    """The plan of a setup: the server, the way in which its files are handled (`SetupWay`), and the steps.
 
-    If there are refusals, there are no steps, unless only `--move` is missing.
+    A plan with refusals contains steps only if nothing but `--move` is missing.
 
     - `configuration`, `identity`: the paths of the files that setup writes; without encryption, `identity` is None
     - `recipient`: the recipient of an existing identity
     - `account`: the account to create, or None if every server has it; `move`: the move of the files, if any
-    - `move_step`: the step of the move; FINISH is done even with refusals, because the server already runs on ZFS and
-      setup only records this
+    - `move_step`: the step of the move; FINISH is executed even if there are refusals, because the server already runs
+      on ZFS and setup only records this
     - `around`: the configuration without the tables that setup writes
-    - `kept`: the text of a configuration that already contains all these tables and is not changed
+    - `kept`: the text of the existing configuration, if it already contains all these tables and is not changed
     - `signing`: the file of the signing key, or NO_SIGNING if the host does not sign; None if an earlier setup or the
-      repository's own configuration has decided this
+      repository's configuration already determines this
     """
 
     way: SetupWay
@@ -144,12 +144,12 @@ class SetupPlan:
 
     @property
     def lacks_move(self) -> bool:
-        """Whether setup is refused only because the answers do not allow it to move the files of the server."""
+        """Whether setup is refused only because the user's answers do not allow it to move the server's files."""
         return self.way is SetupWay.MOVE and bool(self.steps) and not self.answers.move
 
     @property
     def can_offer_binlogs(self) -> bool:
-        """Whether the server writes no binlogs, and setup could turn them on with one restart."""
+        """Whether the server writes no binlogs, but setup could turn them on with one restart."""
         return (
             not self.refusals
             and self.server is not None
@@ -172,7 +172,7 @@ class SetupPlan:
 
 
 def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None = None) -> SetupPlan:
-    """Return the plan of setup on this host, or its refusals. `started` is an interrupted move of files, if any."""
+    """Return the plan of setup on this host, or its refusals. If a move was interrupted, `started` is that move."""
     folder = facts.configuration.rpartition("/")[0]
     around = surroundings(facts.configured, answers, facts.written)
     identity = f"{folder}/identity" if answers.encrypt and not (around and around.is_shared) else None
@@ -228,7 +228,7 @@ def plan_setup(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | 
 
 
 def _signing(facts: SetupFacts, answers: SetupAnswers, around: SetupSurroundings | None, file: str) -> str | None:
-    """Return the file of the signing key, or NO_SIGNING, or None if the existing configuration determines it.
+    """Return the file of the signing key, or NO_SIGNING, or None if the existing configuration determines signing.
 
     An existing installation without a key stays unsigned, because its stored backups are unsigned.
     """
@@ -244,7 +244,7 @@ def _signing(facts: SetupFacts, answers: SetupAnswers, around: SetupSurroundings
 
 
 def leave_signing_open(plan: SetupPlan) -> SetupPlan:
-    """Return the plan without a signing key, because a new key would invalidate an existing repository's backups."""
+    """Return the plan without a signing key. A new key would invalidate the backups in an existing repository."""
     plan = replace(plan, signing=None, signer=None, notes=(*plan.notes, _REPOSITORY_THERE))
     text = plan.text((plan.recipient or RECIPIENT) if plan.identity is not None else None)
     steps = (
@@ -256,7 +256,7 @@ def leave_signing_open(plan: SetupPlan) -> SetupPlan:
 
 
 def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundings | None) -> SetupPlan:
-    """Return the plan with the parts of the existing configuration that stay, or with the reason for a refusal."""
+    """Return the plan with the parts of the existing configuration that are kept, or with a refusal."""
     path, name = facts.configuration, plan.answers.instance
     if facts.agent_reads not in (None, path):
         why = f"the agent of this host reads {facts.agent_reads}, and one agent runs the jobs of all instances"
@@ -296,7 +296,7 @@ def _in_configuration(facts: SetupFacts, plan: SetupPlan, around: SetupSurroundi
 
 
 def missing_binlogs_reason(server: FoundServer) -> str:
-    """Return why setup cannot turn on the binlogs of this server; "" if it can."""
+    """Return why setup cannot turn on binlogs of this server; "" if it can."""
     if not server.service:
         return f"systemd does not run process {server.pid}, so setup cannot restart it"
     if not server.lets_root_in:
@@ -305,7 +305,7 @@ def missing_binlogs_reason(server: FoundServer) -> str:
 
 
 def _replaced(facts: SetupFacts, text: str) -> Iterator[str]:
-    """Yield notes that the tables of an earlier setup are replaced, with the changed lines."""
+    """Yield notes which say that setup replaces the tables of an earlier setup, with the changed lines."""
     yield (
         f"{facts.configuration} was written by an earlier setup with other arguments: it is replaced, and a copy"
         " is kept next to it"
@@ -333,7 +333,7 @@ _ONE_AT_A_TIME = "the files of another server were moved before: setup notes tha
 
 
 def _server(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | None) -> tuple[FoundServer | None, str]:
-    """Return the selected server, or None and the reason. After an interrupted move, the server may be down."""
+    """Return the selected server, or None and the reason. If a move was interrupted, this server may be down."""
     if started is None:
         return choose_server(facts.servers, answers.socket)
     if started.decision.step is MoveStep.FINISH:
@@ -342,7 +342,7 @@ def _server(facts: SetupFacts, answers: SetupAnswers, started: StartedMove | Non
 
 
 def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, started: StartedMove | None) -> SetupPlan:
-    """Return the plan that moves the files and then continues as for a server on ZFS."""
+    """Return a plan that moves the files and then continues like the plan for a server on ZFS."""
     move, why = (started.move, ()) if started is not None else _new_move(facts, plan, server)
     if move is None:
         return replace(plan, refusals=why)
@@ -363,7 +363,7 @@ def _moving(facts: SetupFacts, plan: SetupPlan, server: FoundServer, started: St
 
 
 def _move_notes(move: ServerMove, step: MoveStep) -> list[str]:
-    """Return the notes about a move that are true only before the move."""
+    """Return the notes that apply only until the move has been made."""
     target = move.datasets[0].name
     if step is MoveStep.START:
         return [f"the files of the server were copied to {target}: it is started there"]
@@ -375,7 +375,7 @@ def _move_notes(move: ServerMove, step: MoveStep) -> list[str]:
 
 
 def executed(plan: SetupPlan) -> SetupPlan:
-    """Return the plan after its execution. If the plan moved the server, the server's files are on ZFS."""
+    """Return the plan, updated for its execution. If the plan moved files, the server's files are now on ZFS."""
     if plan.way is not SetupWay.MOVE or plan.move is None:
         return plan
     server = replace(plan.move.server, datadir=plan.move.datadir, filesystem="zfs", dataset=plan.move.datasets[1].name)
@@ -396,7 +396,7 @@ def _new_move(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> tuple[
 
 
 def choose_server(servers: Sequence[FoundServer], socket: str | None) -> tuple[FoundServer | None, str]:
-    """Return the selected server, or None with the reason why the choice is unclear."""
+    """Return the selected server, or None and the reason why no server was selected."""
     reachable = [server for server in servers if server.sockets]
     if socket is not None:
         for server in reachable:
@@ -412,7 +412,7 @@ def choose_server(servers: Sequence[FoundServer], socket: str | None) -> tuple[F
 
 
 def choose_pool(pools: Sequence[FoundPool], name: str | None, needed: int) -> tuple[FoundPool | None, str]:
-    """Return the pool for the files of a server, which need `needed` bytes, or None with the reason."""
+    """Return the pool for a server's files, which need `needed` bytes, or None and the reason."""
     if name is not None:
         pools = [pool for pool in pools if pool.name == name]
     if not pools:
@@ -493,7 +493,7 @@ def _protection(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iter
 
 
 def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> SetupStep:
-    """Return the step that creates the account. The user must do this step if root cannot log in or may not write."""
+    """Return the step that creates the account. The user must execute it if root cannot log in or may not write."""
     if _may_make_accounts(server):
         title = f"Make the account {account.user} on the server"
         return SetupStep(title, account.shown, action=SetupAction.ACCOUNT)
@@ -505,7 +505,7 @@ def _account(plan: SetupPlan, account: AccountPlan, server: FoundServer) -> Setu
 def _proof(facts: SetupFacts, plan: SetupPlan, server: FoundServer) -> Iterator[SetupStep]:
     """Yield the verification steps.
 
-    The user executes these steps if the user prefers that, or if the user must create the account.
+    The user executes these steps if the answers say so, or if the user must create the account.
     """
     is_own = plan.answers.proof and (plan.account is None or _may_make_accounts(server))
     for action, title in zip(PROOF, ("Check everything", "Make a backup", "Prove it by a restore"), strict=True):
@@ -518,6 +518,6 @@ def _may_make_accounts(server: FoundServer) -> bool:
 
 
 def _command(facts: SetupFacts, *words: str) -> str:
-    """Return a zsnapdb command, with the path of the configuration if it is not the default."""
+    """Return a zsnapdb command. It contains the path of the configuration unless this is the default."""
     config = () if facts.configuration == str(DEFAULT_PATH) else ("--config", facts.configuration)
     return shlex.join(("zsnapdb", *words, *config))

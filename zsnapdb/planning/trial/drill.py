@@ -1,10 +1,10 @@
-"""Chooses the samples of a drill, judges its results, and computes step durations from past drills. Pure."""
+"""Chooses the samples of a drill, judges its results, and estimates step durations from past drills. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
@@ -18,11 +18,13 @@ from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 
 _FINE = ("ok", "table is already up to date")
 _CANNOT = "doesn't support check"
+_BATCH_FILES = 200
+_BATCH_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Sized:
-    """An object that can be checked, and its size in bytes."""
+    """An object that can be checked, with its size in bytes."""
 
     name: str
     size: int
@@ -30,9 +32,9 @@ class Sized:
 
 @dataclass(frozen=True)
 class PageRange:
-    """Pages `first` to `last` of a file, both included, counted from 0.
+    """The pages from `first` to `last` of a file, both included and counted from 0.
 
-    If `last` is None, all pages from `first` on.
+    If `last` is None, the range contains all pages from `first` on.
     """
 
     file: str
@@ -50,10 +52,10 @@ def _shuffled(items: Sequence[Sized], seed: int) -> list[Sized]:
 
 
 def sample_whole(items: Sequence[Sized], budget: int | None, seed: int) -> tuple[Sized, ...]:
-    """Return a selection of the items with at most `budget` bytes in total; all items if `budget` is None.
+    """Return a selection of items with at most `budget` bytes in total; all items if `budget` is None.
 
-    If no item fits, return the smallest. The same items, budget and seed always give the same result. With enough
-    different seeds, every item is chosen.
+    If no item fits, return the smallest item. The same items, budget and seed always give the same result. With enough
+    different seeds, every item that fits the budget is chosen.
     """
     if budget is None:
         return tuple(sorted(items, key=lambda item: item.name))
@@ -89,8 +91,31 @@ def sample_pages(files: Sequence[Sized], page_size: int, budget: int | None, see
     return tuple(sorted(chosen, key=lambda item: item.file))
 
 
+def batches(ranges: Sequence[PageRange], sizes: Mapping[str, int], *, alone: str) -> Iterator[tuple[PageRange, ...]]:
+    """Yield the ranges in order, in groups that one process can check: small files in groups, each other range alone.
+
+    The argument `sizes` has the size of each file in bytes. The file `alone` is in no group, even if it is small.
+    Starting a process takes longer than reading a small file, and a server may have tens of thousands of files.
+    """
+    batch: list[PageRange] = []
+    total = 0
+    for part in ranges:
+        size = sizes[part.file]
+        small = part.last is None and part.file != alone and size <= _BATCH_BYTES
+        if batch and (not small or len(batch) == _BATCH_FILES or total + size > _BATCH_BYTES):
+            yield tuple(batch)
+            batch, total = [], 0
+        if small:
+            batch.append(part)
+            total += size
+        else:
+            yield (part,)
+    if batch:
+        yield tuple(batch)
+
+
 def without(part: PageRange, left_out: Sequence[range]) -> tuple[PageRange, ...]:
-    """Return the pages of the range that are in none of the ranges `left_out`."""
+    """Return the pages of the range without the pages in `left_out`."""
     rest, first = [], part.first
     for pages in sorted(left_out, key=lambda pages: pages.start):
         last = pages.start - 1 if part.last is None else min(part.last, pages.start - 1)
@@ -103,12 +128,12 @@ def without(part: PageRange, left_out: Sequence[range]) -> tuple[PageRange, ...]
 
 
 def seed_of(drill_id: str) -> int:
-    """Return the default seed of a drill. It is derived from the id, so that each drill has a different seed."""
+    """Return the default seed of a drill. It depends on the id, so that each drill has a different seed."""
     return int.from_bytes(hashlib.blake2b(drill_id.encode(), digest_size=4).digest())
 
 
 def choose_backup(known: Sequence[str], seed: int) -> str:
-    """Return one of the backups, chosen by the seed. Raises NotFound if there is no backup."""
+    """Return one of the backups, which the seed determines. Raises NotFound if there is no backup."""
     if not known:
         raise NotFound("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
     return known[int.from_bytes(_order(seed, "backup")) % len(known)]
@@ -123,16 +148,16 @@ _NO_RESOURCES = re.compile(
 
 
 def lacks_resources(text: str) -> bool:
-    """Return whether CHECK TABLE reports only that the server lacks files, memory or space, which is not damage."""
+    """Return whether CHECK TABLE reports only a lack of files, memory or space, which is not damage."""
     return _NO_RESOURCES.search(text) is not None
 
 
 def judge_table(rows: Sequence[Sequence[object]]) -> str | None:
     """Return the objections of CHECK TABLE; None if the table is sound.
 
-    Each row has table, operation, message type and text. The last row is the verdict. Errors and corruption warnings
-    are objections even if the verdict is good. Other warnings are ignored, for example that a client has the table
-    open. An engine without a check reports this in a note.
+    Each row has a table, an operation, a message type and a text. The last row is the verdict. Errors and warnings
+    about corruption are objections even if the verdict is good. All other warnings are ignored, such as a warning that
+    a client has the table open. An engine without a check says so in a note.
     """
     texts = [(str(row[2]).lower(), str(row[3])) for row in rows]
     if not texts:
@@ -145,7 +170,7 @@ def judge_table(rows: Sequence[Sequence[object]]) -> str | None:
 
 
 def judge_probe(probe: ProbeSettings, rows: Sequence[Sequence[object]]) -> str | None:
-    """Return why the answer to a probe is wrong; None if it is as expected."""
+    """Return why the answer to a probe is not as expected; None if it is as expected."""
     if len(rows) != 1:
         return f"{len(rows)} rows, not one"
     answer = rows[0][0]
@@ -175,7 +200,7 @@ def _number(text: str) -> Decimal | None:
 
 @dataclass(frozen=True)
 class Timing:
-    """The duration of a step in a past drill, and how many bytes the step transferred (0 if none)."""
+    """The duration of a step in a past drill, and the number of bytes that the step transferred."""
 
     kind: str
     seconds: float
@@ -185,8 +210,8 @@ class Timing:
 def expected_seconds(kind: str, size: int, history: Sequence[Timing]) -> float | None:
     """Return the expected duration of a step in seconds.
 
-    It is the median of past steps, per byte if the step transfers bytes. The result is None if no past step of that
-    kind is known.
+    The result is the median of past steps of this kind, computed per byte if the step transfers bytes. It is None if
+    there is no such past step.
     """
     past = [timing for timing in history if timing.kind == kind]
     if size:
@@ -200,10 +225,10 @@ _LONGEST = 400
 
 @dataclass(frozen=True)
 class GuestServerAnswer:
-    """A server's answers: its family, version and identity, and its binlogs with their bytes, oldest first.
+    """A server's answers: its family, version and identity, and its binlogs with their sizes in bytes, oldest first.
 
-    `recovered` contains the GTIDs at the start of the first binlog that the server wrote in the drill. `executed`
-    contains the GTIDs in all its binlogs now. Both are None if the server has no GTIDs.
+    The field `recovered` contains the GTIDs at the start of the first binlog that the server wrote in the drill. The
+    field `executed` contains the GTIDs that are now in all its binlogs. Both are None if the server has no GTIDs.
     """
 
     flavour: Flavour
@@ -232,13 +257,13 @@ class InsideVerdict:
 
 
 def binlog_of_start(names: Sequence[str], published: str | None) -> str:
-    """Return the binlog that the server began when it was started in the drill.
+    """Return the binlog that the server created when it was started in the drill.
 
-    `names` contains all binlogs, oldest first.
+    The argument `names` contains all binlogs, oldest first.
 
-    It is the first binlog after `published`, the last binlog to which the server wrote at about the time of the
-    snapshot. The server may have begun more binlogs since then (FLUSH LOGS of a log rotation). If `published` is None
-    or not in `names`, the result is the newest binlog.
+    At about the time of the snapshot, the server wrote to `published`. The result is the next binlog. It need not be
+    the newest, because the server may have started more binlogs since then (FLUSH LOGS of a log rotation). If
+    `published` is None or not in `names`, the result is the newest binlog.
     """
     later = [name for name in names if published is not None and _position_number(name) > _position_number(published)]
     return later[0] if later else names[-1]
@@ -249,7 +274,7 @@ def judge_identity(
 ) -> InsideVerdict:
     """Return whether the server is the one that was backed up.
 
-    `server_uuid` is None if the server that was backed up had none.
+    The argument `server_uuid` is None if the server that was backed up had none.
     """
     if flavour is not answer.flavour:
         return _wrong(f"it is a server of {answer.flavour.value}, and {flavour.value} was backed up")
@@ -262,10 +287,10 @@ def judge_identity(
 
 
 def judge_position(before: Position, after: Position | None, answer: GuestServerAnswer) -> InsideVerdict:
-    """Return whether the server recovered to a state between its published positions before and after the snapshot.
+    """Return whether the server recovered to a state between the positions published before and after the snapshot.
 
-    If `after` is None, the lock was lost, so there is no upper bound of the state. GTIDs are compared. If there are
-    none, binlog files and offsets are compared.
+    If `after` is None, the lock was lost, so the state has no upper bound. The function compares GTIDs or, if there are
+    none, binlog files and offsets.
     """
     if before.gtids is not None and answer.recovered is not None:
         return _by_gtids(before.gtids, after.gtids if after is not None else None, answer, answer.recovered)
@@ -293,11 +318,11 @@ def _by_gtids(before: Gtids, after: Gtids | None, answer: GuestServerAnswer, rec
 
 
 def _proved_gtids(answer: GuestServerAnswer, recovered: Gtids) -> Gtids:
-    """Return the GTIDs that the server certainly has: those of its binlogs, and those of other servers.
+    """Return the GTIDs that the server certainly has: those in its binlogs, and those that other servers assigned.
 
-    A replica of MySQL may apply transactions without logging them. A number of another server's transaction always
-    stands for the same transaction. But a transaction of the server itself may be new, because the server may have
-    reused a lost number since its start.
+    A MySQL replica may apply transactions without logging them. A GTID from another server always means the same
+    transaction. But a GTID of the server itself may belong to a new transaction, because the server may have reused a
+    lost number since its start.
     """
     if not isinstance(recovered, GtidSet) or not isinstance(answer.executed, GtidSet):
         return recovered

@@ -1,4 +1,4 @@
-"""Chooses the destination, the new name and the transport of a rescued table. Pure."""
+"""Chooses the destination, the new name and the way of transport for a rescued table. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 
 @dataclass(frozen=True)
 class DumpFile:
-    """A destination: a dump in this file, which does not exist yet."""
+    """A destination: a dump in a file that does not exist yet."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class LiveServer:
-    """A destination: a running server. If `schema` is None, it is the schema from which the table comes."""
+    """A destination: a running server. If `schema` is None, the table goes to the schema with its original name."""
 
     user: str
     host: str
@@ -42,7 +42,7 @@ class LiveServer:
 def parse_destination(text: str) -> DumpFile | LiveServer:
     """Return the destination of `--into`.
 
-    Raises UsageError if an address contains a password, because every user of the host can read a command line.
+    Raises UsageError if an address contains a password, because every user of the host can read command lines.
     """
     if not re.match(r"^(mysql|mariadb)://", text):
         if "://" in text:
@@ -74,9 +74,10 @@ def parse_destination(text: str) -> DumpFile | LiveServer:
 
 
 def new_name(original: TableName, chosen: str | None, schema: str | None, as_of: datetime) -> TableName:
-    """Return the name on the live server. This is the chosen name, else the old name followed by the time of the data.
+    """Return the name on the live server: the chosen name, or else the old name followed by the time of the data.
 
-    `chosen` is `table` or `schema.table` or, for a schema, its new name. `schema` is the schema of the destination.
+    The argument `chosen` is `table` or `schema.table`, or the new name of a schema. The destination is the schema
+    `schema`.
     """
     stamp = f"_{as_of:%Y%m%d_%H%M%S}"
     if original.table is None:
@@ -87,7 +88,7 @@ def new_name(original: TableName, chosen: str | None, schema: str | None, as_of:
 
 
 class Transport(StrEnum):
-    """The transport of rows into a live server: as a tablespace, or by a dump."""
+    """The way in which rows are transferred to a live server: as a tablespace or with a dump."""
 
     TABLESPACE = "tablespace"
     DUMP = "dump"
@@ -121,7 +122,7 @@ class TableKind:
 
 @dataclass(frozen=True)
 class TransportChoice:
-    """The transport and the reason for it."""
+    """The way of transport, with the reason."""
 
     transport: Transport
     reason: str
@@ -130,13 +131,13 @@ class TransportChoice:
 def choose_transport(
     requested: Transport | None, table: TableKind, source: ServerKind, target: ServerKind, *, is_local: bool
 ) -> TransportChoice:
-    """Return the transport of the table into the live server.
+    """Return the way in which the table is transferred to the live server.
 
-    `is_local` says that the live server's files are on this host and writable.
+    If `is_local` is set, the live server's files are on this host and writable.
 
     By default, a server with a binlog gets a dump, because loading a dump writes the rows to its binlog. ALTER TABLE …
     IMPORT TABLESPACE would need the file on every replica and in every replay (refman 8.4, "Importing InnoDB Tables").
-    Raises PreflightError if the requested transport is not possible.
+    Raises PreflightError if the requested way of transport is not possible.
     """
     against = _objection(table, source, target, is_local=is_local)
     if requested is Transport.DUMP:
@@ -201,7 +202,7 @@ _BY_TRANSACTION = "it names transactions of the server it comes from, so a dump 
 
 
 class DumpScope(StrEnum):
-    """The part of a schema that is dumped: everything, or only its tables and sequences."""
+    """The part of a schema that is dumped: the whole schema, or only its tables and sequences."""
 
     EVERYTHING = "everything"
     TABLES = "tables"
@@ -209,9 +210,9 @@ class DumpScope(StrEnum):
 
 @dataclass(frozen=True)
 class DumpRuns:
-    """The runs of the dump program in order, each with its arguments, and texts about the data that the runs leave out.
+    """The runs of the dump program in order, each with its arguments, and texts about data that is not dumped.
 
-    `with_history` contains the tables whose old row versions are dumped too.
+    The field `with_history` contains the tables whose old row versions are dumped too.
     """
 
     runs: tuple[tuple[str, ...], ...]
@@ -222,7 +223,7 @@ class DumpRuns:
 def objection_to_history(program: str, *, has_option: bool, target_version: str | None) -> str | None:
     """Return why old row versions cannot be dumped; None if they can be dumped.
 
-    `target_version` is the version of the server that loads the dump; None for a dump file.
+    The argument `target_version` is the version of the server that loads the dump; None for a dump file.
     """
     if not has_option:
         return f"{program} does not have {HISTORY_OPTION}"
@@ -234,10 +235,10 @@ def objection_to_history(program: str, *, has_option: bool, target_version: str 
 def dump_of_schema(schema: SchemaContent, scope: DumpScope, no_history: str | None) -> DumpRuns:
     """Return the runs that dump the schema.
 
-    `no_history` is the reason why histories cannot be dumped; None if they can be dumped. The program refuses to dump
-    the history of tables that are versioned by transaction. So a separate run dumps these tables. This separate run
-    comes first, because views and routines may need the tables. It dumps the sequences first, because column defaults
-    may need them.
+    If histories cannot be dumped, `no_history` is the reason; otherwise it is None. The program refuses to dump the
+    history of tables that are versioned by transaction, so a separate run dumps these tables. The separate run comes
+    first, because views and routines may need these tables. It begins with the sequences, because column defaults may
+    need them.
     """
     by_time = schema.versioned_by_time if no_history is None else ()
     everything = scope is DumpScope.EVERYTHING
@@ -276,9 +277,9 @@ def dump_of_table(table: CatalogueTable, *, by_transaction: bool, no_history: st
 
 
 def foreign_key_note(definition: str, key: str, name: TableName) -> str:
-    """Return the note about an omitted foreign key, with the statement that adds it to the delivered table.
+    """Return a note about an omitted foreign key, with the statement that adds it to the rescued table.
 
-    `definition` is the table's CREATE statement, in which the server puts each key on its own line.
+    The argument `definition` is the table's CREATE statement, in which the server puts each key on a separate line.
     """
     begin = f"CONSTRAINT {quoted(key)} FOREIGN KEY "
     for line in definition.split("\n"):
@@ -291,9 +292,9 @@ def foreign_key_note(definition: str, key: str, name: TableName) -> str:
 def loading_commands(
     original: TableName, client: str, path: str, charset: tuple[str, str] | None
 ) -> tuple[tuple[str, ...], str]:
-    """Return the shell commands that load a dump file, and the reason for their schema.
+    """Return the shell commands that load a dump file, and the reason for the schema in these commands.
 
-    `charset` is the character set and collation of a dumped schema.
+    The argument `charset` contains the character set and the collation of a dumped schema.
     """
     if original.table is not None:
         sql, schema = "CREATE DATABASE rescued", "rescued"
@@ -306,7 +307,7 @@ def loading_commands(
 
 
 def event_commands(instance: str, point: str, schema: str, events: Sequence[str]) -> tuple[str, ...]:
-    """Return the shell commands that print the statements of events which a dump lacks, from a clone of the point."""
+    """Return the shell commands that print statements for events that the dump lacks, from a clone of the point."""
     if not events:
         return ()
     shown = "; ".join(f"SHOW CREATE EVENT {quoted(schema, event)}" for event in events)
@@ -318,7 +319,7 @@ def event_commands(instance: str, point: str, schema: str, events: Sequence[str]
 
 
 def lost_digits(columns: Iterable[ColumnName]) -> tuple[str, ...]:
-    """Return a note that a dump loses digits of these FLOAT columns. The server prints their values with 6 digits.
+    """Return a note about FLOAT columns that lose digits in a dump, because the server prints only 6 digits.
 
     Observed with the dump programs of MySQL 9.7 and MariaDB 11.8: 1234567 is 1234570 in a dump.
     """

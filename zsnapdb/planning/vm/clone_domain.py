@@ -1,8 +1,8 @@
 """Derives the XML of a clone's domain from the XML of its base. Pure: the same input always gives the same text.
 
-As with virt-clone(1), these parts must differ: name, UUID (also in the SMBIOS data), MAC addresses, NVRAM file, serial
-and channel paths, graphics ports. The generation id also differs, so that a guest seeds its random numbers again (QEMU,
-"Virtual Machine Generation ID"). Parts that could reach production are removed or refused.
+As with virt-clone(1), these parts must differ from the base: name, UUID (also in the SMBIOS data), MAC addresses, NVRAM
+file, serial and channel paths, and graphics ports. The generation id also differs, so that the guest creates a new seed
+for random numbers (QEMU, "Virtual Machine Generation ID"). Parts that could reach production are removed or refused.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _HARMLESS_ARGUMENTS = ("-icount",)
 
 @dataclass(frozen=True)
 class CloneNetwork:
-    """The network of a clone's interfaces: a network of libvirt, or a bridge of the host."""
+    """The network of a clone's interfaces: a libvirt network or a bridge of the host."""
 
     kind: str
     name: str
 
     @property
     def words(self) -> str:
-        """The kind and name of the network as text."""
+        """The kind and the name of the network as text."""
         return f"{self.kind} {self.name}"
 
 
@@ -43,9 +43,11 @@ class CloneNetwork:
 class DomainIdentity:
     """The parts of a clone's domain that differ from its base.
 
-    `disks` contains the device of each disk, by target. `nvram` is the clone's NVRAM file, if the base has one.
-    `serial_log` is the file for the output of its first serial line, if any. If `memory` (bytes) or `cpus` is None, the
-    clone has the same value as the base. `seed` is the image of an additional CD, if any.
+    - `disks`: the device of each disk, by target
+    - `nvram`: the clone's NVRAM file, if the base has one
+    - `serial_log`: the file for the output of the first serial line, if any
+    - `memory` (bytes), `cpus`: None for the values of the base
+    - `seed`: the image of an additional CD, if any
     """
 
     name: str
@@ -68,9 +70,9 @@ def macs(uuid: str, count: int) -> tuple[str, ...]:
 
 
 def obstacles(text: str) -> tuple[str, ...]:
-    """Return the reasons why the domain cannot be a base, sorted.
+    """Return the sorted reasons why the domain cannot be a base.
 
-    An obstacle is a part that a clone would share with the base, or something that the clone could reach.
+    An obstacle is a part that a clone would share with the base, or something outside the clone that it could reach.
     """
     root = root_of(text)
     reasons = [f"device {device.tag}" for device in root.iterfind("devices/*") if device.tag not in _DEVICES]
@@ -98,7 +100,7 @@ def _strange_arguments(root: ElementTree.Element) -> list[str]:
 
 
 def clone_xml(base: str, identity: DomainIdentity) -> str:
-    """Return the XML of the clone's domain. The caller has checked that the base has no `obstacles`."""
+    """Return the XML of the clone's domain. The caller must check that the base has no `obstacles`."""
     root = copy.deepcopy(root_of(base))
     root.attrib.pop("id", None)
     for tag in ("title", "description", "metadata", "uuid", "genid", "seclabel"):
@@ -194,7 +196,7 @@ def _machine_type(root: ElementTree.Element) -> str:
 
 
 def _seed(devices: ElementTree.Element, machine: str, image: str) -> None:
-    """Add a CD drive with the image, on the bus of this machine type. Raises PreflightError if the bus is full."""
+    """Add a CD drive with the image on the bus that this machine type has. Raises PreflightError if the bus is full."""
     bus, prefix, most = ("sata", "sd", 6) if "q35" in machine else ("scsi", "sd", 7)
     if machine == "pc" or machine.startswith("pc-i440fx"):
         bus, prefix, most = "ide", "hd", 4
@@ -226,7 +228,7 @@ def _interfaces(devices: ElementTree.Element, identity: DomainIdentity) -> None:
 
 
 def _character_lines(devices: ElementTree.Element, identity: DomainIdentity) -> None:
-    """Give serial lines and channels their own paths. libvirt chooses each path that is missing."""
+    """Give serial lines and channels separate paths. libvirt chooses each path that is missing."""
     for number, serial in enumerate(devices.findall("serial")):
         _own_line(serial, "pty")
         if number == 0 and identity.serial_log is not None:
@@ -260,7 +262,7 @@ def _screens(devices: ElementTree.Element) -> None:
 
 
 def new_domain(name: str, targets: Mapping[str, str], memory: int, cpus: int, *, kind: str = "kvm") -> str:
-    """Return the XML of a plain machine for a base from an image, with virtio devices, a serial line and the agent."""
+    """Return the XML of a plain machine for a base, with virtio devices, a serial line and the guest agent."""
     root = ElementTree.Element("domain", type=kind)
     root.append(_element("name", name))
     root.append(_element("memory", str(memory), unit="b"))

@@ -1,4 +1,4 @@
-"""Creates the files that give a guest with cloud-init its own identity (NoCloud), and an image of these files. Pure.
+"""Creates the files that give a guest with cloud-init a new identity (NoCloud), and an image with them. Pure.
 
 The data source NoCloud reads `meta-data` and `user-data` from a file system with the label `cidata`, of the type
 iso9660 or vfat (cloud-init's documentation, "NoCloud").
@@ -22,21 +22,21 @@ _JOLIET_LEVEL_3 = b"%/E"
 
 
 class GuestIdentity(StrEnum):
-    """How a guest gets its own host name, machine-id and ssh host keys: from cloud-init, or not at all."""
+    """The source of a guest's new host name, machine-id and ssh host keys: cloud-init, or none."""
 
     NONE = "none"
     CLOUD_INIT = "cloud-init"
 
 
 def guest_identity(text: str) -> GuestIdentity:
-    """Return the `GuestIdentity` that the text names. Raises UsageError if the text is invalid."""
+    """Return the `GuestIdentity` for this text. Raises UsageError if the text is invalid."""
     if text not in set(GuestIdentity):
         raise UsageError(f"{text[:80]!r} is not an identity method", hint="give --identity none or cloud-init")
     return GuestIdentity(text)
 
 
 def refuse_no_host_name(names: tuple[str, ...]) -> None:
-    """Raise UsageError if a name is not a valid host name because it ends with a hyphen (RFC 952)."""
+    """Raise UsageError if a name ends with a hyphen, because host names must not end with one (RFC 952)."""
     for name in names:
         if name.endswith("-"):
             raise UsageError(
@@ -45,10 +45,10 @@ def refuse_no_host_name(names: tuple[str, ...]) -> None:
 
 
 def seed_files(name: str, uuid: str) -> dict[str, bytes]:
-    """Return the files for a clone of this name and UUID, by file name.
+    """Return the files, by file name, for a clone with this name and UUID.
 
-    The instance-id is the UUID. A changed instance-id makes cloud-init run again: cloud-init replaces the ssh host keys
-    and sets the host name. `bootcmd` runs at every boot, so `cloud-init-per` limits its command to one run.
+    The instance-id is the UUID. A changed instance-id makes cloud-init replace the ssh host keys and set the host name.
+    `bootcmd` runs at every boot, so `cloud-init-per` limits its command to one run.
     """
     meta = f"instance-id: {uuid}\nlocal-hostname: {name}\n"
     machine_id = "rm -f /etc/machine-id /var/lib/dbus/machine-id; systemd-machine-id-setup"
@@ -66,9 +66,9 @@ bootcmd:
 def image(files: Mapping[str, bytes]) -> bytes:
     """Return an ISO 9660 image with the files in its root. The same files always give the same bytes.
 
-    The image contains the lower-case names unchanged in the primary directory, and again in a Joliet directory
-    (ECMA-119, sections 8 and 9; Joliet specification). Linux reads both directories. Each root directory is one block,
-    which is enough for about forty names.
+    The image contains the lower-case names unchanged in the primary directory and also in a Joliet directory (ECMA-119,
+    sections 8 and 9; Joliet specification). Linux reads both directories. Each root directory is one block, which is
+    enough for about forty names.
     """
     places, block = {}, _FIRST_FILE
     for name, content in sorted(files.items()):
@@ -98,7 +98,7 @@ def _both(number: int, size: str = "I") -> bytes:
 
 
 def _record(name: bytes, block: int, size: int, flags: int) -> bytes:
-    """Return a directory record (ECMA-119, 9.1), of even length."""
+    """Return a directory record with an even length (ECMA-119, 9.1)."""
     length = 33 + len(name) + (len(name) + 1) % 2
     fixed = bytes([length, 0]) + _both(block) + _both(size) + _DATE + bytes([flags, 0, 0]) + _both(1, "H")
     return (fixed + bytes([len(name)]) + name).ljust(length, b"\0")

@@ -1,4 +1,4 @@
-"""Determines the consistency level (grade) of a snapshot of a machine's disks, from facts before and after it. Pure."""
+"""Determines the consistency level (grade) of a snapshot of a machine's disks. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from zsnapdb.base.errors import ConsistencyError
 class Grade(StrEnum):
     """The consistency levels (grades) of a snapshot, from the lowest to the highest.
 
-    CRASH means that the state is as after a power failure. FROZEN means that the guest had written everything to its
-    disks and kept its file systems frozen. QUIESCED means that the guest's programs were also quiet, or that the guest
-    had shut down.
+    CRASH means that the disks are in a state as after a power failure. FROZEN means that the guest had written
+    everything to its disks and kept its file systems frozen. QUIESCED means that, in addition, the guest's programs
+    were quiet, or that the guest had shut down.
     """
 
     CRASH = "crash"
@@ -22,7 +22,7 @@ class Grade(StrEnum):
 
     @property
     def rank(self) -> int:
-        """The rank of the grade. A higher number is a higher grade."""
+        """The rank of the grade. A higher grade has a higher rank."""
         return list(Grade).index(self)
 
 
@@ -42,9 +42,9 @@ class Power(StrEnum):
 class Freeze:
     """A freeze of the guest's file systems around a snapshot.
 
-    `count` file systems were frozen, for `held_ms` milliseconds. `mount_points` are all mount points that the agent
-    listed before the freeze; () if it listed none. `problem` is the reason why the freeze is not valid; "" if the guest
-    was frozen until the snapshot existed.
+    The guest froze `count` file systems for `held_ms` milliseconds. The field `mount_points` contains all mount points
+    that the agent listed before the freeze. If the freeze is not valid, `problem` contains the reason. It is "" if the
+    guest was frozen until the snapshot existed.
     """
 
     count: int
@@ -60,7 +60,7 @@ class Freeze:
 
 @dataclass(frozen=True)
 class ServerLock:
-    """The lock of the server in the machine during a snapshot: its strategy, and whether it was held all the time."""
+    """The lock of the server in a machine during a snapshot: its strategy, and whether it was held throughout."""
 
     strategy: str
     was_held: bool
@@ -79,9 +79,9 @@ def reached(before: Power, after: Power, freeze: Freeze | None, lock: ServerLock
 
     A server lock without a freeze does not raise the grade, because the last writes may be in the guest's memory.
 
-    If the guest shut the machine down, the grade is QUIESCED: its programs ended and its file systems were unmounted.
-    If the machine is off for another or an unknown reason, the grade is CRASH, because the disks may be as after a
-    power failure. After a restart of libvirt, the reason is unknown.
+    If the guest shut the machine down, the grade is QUIESCED, because its programs have ended and its file systems are
+    unmounted. If the machine is off for any other or an unknown reason, the grade is CRASH, because the disks may be in
+    a state as after a power failure. After a restart of libvirt, the reason is unknown.
     """
     if before != after:
         return ReachedGrade(Grade.CRASH, f"the machine was {before} before the snapshot and {after} after it")
@@ -111,7 +111,7 @@ def refuse_below(reached_grade: ReachedGrade, minimum: Grade, domain: str) -> No
 
 
 def hint_for(minimum: Grade) -> str:
-    """Return the hint that says how a backup can reach the grade `minimum`."""
+    """Return a hint that says how a backup can reach the grade `minimum`."""
     if minimum is Grade.QUIESCED:
         return "set host to the server inside, shut the machine down from inside, or lower minimum_grade"
     return "start qemu-guest-agent in the guest and give the domain its channel, or lower minimum_grade"

@@ -27,7 +27,7 @@ ElementTree.register_namespace("qemu", _QEMU)
 
 @dataclass(frozen=True)
 class DomainMark:
-    """zsnapdb's element in a domain's metadata: the machine's name, its UUID, and the dataset of its anchor."""
+    """The element of zsnapdb in a domain's metadata: the machine's name, its UUID, and the dataset of its anchor."""
 
     name: str
     uuid: str
@@ -36,9 +36,9 @@ class DomainMark:
 
 @dataclass(frozen=True)
 class DomainDisk:
-    """A disk of a domain. `kind` is its type (block, file, …), and `source` is its device or file, if any.
+    """A disk of a domain. The field `kind` is its type (block, file, …), and `source` is its device or file, if any.
 
-    `cache` is the cache mode of the disk's driver, or "" if the XML contains none.
+    The field `cache` is the cache mode of the disk's driver, or "" if the XML contains none.
     """
 
     target: str
@@ -50,13 +50,13 @@ class DomainDisk:
 
     @property
     def is_volume(self) -> bool:
-        """Whether the machine writes to the disk: it is neither a CD nor a floppy."""
+        """Whether the machine writes to the disk, which is true of all disks except CDs and floppies."""
         return self.device == "disk"
 
 
 @dataclass(frozen=True)
 class Domain:
-    """The parts of a domain that zsnapdb reads. `uuid` is "" if the XML contains no UUID."""
+    """The parts of a domain that zsnapdb reads. If the XML contains no UUID, `uuid` is ""."""
 
     name: str
     uuid: str
@@ -74,8 +74,8 @@ class Domain:
     def is_marked(self, name: str, uuid: str, dataset: str) -> bool:
         """Whether this is the domain that zsnapdb defined for the machine with this anchor.
 
-        For a copy of the domain the result is False, because virt-clone copies the mark with the metadata, but the copy
-        has another UUID than the mark.
+        For a copy of the domain the result is False. virt-clone copies the mark with the metadata, but the copy's UUID
+        differs from the UUID in the mark.
         """
         return self.mark == DomainMark(name, uuid, dataset) and self.uuid == uuid
 
@@ -83,8 +83,8 @@ class Domain:
 def root_of(text: str) -> ElementTree.Element:
     """Return the root element of a domain's XML. Raises DamagedError if the text is not the XML of a domain.
 
-    The function refuses entities, because libvirt writes none. The function also refuses text that is nested too deeply
-    for recursion.
+    The function refuses entities, because libvirt writes none. It also refuses elements that are nested too deeply for
+    recursion.
     """
     if len(text) > _LONGEST or "<!DOCTYPE" in text or "<!ENTITY" in text:
         raise DamagedError("the XML of the domain is too long, or declares entities", hint="see `virsh dumpxml`")
@@ -100,7 +100,7 @@ def root_of(text: str) -> ElementTree.Element:
 
 
 def _depth(root: ElementTree.Element) -> int:
-    """Return the number of nested levels. The count stops one above the limit."""
+    """Return the number of nested levels. Counting stops one level above the limit."""
     depth, level = 0, [root]
     while level and depth <= _DEEPEST:
         depth, level = depth + 1, [child for element in level for child in element]
@@ -108,7 +108,7 @@ def _depth(root: ElementTree.Element) -> int:
 
 
 def parse(text: str) -> Domain:
-    """Return the domain that the XML describes. Raises DamagedError if a part that zsnapdb needs cannot be read."""
+    """Return the domain that the XML describes. Raises DamagedError if a part that zsnapdb needs is unreadable."""
     root = root_of(text)
     name = (root.findtext("name") or "").strip()
     uuid = (root.findtext("uuid") or "").strip().lower()
@@ -151,7 +151,7 @@ def _mark(root: ElementTree.Element) -> DomainMark | None:
 
 
 def mark_element(mark: DomainMark) -> ElementTree.Element:
-    """Return the metadata of a domain with only zsnapdb's element."""
+    """Return the metadata for a domain, containing only the element of zsnapdb."""
     metadata = ElementTree.Element("metadata")
     ElementTree.SubElement(metadata, _MARK, {"name": mark.name, "uuid": mark.uuid, "dataset": mark.dataset})
     return metadata

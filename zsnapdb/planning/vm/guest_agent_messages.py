@@ -2,7 +2,7 @@
 
 The guest is untrusted, so the format of each answer is checked. The commands are defined by QEMU's guest agent (QEMU
 Guest Agent Protocol Reference, guest-fsfreeze-*). While file systems are frozen, the agent accepts status and thaw, but
-no command that could write to the file systems.
+no command that could write to them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def count(answer: str) -> int:
 
 
 def mount_points(answer: str) -> tuple[str, ...]:
-    """Return the mount points that the agent lists: sorted, at most 64, without malformed entries."""
+    """Return the mount points that the agent lists, sorted. The result has at most 64 entries and no malformed ones."""
     listed = _returned(answer)
     names = [item.get("mountpoint") for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
     good = {name for name in names if isinstance(name, str) and 0 < len(name) <= _LONGEST_PATH and is_line(name)}
@@ -74,7 +74,7 @@ def mount_points(answer: str) -> tuple[str, ...]:
 
 
 def addresses(answer: str) -> tuple[str, ...]:
-    """Return the IP addresses that the agent lists: sorted, at most 64, without malformed entries."""
+    """Return the IP addresses that the agent lists, sorted. The result has at most 64 entries and no malformed ones."""
     listed = _returned(answer)
     interfaces = [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
     entries = [entry for item in interfaces for entry in _list(item.get("ip-addresses")) if isinstance(entry, dict)]
@@ -100,7 +100,7 @@ _LARGEST_NUMBER = 1 << 63
 
 @dataclass(frozen=True)
 class GuestProgramEnd:
-    """The end of a program in a guest: its exit code, or None if a signal ended it, and its output."""
+    """The end of a program in a guest: its exit code (None if a signal ended it) and its output."""
 
     code: int | None
     out: str
@@ -108,12 +108,12 @@ class GuestProgramEnd:
 
     @property
     def is_good(self) -> bool:
-        """Whether the program ended with status 0."""
+        """Whether the program ended with exit code 0."""
         return self.code == 0
 
 
 def start(argv: Sequence[str], text: str) -> str:
-    """Return the command that starts a program with the text as its stdin.
+    """Return the command that starts a program and passes the text to its stdin.
 
     Arguments and text must not contain secrets.
     """
@@ -127,7 +127,7 @@ def start(argv: Sequence[str], text: str) -> str:
 
 
 def started(answer: str) -> int:
-    """Return the process number from the answer to `start`. Raises DamagedError for an unexpected answer."""
+    """Return the process number in the answer to `start`. Raises DamagedError for an unexpected answer."""
     return _number(_exec_answer(answer), "pid")
 
 
@@ -137,7 +137,7 @@ def status(number: int) -> str:
 
 
 def parse_end(answer: str) -> GuestProgramEnd | None:
-    """Return the end of the process from the answer to `status`; None while it runs.
+    """Return the end of the process, as reported in the answer to `status`; None if the process is still running.
 
     Raises DamagedError for an unexpected answer, or if the agent left out a part of the output.
     """

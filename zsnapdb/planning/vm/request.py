@@ -29,7 +29,7 @@ def checked_name(name: str) -> str:
 class MachineOriginName:
     """The name of the requested origin of machines.
 
-    `backup` is LATEST_BACKUP or the id of a backup of an instance, or None if the request names no backup.
+    The field `backup` is LATEST_BACKUP, the id of an instance's backup, or None if the request names no backup.
     """
 
     name: str
@@ -37,7 +37,7 @@ class MachineOriginName:
 
 
 def origin_name(text: str) -> MachineOriginName:
-    """Return the origin for NAME, NAME@latest or NAME@ID. Raises UsageError if one side of the @ is empty."""
+    """Return the origin that NAME, NAME@latest or NAME@ID means. Raises UsageError if one side of the @ is empty."""
     name, separator, backup = text.partition("@")
     if not name or (separator and not backup):
         raise UsageError(
@@ -48,7 +48,7 @@ def origin_name(text: str) -> MachineOriginName:
 
 
 def names(template: str, count: int) -> tuple[str, ...]:
-    """Return the names of the clones: the template with `{n}` replaced by 1 to `count`.
+    """Return the names of the clones: the template, with `{n}` replaced by the numbers from 1 to `count`.
 
     Raises UsageError if the count is out of range, or if the template results in invalid or duplicate names.
     """
@@ -77,7 +77,7 @@ def refuse_taken(wanted: Sequence[str], machines: Collection[str], domains: Coll
 
 
 def admit_requests(quota: Quota, owner: str, owners: Sequence[str], available: int, count: int) -> None:
-    """Raise PreflightError if the owner may not have `count` more machines.
+    """Raise PreflightError if the owner may not create `count` more machines.
 
     The error names the limit that was reached.
     """
@@ -89,7 +89,7 @@ def admit_requests(quota: Quota, owner: str, owners: Sequence[str], available: i
 
 @dataclass(frozen=True)
 class ZvolSpace:
-    """The space of one zvol of a base: its size, its block size, and its reservation, in bytes."""
+    """The space of one zvol of a base: its size, its block size and its reservation, in bytes."""
 
     target: str
     size: int
@@ -100,15 +100,15 @@ class ZvolSpace:
     def words(self) -> str:
         """A text about the space that a clone of this zvol uses.
 
-        A clone always keeps the `volblocksize` of the base (zfsprops(7)). A clone does not get the base's
-        `refreservation`, so it is thin (zfs-clone(8), OpenZFS issue 12892).
+        A clone always has the `volblocksize` of the base (zfsprops(7)). It does not get the base's `refreservation`, so
+        it is thin (zfs-clone(8), OpenZFS issue 12892).
         """
         reserved = f"the base reserves {self.reserved} bytes, the clone" if self.reserved else "it"
         return f"{self.size} bytes, volblocksize {self.block_size}; {reserved} reserves nothing (thin)"
 
 
 def refuse_other_pools(pools: Collection[str]) -> None:
-    """Raise PreflightError unless all zvols are in one pool, because a snapshot request is limited to one pool."""
+    """Raise PreflightError if the zvols are in several pools, because a snapshot request is limited to one pool."""
     if len(set(pools)) > 1:
         raise PreflightError(
             f"the disks of the domain are in several pools: {', '.join(sorted(set(pools)))}",
@@ -117,7 +117,7 @@ def refuse_other_pools(pools: Collection[str]) -> None:
 
 
 def refuse_obstacles(domain: str, obstacles: Sequence[str]) -> None:
-    """Raise PreflightError, with all obstacles, if the domain cannot be cloned."""
+    """Raise PreflightError with a list of all obstacles if the domain cannot be cloned."""
     if obstacles:
         raise PreflightError(
             f"the domain {domain} cannot be cloned: {'; '.join(obstacles)}",

@@ -1,7 +1,7 @@
 """Derives the XML of a restored machine's domain from the XML in a manifest. Pure.
 
 An attacker may have written the manifest, and a domain can refer to any file, program and device of the host. So only
-the parts that this module lists are kept. Except for the values in `TRUSTED`, no kept value can be a path.
+the parts that this module lists are kept. Among the kept values, only those in `TRUSTED` can be paths.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ICOUNT = re.compile(r"[a-z0-9=,]{1,64}")
 
 @dataclass(frozen=True)
 class _Shape:
-    """The kept parts of an element: attributes, children and text. If `is_open` is set, every plain part is kept."""
+    """The parts of an element to keep: attributes, children and text. If `is_open` is set, all plain parts are kept."""
 
     attributes: tuple[str, ...] = ()
     children: Mapping[str, _Shape] = field(default_factory=dict)
@@ -102,7 +102,7 @@ _EXPECTED = frozenset(
 
 @dataclass(frozen=True)
 class RestoredDomain:
-    """The XML of a restored machine, and texts about parts of the original that the restored machine lacks."""
+    """The XML of a restored machine, and texts about parts of the original machine that it lacks."""
 
     xml: str
     left_out: tuple[str, ...]
@@ -112,9 +112,9 @@ class RestoredDomain:
 class HostBoot:
     """Files of this host from which a machine boots.
 
-    The administrator of this host chooses the files, not a repository.
+    The administrator of this host chooses the files; a repository cannot choose them.
 
-    A missing `initrd` is None, and a missing `cmdline` is "".
+    If there is no `initrd`, it is None; if there is no `cmdline`, it is "".
     """
 
     kernel: str
@@ -127,10 +127,10 @@ _HOST_BOOT = ("kernel", "initrd", "cmdline")
 
 @dataclass(frozen=True)
 class RestoredIdentity:
-    """The parts of a restored machine that differ from the original. `disks` maps each target to the disk's device.
+    """The parts of a restored machine that differ from the original. The field `disks` maps disk targets to devices.
 
-    `restore_id` is the id of the restore, and `dataset` is the dataset above the zvols. If `boot` is None, the machine
-    boots from its disks and its firmware. If `memory` (bytes) is None, the machine has as much memory as the original.
+    The dataset above the zvols is `dataset`. If `boot` is None, the machine boots from its disks and its firmware. If
+    `memory` (bytes) is None, the machine has as much memory as the original.
     """
 
     name: str
@@ -146,7 +146,7 @@ class RestoredIdentity:
 def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDomain:
     """Return the domain with this identity.
 
-    The machine's interfaces get new addresses, are on `network`, and their links are down.
+    The interfaces of the machine get new addresses and are connected to `network`. Their links are down.
 
     Raises DamagedError if the text is not a domain.
     """
@@ -179,9 +179,9 @@ def restored(text: str, identity: RestoredIdentity, network: str) -> RestoredDom
 
 
 def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
-    """Let the machine boot from the given files.
+    """Make the machine boot from the given files.
 
-    The XML has none of the `_HOST_BOOT` elements, because `_DOMAIN` keeps none.
+    The XML contains no `_HOST_BOOT` elements, because `_DOMAIN` does not keep them.
     """
     system = root.find("os")
     if system is None:
@@ -193,16 +193,16 @@ def _boot_from_host(root: ElementTree.Element, boot: HostBoot) -> None:
 
 
 def is_of_restore(text: str, restore_id: str) -> bool:
-    """Return whether this restore defined the domain in the text.
+    """Return whether the restore with this id defined the domain in the text.
 
-    The result is False for a copy of the restored domain, because a copy has another UUID.
+    The result is False for a copy of the restored domain, because a copy has a different UUID.
     """
     mark = root_of(text).find(f"metadata/{_RESTORED}")
     return mark is not None and mark.get("restore") == restore_id and mark.get("uuid") == parse(text).uuid
 
 
 def _safe(text: str) -> tuple[str, tuple[str, ...]]:
-    """Return the XML with only the parts that this module lists, and the parts that were left out."""
+    """Return the XML with only the parts that this module lists, and a list of the parts that were left out."""
     root, left_out = root_of(text), list[str]()
     kind = root.get("type")
     safe = _kept_element(root, _DOMAIN, left_out, "")
@@ -243,7 +243,7 @@ def _kept_element(element: ElementTree.Element, shape: _Shape, left_out: list[st
 
 
 def _is_foreign(element: ElementTree.Element) -> bool:
-    """Return whether the element depends on something on the host that is not trusted."""
+    """Return whether the element depends on an untrusted object of the host."""
     text = (element.text or "").strip()
     if element.tag == "disk":
         return element.get("device", "disk") not in ("disk", "cdrom", "floppy")
@@ -271,7 +271,7 @@ def _element_label(place: str, element: ElementTree.Element) -> str:
 
 
 def _icount(root: ElementTree.Element) -> list[ElementTree.Element]:
-    """Return the domain's QEMU option `-icount` as XML; empty if the domain has no valid one.
+    """Return the domain's QEMU option `-icount` as XML; empty if the domain has no valid `-icount` option.
 
     All other QEMU options of the domain are dropped, because they may be harmful.
     """

@@ -16,7 +16,7 @@ _KNOWN_DEVICES = ("disk", "cdrom", "floppy")
 
 @dataclass(frozen=True)
 class DiskDevice:
-    """A device, as reported by the kernel: its dataset if the device is a zvol, and whether it is a partition."""
+    """A device, as the kernel reports it: its dataset if it is a zvol, and whether it is a partition."""
 
     dataset: str | None
     is_partition: bool = False
@@ -24,17 +24,17 @@ class DiskDevice:
 
 @dataclass(frozen=True)
 class JudgedDisks:
-    """The volumes of a machine (disk target to dataset), and the findings about its disks."""
+    """The volumes of a machine (datasets by disk target), and the findings about its disks."""
 
     volumes: Mapping[str, str]
     findings: tuple[FitnessFinding, ...]
 
 
 def judge(domain: Domain, running: Domain | None, devices: Mapping[str, DiskDevice]) -> JudgedDisks:
-    """Return the volumes of the domain, with an error finding for every disk that is not a volume.
+    """Return the volumes of the domain, and an error finding for each disk that is not a volume.
 
-    `running` is the running domain, or None if the machine is not running. `devices` maps each target to the disk's
-    device, from the running domain if there is one.
+    The argument `running` is the running domain, or None if the machine is not running. The argument `devices` maps
+    each target to the disk's device, taken from the running domain if there is one.
     """
     disks = (running or domain).volumes
     findings = [_judged_disk(domain.name, disk, devices[disk.target]) for disk in disks]
@@ -76,7 +76,7 @@ def _judged_disk(domain: str, disk: DomainDisk, device: DiskDevice) -> FitnessFi
 
 
 def _attached(domain: Domain, running: Domain | None) -> list[FitnessFinding]:
-    """Return an error finding if the running machine has other disks than it will have after its next start."""
+    """Return an error finding if the disks of the running machine differ from the disks after its next start."""
     if running is None:
         return []
     now = {disk.target: disk.source for disk in running.volumes}
@@ -90,9 +90,9 @@ def _attached(domain: Domain, running: Domain | None) -> list[FitnessFinding]:
 
 
 def judge_grade(power: Power, minimum: Grade, domain: str, running: Grade) -> list[FitnessFinding]:
-    """Return a finding with the best grade that a backup made now could have.
+    """Return a finding about the best grade that a backup can have if it is made now.
 
-    It is an error if the grade is below the minimum. `running` is the best grade while the machine runs.
+    The finding is an error if this grade is below the minimum. While the machine runs, the best grade is `running`.
     """
     best = running if power is Power.RUNNING else Grade.CRASH
     if power is Power.SHUT_DOWN:

@@ -1,1 +1,1 @@
-"""Views of clones, and of the answers to queries on clones: text for people, JSON for programs."""
+"""Views of clones and of answers to queries on clones, as text for people and as JSON for programs."""

@@ -62,7 +62,7 @@ class SwitchedView(View, kind="clone-switched", document=documents.SwitchedDocum
 
 
 class BranchLogView(View, kind="clone-branch-log", document=documents.BranchLogDocument):
-    """The commits that lead to a branch or a commit."""
+    """The commits that lead to the head of a branch or to a commit."""
 
     seen: CloneBranches
     of: str

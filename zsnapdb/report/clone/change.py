@@ -84,7 +84,7 @@ class ResetPlanView(View, kind="clone-reset-plan", document=documents.ResetPlanD
 
     @property
     def backup_id(self) -> str | None:
-        """The snapshot set of the data after the reset; None if the reset creates the set."""
+        """The snapshot set from which the data comes after the reset; None if the reset creates this set."""
         intention, plan = self.intention, self.intention.replaces
         return (plan.set_id or None) if plan is not None else (intention.slot or intention.info).backup_id
 
@@ -114,7 +114,7 @@ class ResetPlanView(View, kind="clone-reset-plan", document=documents.ResetPlanD
 
 
 class DetachPlanView(View, kind="clone-detach-plan", document=documents.DetachDocument):
-    """The cost of detaching."""
+    """The plan to detach a clone."""
 
     plan: DetachPlan
 
@@ -203,7 +203,7 @@ def _steps(plan: DestroyPlan) -> list[str]:
 
 
 def _heirs(plan: DestroyPlan) -> dict[str, str]:
-    """Return a text about the clone that takes over each commit. Only administrators may see the clone's name."""
+    """Return a text about the clone that takes over each commit. Only administrators may see the name of this clone."""
     shows_all = run_context.current_audience().sees_all
     return {
         commit: f"clone {heir}" if shows_all else "another clone" for commit, heir in plan.removal.steps.kept.items()

@@ -32,7 +32,7 @@ _WAYS = {
 
 
 class CreatedView(View, kind="clone", document=documents.CreatedDocument):
-    """A new clone. If `is_secret` is set, the password is not shown, for example in the record of the run."""
+    """A new clone. If `is_secret` is set, the password is not shown, for example in the record of a run."""
 
     result: Created
     is_secret: bool = False
@@ -138,7 +138,7 @@ class ClonePlanView(View, kind="clone-plan", document=documents.ClonePlanDocumen
 
 
 class RemovedFormsView(View, kind="clone-prepared-removed", document=documents.RemovedFormsDocument):
-    """Prepared snapshot sets that were removed (`is_done`), or would be removed."""
+    """Prepared snapshot sets that were removed (if `is_done` is set) or would be removed."""
 
     forms: tuple[ReusableSet, ...]
     is_done: bool

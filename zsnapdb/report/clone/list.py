@@ -1,4 +1,4 @@
-"""Views of clones: the list, one clone, its login, its log, and the ports that clones keep."""
+"""Views of clones: the list, one clone, its login, its log, and the ports reserved for clones."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def masking(c: CloneInfo) -> str:
 
 
 def port(c: CloneInfo) -> str:
-    """Return the address of the clone for clients as text."""
+    """Return, as text, the address at which clients reach the clone."""
     if c.kept_port is None:
         return f"port {c.port}"
     if c.is_led_to:
@@ -149,7 +149,7 @@ def reach(name: str, of: CloneInfo | Login) -> str:
 
 
 class AddressesView(TabularView, kind="clone-addresses", document=documents.AddressesDocument, read_from="known"):
-    """The ports that clones keep."""
+    """The ports reserved for clones."""
 
     known: KeptPorts
 

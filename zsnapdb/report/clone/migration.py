@@ -1,4 +1,4 @@
-"""Views of a tested migration and of a rehearsed upgrade: as text, Markdown for a pull request, or a document."""
+"""Views of a tested migration and of a rehearsed upgrade: text, Markdown for a pull request, or a JSON document."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_LINES = 200
 
 
 class MigrationView(View, kind="migration-check", document=MigrationDocument, read_from="checked"):
-    """The effects of a migration; the last line is the verdict."""
+    """The effects of a migration, with the verdict on the last line."""
 
     checked: CheckedMigration
     as_markdown: bool = False
@@ -95,7 +95,7 @@ def _load_text(load: LoadFindings) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return the text escaped for Markdown, because table names and server messages must not act as markup."""
+    """Return the text, escaped for Markdown, so that table names and server messages cannot act as markup."""
     escaped = "".join(f"\\{one}" if one in "\\`*_{}[]<>()#+!|~&" else one for one in text)
     return " ".join(escaped.split())
 
@@ -104,7 +104,7 @@ _SHOWN = 20
 
 
 class RehearsalView(View, kind="upgrade-rehearsal", document=RehearsalDocument, read_from="rehearsal"):
-    """The result of a rehearsal; its last line is the verdict."""
+    """The result of a rehearsal, with the verdict on the last line."""
 
     rehearsal: Rehearsal
 

@@ -1,6 +1,6 @@
-"""Writers of query answers and table differences: as a table, CSV or one JSON document, row by row.
+"""Writers that write query answers and table differences row by row, as a table, CSV or one JSON document.
 
-A writer gets a function that writes text, then the rows, and then the result, which is known only after the rows.
+A writer gets a function that writes text, then the rows, and last the result, which is known only after the rows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MEASURED_ROWS = 200
 
 
 def text(value: Any) -> str:
-    """Return a value as the text of a cell: always one line, NULL for None."""
+    """Return a value as text for a cell. The text is always one line, and NULL stands for None."""
     if value is None:
         return "NULL"
     return printed(str(plain(value)).replace("\\", "\\\\").replace("\n", "\\n").replace("\t", "\\t"))
@@ -45,7 +45,7 @@ _SIGNS = {DifferenceKind.ADDED: "+", DifferenceKind.REMOVED: "-", DifferenceKind
 
 
 def change_lines(shape: Shape, changes: Iterable[Change]) -> Iterator[str]:
-    """Yield one line for each change: + added, - removed, ~ changed (only the changed columns, before and after)."""
+    """Yield one line for each change: + for an added row, - for a removed row, ~ for a row with changed columns."""
     names = [column.name for column in shape.common]
     keys = [column.name for column in shape.key]
     for change in changes:
@@ -80,14 +80,14 @@ class TableAnswer:
         self._write = write
 
     def rows(self, columns: tuple[str, ...], rows: Iterator[Sequence[Any]]) -> None:
-        """Write the rows under their names."""
+        """Write the rows under their column names."""
         first = [tuple(text(value) for value in row) for row in islice(rows, _MEASURED_ROWS)]
         widths = [max(len(line[n]) for line in (columns, *first)) for n in range(len(columns))]
         for line in chain([tuple(map(printed, columns))], first, (tuple(text(value) for value in row) for row in rows)):
             self._write("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() + "\n")
 
     def end(self, answer: Answer) -> None:
-        """Write the end of the answer, which is empty here."""
+        """Write nothing, because this format has no end."""
 
 
 class CsvAnswer(TableAnswer):
@@ -99,7 +99,7 @@ class CsvAnswer(TableAnswer):
 
 
 class JsonAnswer(TableAnswer):
-    """Writes an answer as one document."""
+    """Writes an answer as one JSON document."""
 
     kind = "answer"
     document_class = AnswerDocument
@@ -122,17 +122,16 @@ class TextDifference:
         self._write = write
 
     def rows(self, shape: Shape, changes: Iterator[Change]) -> None:
-        """Write the changes."""
         for line in change_lines(shape, changes):
             self._write(line + "\n")
 
     def end(self, result: Difference) -> None:
-        """Write the numbers of changes, and the two moments."""
+        """Write the numbers of changes and the times of the two states."""
         self._write(_summary(result) + "\n")
 
 
 class JsonDifference(TextDifference):
-    """Writes a comparison as one document."""
+    """Writes a comparison as one JSON document."""
 
     kind = "difference"
     document_class = DifferenceDocument

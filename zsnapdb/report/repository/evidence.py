@@ -1,4 +1,4 @@
-"""Views of the evidence of an instance: text or a page for people, a document for programs."""
+"""Views of an instance's evidence: text or an HTML page for people, and a JSON document for programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHANGE = ("WHAT", "BEFORE", "AFTER", "RESULT", "WHO", "RUN")
 
 
 class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
-    """The runs in a period of days, the state of the log, and the current protection."""
+    """A report with the runs in a period of days, the state of the log, and the current protection."""
 
     report: EvidenceReport
 
@@ -35,7 +35,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
         return "\n\n".join(blocks)
 
     def html(self) -> str:
-        """Return a complete page for printing, which loads nothing from other addresses."""
+        """Return a complete HTML page for printing. The page loads nothing from other addresses."""
         log, shown = self.report.log, self.report.days
         period = f"{shown[0].day} to {shown[-1].day}" if shown else "no days"
         return page(f"Evidence of instance {log.instance}, {period}", self.sections())
@@ -127,7 +127,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
 
     @property
     def exceptions(self) -> Iterator[tuple[str, str]]:
-        """Yield the events that are relevant for an auditor: an altered log, failed runs, damage, unreadable drills."""
+        """Yield the events that concern an auditor: an altered log, failed runs, damage, and unreadable drills."""
         for finding in self.report.log.findings:
             yield "", finding.text
         for damage in self.report.protection.known_damage:
@@ -147,7 +147,7 @@ class EvidenceReportView(View, kind="report", document=EvidenceReportDocument):
                 yield f"{record.finished:%Y-%m-%d %H:%M:%S}", f"{record.command} FAILED with {record.exit_code}"
 
     def _of_wrong_clocks(self) -> Iterator[tuple[str, str]]:
-        """If times of records contradict their order, yield a warning and failed runs that may belong to the period."""
+        """If record times contradict the record order, yield a warning and failed runs that may be in the period."""
         doubtful, shown = self.report.of_wrong_clocks, {record.number for record in self.records}
         if not doubtful:
             return
@@ -209,7 +209,7 @@ class EvidencePageView(View, kind="report-records", document=EvidencePageDocumen
 
 
 def chain_text(log: EvidenceLog) -> str:
-    """Return the state of the chain in a few words."""
+    """Return the state of the log's hash chain in a few words."""
     state = "no record was changed" if not log.findings else f"{len(log.findings)} FINDINGS"
     return f"{len(log.records)} records: {state}"
 
@@ -235,7 +235,7 @@ class Section:
 
 
 def page(title: str, sections: Sequence[Section]) -> str:
-    """Return the whole page. Every text is escaped, because names and messages are untrusted."""
+    """Return the complete HTML page. Every text is escaped, because names and messages are untrusted."""
     return "\n".join(
         [
             "<!DOCTYPE html>",

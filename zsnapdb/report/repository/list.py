@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def _chain_lines(chains: Mapping[str, Sequence[KnownDamage]]) -> list[str]:
-    """Return a line for each damage, and a line for each backup that needs a damaged backup.
+    """Return a line for each known damage, and a line for each backup that needs a damaged backup.
 
-    `chains` maps backup ids to the damage of their chains.
+    `chains` maps each backup id to the known damage in the backup's chain.
     """
     each = dict.fromkeys(damage for damages in chains.values() for damage in damages)
     lines = [f"damaged: {damage.describe()}" for damage in each]
@@ -129,7 +129,7 @@ class UnpinView(View, kind="unpin", document=documents.PinDocument):
 
 
 class AdoptView(View, kind="adopt", document=documents.AdoptDocument):
-    """The foreign backups with their known facts, and the backups that were, or would be, adopted."""
+    """The foreign backups with the facts about them, and the backups that were, or would be, adopted."""
 
     plan: AdoptPlan
     is_planned: bool = False

@@ -18,9 +18,9 @@ _LABEL_WIDTH = 14
 
 
 def window_lines(window: Window) -> list[str]:
-    """Return a line for each range and gap, in the order of time.
+    """Return a line for each range and gap, in chronological order.
 
-    If the newest state cannot be restored, the last line has the reason.
+    If the newest state cannot be restored, the last line gives the reason.
     """
     lines = []
     for number, part in enumerate(window.ranges):
@@ -124,7 +124,7 @@ _LABELS = {Verdict.MET: "met", Verdict.WARNING: "warning", Verdict.BROKEN: "BROK
 
 
 def health_lines(health: Health) -> list[str]:
-    """Return a line for each objective, with its hint if it is not met."""
+    """Return a line for each objective, and the hint of each objective that is not met."""
     lines = []
     for judgement in health.judgements:
         lines.append(f"{_LABELS[judgement.verdict]:<13} {judgement.name}: {judgement.reason}")

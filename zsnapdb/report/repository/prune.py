@@ -205,7 +205,7 @@ def _since(plan: VerifyPlan, name: str) -> str:
 
 
 class VerifyView(View, kind="verify", document=VerifyDocument, read_from="result"):
-    """The result of a verification: damaged backups, the backups that need them, the restorable backups."""
+    """The result of a verification: damaged backups, the backups that need them, and the restorable backups."""
 
     result: VerifyResult
 
@@ -233,6 +233,10 @@ class VerifyView(View, kind="verify", document=VerifyDocument, read_from="result
             f"  good      {len(good)} of {there} backups can be restored"
             + (f", the newest is {good[-1]}" if good else "")
         )
+        reads = result.last_reads
+        if result.plan.backups.backups:
+            oldest = f", least recently on {min(reads.values()):%Y-%m-%d %H:%M:%S} UTC" if reads else ""
+            lines.append(f"  read      {len(reads)} of {there} backups were read in full{oldest}")
         if result.raw:
             lines.append(
                 f"  raw       {len(result.raw)} of them are stored as ZFS encrypted them: that their blocks can be"

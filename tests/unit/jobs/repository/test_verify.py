@@ -16,6 +16,7 @@ from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.repository import verify as job
 from zsnapdb.jobs.repository.verify import VerifyResult, observe_binlogs
 from zsnapdb.planning.repository.verification import due
+from zsnapdb.report.repository.prune import VerifyView
 from zsnapdb.repository import binlog_archive, layout
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.verifications import Checks, Depth, VerificationRecord
@@ -154,6 +155,15 @@ def test_what_was_found_is_remembered_and_not_looked_at_again_until_its_time(sit
     assert len(site.objects("main/checks/")) == 1
     site.later(days=2)
     assert set(verify(site, older_than=86400).plan.chosen) == set(names)
+
+
+def test_the_result_says_which_backups_were_read_and_when(site: Site) -> None:
+    names = site.fill([None, 0, None])
+    assert verify(site, Depth.LISTED).last_reads == {}
+    result = verify(site, Depth.READ, limit=2)
+    assert set(result.last_reads) == set(result.plan.chosen)
+    assert f"2 of {len(names)} backups were read in full" in VerifyView(result).text()
+    assert verify(site, Depth.LISTED).last_reads == result.last_reads
 
 
 def test_a_deep_look_counts_as_a_listing_and_not_the_other_way(site: Site) -> None:

@@ -21,6 +21,7 @@ from zsnapdb.planning.server_family import MYSQL
 from zsnapdb.planning.trial.drill import (
     Sized,
     Timing,
+    batches,
     choose_backup,
     expected_seconds,
     judge_probe,
@@ -62,6 +63,24 @@ def test_sampled_pages_exist_and_use_the_budget_up(items: list[Sized], budget: i
         count += last - part.first + 1
     assert count == min(max(1, budget // PAGE), sum(sizes.values()))
     assert {part.file for part in sample_pages(items, PAGE, None, seed)} == set(sizes)
+
+
+@given(ITEMS, st.integers(0, 300 * PAGE), st.integers(0, 2**32), st.integers(1, 200))
+def test_batches_have_every_range_once_in_order(items: list[Sized], budget: int, seed: int, factor: int) -> None:
+    sizes = {item.name: item.size * factor for item in items}
+    ranges = sample_pages(items, PAGE, budget, seed)
+    alone = items[0].name if items else ""
+    found = list(batches(ranges, sizes, alone=alone))
+    assert tuple(part for batch in found for part in batch) == ranges
+    for batch in found:
+        assert len(batch) == 1 or all(part.last is None and part.file != alone for part in batch)
+        assert len(batch) == 1 or sum(sizes[part.file] for part in batch) <= 64 << 20
+
+
+def test_thousands_of_small_files_are_few_batches() -> None:
+    files = [Sized(f"t{number}.ibd", 7 * PAGE) for number in range(20_000)]
+    ranges = sample_pages(files, PAGE, None, 0)
+    assert len(list(batches(ranges, {file.name: file.size for file in files}, alone="ibdata1"))) == 100
 
 
 def test_with_enough_seeds_every_page_and_every_table_has_its_turn() -> None:
@@ -283,6 +302,15 @@ def test_innochecksum_is_asked_for_the_range_and_its_word_is_damage(
     assert seen.read_text() == "--start-page=3 --end-page=9 /d/t.ibd\n"
 
 
+def test_damage_in_a_batch_is_told_of_its_file(tmp_path: Path) -> None:
+    program = tmp_path / "innochecksum"
+    program.write_text('#!/bin/sh\ncase "$*" in *bad*) echo "Fail: page 6 invalid" >&2; exit 1;; esac\n')
+    program.chmod(0o755)
+    files = [Path("/d/a.ibd"), Path("/d/bad.ibd"), Path("/d/z.ibd")]
+    assert programs.damaged_files(program, files, timeout=120) == {Path("/d/bad.ibd"): "Fail: page 6 invalid"}
+    assert programs.damaged_files(program, [files[0], files[2]], timeout=120) == {}
+
+
 def test_innochecksum_that_cannot_read_is_an_error_not_damage(tmp_path: Path) -> None:
     from zsnapdb.base.errors import CommandError
 
@@ -291,6 +319,8 @@ def test_innochecksum_that_cannot_read_is_an_error_not_damage(tmp_path: Path) ->
     program.chmod(0o755)
     with pytest.raises(CommandError, match="cannot be found"):
         programs.damaged_pages(program, Path("/d/t.ibd"), 0, None, timeout=120)
+    with pytest.raises(CommandError, match="cannot be found"):
+        programs.damaged_files(program, [Path("/d/s.ibd"), Path("/d/t.ibd")], timeout=120)
 
 
 @pytest.mark.parametrize(
