@@ -91,20 +91,27 @@ class Hook:
     on_failure: OnFailure = OnFailure.ABORT
     folder: Path = Path("/")
 
+    @property
+    def title(self) -> str:
+        """The program as an error names it. A program that masks or changes a clone is no hook of a backup."""
+        purpose = _PURPOSES.get(self.when)
+        return f"the {purpose} {self.argv[0]}" if purpose is not None else f"hook {self.argv[0]} ({self.when})"
+
     def describe(self) -> str:
         return f"{' '.join(self.argv)} ({self.when}, at most {self.timeout:g} s)"
+
+
+_PURPOSES = {When.MASK: "masking program", When.MIGRATION: "migration command"}
 
 
 def check(hook: Hook) -> None:
     """Raise HookError unless the script exists and the user that runs zsnapdb can execute it."""
     program = Path(hook.argv[0])
     if not program.is_absolute():
-        raise HookError(
-            f"hook {hook.argv[0]} is not an absolute path", hint="write the absolute path of the script in run"
-        )
+        raise HookError(f"{hook.title} is not an absolute path", hint="write the absolute path of the script in run")
     if not (program.is_file() and os.access(program, os.X_OK)):
         raise HookError(
-            f"hook {program} is not an executable file", hint="check the path, and run `chmod +x` on the file"
+            f"{hook.title} is not an executable file", hint="check the path, and run `chmod +x` on the file"
         )
 
 
@@ -141,17 +148,19 @@ def run(hook: Hook, environment: Mapping[str, str], *, limit: float | None = Non
         most = program_start.MOST_IN_FILE >> 20
         raise HookError(
             _failed(hook, f"wrote more than {most} MiB and was {_how_it_ended(left)}", text),
-            hint="let the hook write to its own file",
+            hint="let the program write to its own file",
         )
     if status is None:
         raise HookError(
             _failed(hook, f"did not end within {seconds:.1f} s and was {_how_it_ended(left)}", text),
-            hint="increase the hook's timeout, or make the hook faster",
+            hint="increase its timeout, or make the program faster",
         )
     if status != 0:
         raise HookError(
             _failed(hook, f"ended with exit status {status}", text),
-            hint="read the output of the hook; set on_failure = 'warn' to continue after a failure",
+            hint="correct the program"
+            if hook.when in _PURPOSES
+            else "read the output of the hook; set on_failure = 'warn' to continue after a failure",
         )
     return text
 
@@ -169,7 +178,7 @@ def _start(hook: Hook, environment: Mapping[str, str], output: IO[bytes]) -> sub
         )
     except OSError as error:
         raise HookError(
-            f"hook {hook.argv[0]} cannot be started: {error.strerror}",
+            f"{hook.title} cannot be started: {error.strerror}",
             hint="check the path, the permission (`chmod +x`), and the first line of the file",
         ) from error
 
@@ -198,7 +207,7 @@ def _signals_wait() -> Iterator[None]:
 
 
 def _failed(hook: Hook, what: str, text: str) -> str:
-    return f"hook {hook.argv[0]} ({hook.when}) {what}" + (f"; it printed: {text}" if text else "")
+    return f"{hook.title} {what}" + (f"; it printed: {text}" if text else "")
 
 
 def _how_it_ended(left: Sequence[int]) -> str:

@@ -26,6 +26,8 @@ from zsnapdb.config.settings import load, parse
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.agent_jobs import jobs_of
 from zsnapdb.report.setup import ConfigurationView
+from zsnapdb.serve.helper_request_handler import refusal
+from zsnapdb.serve.roles import Role
 
 GOOD = """
 [instance.main]
@@ -216,6 +218,22 @@ def test_keys_of_s3_beside_the_url_are_read_and_noted() -> None:
         ]
     (unused,) = ConfigurationView(parse(GOOD + 'azure.endpoint = "https://a.lan"\n', "x")).notes()
     assert "azure.endpoint has no effect" in unused
+
+
+@pytest.mark.parametrize(
+    ("serve", "masking", "said"),
+    [
+        ("", "", False),
+        ("[serve]\n", "", True),
+        ('[serve]\nunmasked = ["main"]\n', "", False),
+        ("[serve]\n", '[instance.main.masking]\nrun = [["/etc/zsnapdb/mask.sql"]]\n', False),
+    ],
+)
+def test_instance_that_only_operators_may_clone_is_noted(serve: str, masking: str, said: bool) -> None:
+    settings = parse(f"{GOOD}{masking}{serve}", "x")
+    notes = ConfigurationView(settings).notes()
+    assert [("developers cannot clone main" in note) for note in notes] == [True] * said
+    assert (refusal(Role.DEVELOPER, settings, "main") is None) != (said or serve == ""), "what the service decides"
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,19 @@ def test_a_hook_that_fails_is_named_with_its_status_and_its_words(tmp_path: Path
     assert caught.value.exit_code == 12
 
 
+@pytest.mark.parametrize("when", When)
+def test_failed_program_is_named_by_its_purpose(tmp_path: Path, when: When) -> None:
+    path = script(tmp_path, "h", "exit 3")
+    with pytest.raises(HookError) as failed:
+        hooks.run(Hook(when, (path,), 5), {})
+    with pytest.raises(HookError) as missing:
+        hooks.check(Hook(when, ("/nowhere/h",), 5))
+    is_hook = when not in (When.MASK, When.MIGRATION)
+    for error in (failed.value, missing.value):
+        assert ("hook" in error.message) == is_hook
+    assert ("on_failure" in failed.value.hint) == is_hook
+
+
 def has_ended(number: int) -> bool:
     """Whether a process is gone, or waits only for its parent to ask for its status."""
     try:

@@ -58,7 +58,6 @@ ALLOWED = {
         "lost_history_after": "of an unreadable history only the id is known; archivers let the times in ids grow"
     },
     "planning/binlog/route_start.py": {
-        "begin_of": SERVER_TIME,
         "_if_not_left": SERVER_TIME,
         "_begun_before": SERVER_TIME,
         "_only_history": SERVER_TIME,

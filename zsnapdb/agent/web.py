@@ -22,8 +22,10 @@ from typing import Any
 from zsnapdb.agent.records import Records, difference, last_configuration
 from zsnapdb.agent.schedule import Schedule
 from zsnapdb.agent.supervisor import suspended_instances
+from zsnapdb.base import safe_open
 from zsnapdb.base.errors import BusyError, ConfigError
 from zsnapdb.base.files import password_in
+from zsnapdb.base.safe_open import UnsafeFileError
 from zsnapdb.config.services import HttpSettings
 from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.host import Host
@@ -243,6 +245,8 @@ def _handler(answers: Answers, token: str) -> type[BaseHTTPRequestHandler]:
                     text = answers.metrics()
                 except OSError as error:
                     code, text, kind = 503, f"there are no metrics yet: {error.strerror}\n", _TEXT
+                except UnsafeFileError as error:
+                    code, text, kind = 503, f"{error.message}\n", _TEXT
             self._answer(code, text, kind)
 
         def _state(self, reasons_of: Callable[[], tuple[str, ...]]) -> None:
@@ -347,11 +351,15 @@ class Pages:
         return (*self.alive(), *room, *not_ready(known, stale, self.host.now()))
 
     def metrics(self) -> str:
-        """Return the metrics that the status job wrote, with their age. Raises OSError if no metrics are stored."""
+        """Return the metrics that the status job wrote, with their age.
+
+        The account of a metrics exporter may own the folder, and everybody may read the answer. Raises OSError if no
+        metrics are stored, and UnsafeFileError if the file is a link or not a regular file.
+        """
         file = self.settings.agent.metrics_file
         if file is None:
             raise FileNotFoundError(2, "no metrics file is configured for the agent")
-        return file.read_text(encoding="utf-8")
+        return safe_open.read_bytes(file).decode(errors="replace")
 
     @property
     def answers(self) -> Answers:

@@ -114,8 +114,8 @@ def serve_helper(config: ConfigFile = None) -> None:
     exchanger = ChildRunner(start_detached, environment, most=LOGINS_AT_ONCE, grace=5.0)
     recent = RecentAnswers()
     with exclusive("serve-helper", doing="the helper of `zsnapdb serve`", folder=THIS_HOST.run):
-        operations = Operations(THIS_HOST.serve / "operations", THIS_HOST.now, lambda: removal_time(THIS_HOST).at)
-        keys, tokens, logins = _credentials(config, operations.removal_time, fetcher, exchanger)
+        operations = Operations(THIS_HOST.serve / "operations", THIS_HOST.now, lambda: removal_time(THIS_HOST))
+        keys, tokens, logins = _credentials(config, lambda: removal_time(THIS_HOST).at, fetcher, exchanger)
         desk = RequestHandler(
             settings=lambda: load(config),
             tokens=tokens,
@@ -173,7 +173,7 @@ def _beat(config: Path | None, clone: str) -> None:
 
 
 def _credentials(
-    config: Path | None, removal_time: Callable[[], datetime] | None, fetcher: RunCommand, exchanger: RunCommand
+    config: Path | None, removal_time: Callable[[], datetime], fetcher: RunCommand, exchanger: RunCommand
 ) -> tuple[IssuerKeys, CredentialBook, LoginHandler | None]:
     """Return the keys of issuers, the credentials, and the handler of logins.
 

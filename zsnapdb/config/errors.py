@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from zsnapdb.base.errors import ConfigError
+from zsnapdb.base.pattern_words import problem_of_value
 from zsnapdb.base.patterns import INSTANCE
 from zsnapdb.base.quantities import WRITTEN, binary_size
 from zsnapdb.config.services import CRON_NICKNAMES
@@ -380,7 +381,7 @@ def _plain(item: ErrorDetails, settings: type[BaseModel]) -> str:
         if section is None or len(item["loc"]) == 1:
             return _TABLES.get(str(key), "must be a table")
         return f"must be a table, such as `{key} = {getattr(section, 'example', '{ ... }')}`"
-    text = item["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    text = problem_of_value(item).removeprefix("Value error, ").replace("Input should be", "must be")
     return _KINDS.get(item["type"], text)
 
 
@@ -427,7 +428,7 @@ def every_error(raw: Mapping[str, Any], settings: type[BaseModel]) -> list[Error
         try:
             settings.model_validate(rest, context=WRITTEN)
         except ValidationError as error:
-            items = error.errors(include_url=False, include_context=False, include_input=False)
+            items = error.errors(include_url=False, include_input=False)
             fresh = [i for i in items if (i["loc"], i["msg"]) not in errors and i["loc"] not in incomplete]
             errors |= {(item["loc"], item["msg"]): item for item in fresh}
             taken = [item for item in fresh if _take_out(rest, item["loc"])]

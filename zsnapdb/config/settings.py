@@ -391,6 +391,20 @@ class Settings(ConfigSection):
                     raise ValueError(f"notifications.to.{target} names instance {name!r}, which is not configured")
         return self
 
+    def may_all_clone(self, name: str) -> bool:
+        """Return whether people of every role that creates clones may clone this instance over HTTP."""
+        return bool(self.instance[name].masking.run) or name in self.serve.unmasked
+
+    def limit_of_service(self, name: str) -> str:
+        """Return a sentence that says who cannot clone the instance over HTTP; "" if [serve] sets no such limit."""
+        is_served = "serve" in self.model_fields_set and self.instance[name].vm is None
+        if not is_served or self.may_all_clone(name):
+            return ""
+        return (
+            f"developers cannot clone {name} over HTTP, only operators can: it has no masking.run, and serve.unmasked"
+            " does not list it"
+        )
+
     def with_binary(self, name: str | None, binary: Path | None) -> Settings:
         """Return the settings with `binary` as the instance's only server program.
 

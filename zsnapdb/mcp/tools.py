@@ -89,9 +89,9 @@ class Toolbox:
         return {"clone": self._made_clone(made, self._keep_login(chosen, made))}
 
     def reset(self, name: str) -> Mapping[str, Any]:
-        """Reset a clone to its original data."""
-        self.api.reset(self._meant(name))
-        return {"done": "reset", "name": name}
+        """Reset a clone to its original data. Return how it was reset, and why not in a faster way."""
+        done = self.api.reset(self._meant(name))
+        return {"done": "reset", "name": name, **done.model_dump(include={"way", "undone", "reason"})}
 
     def destroy(self, name: str) -> Mapping[str, Any]:
         """Destroy a clone.

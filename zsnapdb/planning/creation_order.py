@@ -70,6 +70,26 @@ def next_number(given: int, stored: Iterable[int | None]) -> int:
     return min(greatest_reached(stored, given) + 1, GREATEST_SEQUENCE)
 
 
+def merged_ranges(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Return the ranges of numbers in ascending order. Adjacent and overlapping ranges become one range."""
+    merged: list[tuple[int, int]] = []
+    for first, last in sorted(ranges):
+        if merged and first <= merged[-1][1] + 1:
+            first, last = merged[-1][0], max(last, merged.pop()[1])
+        merged.append((first, last))
+    return tuple(merged)
+
+
+def below_newest(
+    listed: Iterable[int | None], numbers: Mapping[str, int | None], kept: Collection[str]
+) -> Mapping[str, int]:
+    """Return the documents whose number is below the greatest listed number, except those in `kept`."""
+    newest = greatest_reached(listed)
+    return {
+        name: number for name, number in numbers.items() if number is not None and number < newest and name not in kept
+    }
+
+
 def by_number(documents: Iterable[T], number: Callable[[T], int | None], name: Callable[[T], Any]) -> list[T]:
     """Return the documents by number, oldest first. Documents without a number come first, ordered by name or time."""
     listed = list(documents)

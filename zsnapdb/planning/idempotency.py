@@ -57,13 +57,21 @@ class RunDecision:
     hint: str = ""
 
 
-def decide(run: str, action: Action, known: Action | None, state: RunState, now: datetime) -> RunDecision:
-    """Return the verdict on a command with this run id. The run's record contains the action `known`, if any."""
+def decide(
+    run: str, action: Action, known: Action | None, state: RunState, now: datetime, *, is_sure: bool = False
+) -> RunDecision:
+    """Return the verdict on the command of this run. `known` is the action that the run's record contains, if any.
+
+    If `is_sure` is True, a later time than `now` is wrong.
+    """
     another = "choose another id for another command"
     if known is None:
         if is_too_old(run, now):
             reason = f"run {run} is older than {KEPT_DAYS} days: its result is no longer recorded"
             return RunDecision(RunVerdict.REFUSE, reason, "check the result on this host, then choose a new id")
+        if is_sure and is_ahead(run, now):
+            reason = f"run {run} has a date in the future: its result may no longer be recorded"
+            return RunDecision(RunVerdict.REFUSE, reason, "check `date -u` and the result, then choose a new id")
         return RunDecision(RunVerdict.BEGIN, f"nothing is known of run {run}")
     if (known.verb, known.about) != (action.verb, action.about):
         reason = f"run {run} was `{known.verb}` of {known.about}, not `{action.verb}` of {action.about}"
@@ -79,6 +87,11 @@ def decide(run: str, action: Action, known: Action | None, state: RunState, now:
         f"the object of run {run} no longer exists: {action.about} is missing, or is another object now",
         another,
     )
+
+
+def is_ahead(run: str, now: datetime) -> bool:
+    """Return whether the day in the run id is later than tomorrow, so that the age of the run is unknown."""
+    return day_of(run) > (now + timedelta(days=1)).astimezone(UTC).strftime("%Y%m%d")
 
 
 def is_too_old(run: str, now: datetime) -> bool:

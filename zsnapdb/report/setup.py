@@ -170,8 +170,8 @@ class ConfigurationView(View, kind="configuration", document=documents.Configura
         return "\n".join(["the configuration is well-formed", *lines, *self.notes()])
 
     def notes(self) -> list[str]:
-        """Return a note on each repository with ineffective or misplaced provider settings."""
-        notes = []
+        """Return a note on each ineffective repository setting, and on each instance that developers cannot clone."""
+        notes = [f"note: {limit}" for limit in map(self.settings.limit_of_service, self.settings.instance) if limit]
         for name, own in self.settings.repository.items():
             if own.idle_keys:
                 notes.append(

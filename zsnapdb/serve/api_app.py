@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 from starlette.exceptions import HTTPException
 
 from zsnapdb import __version__
+from zsnapdb.base.pattern_words import problem_of_value
 from zsnapdb.base.untrusted_text import printed
 from zsnapdb.documents.api import BegunOperation
 from zsnapdb.serve.api_answers import (
@@ -178,7 +179,7 @@ def _invalid(_request: Request, error: Exception) -> JSONResponse:
     """Answer 422 with the names, but not the values, of the invalid fields. The token has not been checked yet."""
     assert isinstance(error, RequestValidationError)
     found = [
-        f"{printed('.'.join(str(part)[:40] for part in one.get('loc', ())))}: {one.get('msg', '')}"
+        f"{printed('.'.join(str(part)[:40] for part in one.get('loc', ())))}: {problem_of_value(one)}"
         for one in error.errors()[:5]
     ]
     return refusal(422, "usage", "; ".join(found), f"{ROOT}/openapi.json lists the valid requests")

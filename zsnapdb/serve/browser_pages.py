@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from urllib.parse import quote
 
 from pydantic import ValidationError
 
@@ -19,7 +20,15 @@ from zsnapdb.serve.helper_messages import (
     ProblemDetails,
     problem_of,
 )
-from zsnapdb.serve.page_requests import PageRequest, RefusedPage, filled, parsed, require_same_origin, set_cookie
+from zsnapdb.serve.page_requests import (
+    PageRequest,
+    RefusedPage,
+    filled,
+    login_address,
+    parsed,
+    require_same_origin,
+    set_cookie,
+)
 from zsnapdb.serve.page_rows import Facts
 from zsnapdb.serve.page_visits import (
     SECONDS,
@@ -40,6 +49,7 @@ from zsnapdb.serve.page_visits import (
 from zsnapdb.verbs.argument_patterns import InstanceWord, Point
 from zsnapdb.verbs.requests import GetSubjectVerb, ListClonesVerb, ListDrillsVerb, ListEvidenceVerb, ListObjectivesVerb
 
+_NOT_FOUND = 404
 _LOGIN_HINT = "an administrator of the host makes a token: `zsnapdb token create`"
 
 
@@ -60,7 +70,7 @@ class BrowserPages:
         try:
             return handler(request)
         except MissingSession:
-            return Redirect("/login")
+            return Redirect(login_address(request.page_after_login))
         except EndedSession:
             self.sessions.close(request.session_id)
             return self._login_page(request, _ended("your token is not valid any more: it expired or was revoked"))
@@ -71,13 +81,20 @@ class BrowserPages:
         """Return the page that shows a failure with its message, hint and code."""
         problem = problem_of(refused.failure)
         session = self.sessions.find(request.session_id)
-        values = {"person": None, "csrf": session.csrf if session is not None else "", "problem": problem}
+        # A page of a clone leads back to the clone, unless there is no such clone.
+        name = request.path.get("name", "") if problem.status != _NOT_FOUND else ""
+        values = {
+            "person": session.person if session is not None else None,
+            "csrf": session.csrf if session is not None else "",
+            "problem": problem,
+            "back": f"/clones/{quote(name, safe='')}" if name else "",
+        }
         return PageAnswer("problem.html", values, refused.status or problem.status)
 
     def login_form(self, request: PageRequest) -> PageAnswer | Redirect:
-        """Ask for a token. If the browser has a session, redirect to the overview."""
+        """Ask for a token. If the browser has a session, redirect to the requested page."""
         if self.visits.session(request) is not None:
-            return Redirect("/")
+            return Redirect(request.page_after_login)
         if not request.session_id:
             return self._login_page(request, None)
         ended = _ended("your session has ended: it expired, or the service was restarted")
@@ -105,7 +122,9 @@ class BrowserPages:
             end_credential(self.helper, before.token.get_secret_value())
         self.sessions.close(request.session_id)
         seconds = max(1, int(opened.session.ends - self.sessions.now()))
-        return Redirect("/", set_cookie(opened.id.get_secret_value(), seconds, is_https=request.is_https))
+        return Redirect(
+            request.page_after_login, set_cookie(opened.id.get_secret_value(), seconds, is_https=request.is_https)
+        )
 
     def logout(self, request: PageRequest) -> PageAnswer | Redirect:
         """End the session in this process, and delete the cookie in the browser."""
@@ -132,7 +151,13 @@ class BrowserPages:
 
     def _login_page(self, request: PageRequest, problem: ProblemDetails | None) -> PageAnswer:
         gone = set_cookie("", 0, is_https=request.is_https) if request.session_id else ""
-        values = {"person": None, "csrf": "", "problem": problem, "logins": known_logins(self.helper)}
+        values = {
+            "person": None,
+            "csrf": "",
+            "problem": problem,
+            "logins": known_logins(self.helper),
+            "page": request.page_after_login,
+        }
         return PageAnswer("login.html", values, problem.status if problem is not None else 200, gone)
 
 

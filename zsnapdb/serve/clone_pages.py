@@ -31,12 +31,18 @@ class ClonePages:
         visit = self.visits.visit(request)
         return visit.shows("clone.html", clone=self._one_clone(visit, request))
 
-    def confirm(self, doing: str) -> Callable[[PageRequest], PageAnswer]:
-        """Return the handler of the page that asks for confirmation of this action on a clone."""
+    def confirm(self, doing: str) -> Callable[[PageRequest], PageAnswer | Redirect]:
+        """Return the handler of the page that asks for confirmation of this action on a clone.
 
-        def page(request: PageRequest) -> PageAnswer:
+        An expired clone is not reset. Its page says so.
+        """
+
+        def page(request: PageRequest) -> PageAnswer | Redirect:
             visit = self.visits.visit(request)
-            return visit.shows("confirm.html", clone=self._one_clone(visit, request), doing=doing)
+            clone = self._one_clone(visit, request)
+            if doing == "reset" and clone.is_expired:
+                return Redirect(f"/clones/{clone.facts.id}")
+            return visit.shows("confirm.html", clone=clone, doing=doing)
 
         return page
 
@@ -51,7 +57,7 @@ class ClonePages:
             clone = self._confirmed(visit, request)
             sent = {name: text for name, text in filled(request.form).items() if name != "guid"}
             asked = parsed(verb, {**named(clone), **({sends: sent} if sends else {})})
-            return self.visits.begun(visit, asked, f"{doing} {clone.facts.name}")
+            return self.visits.begun(visit, asked, f"{doing} {clone.facts.name}", f"/clones/{clone.facts.id}")
 
         return page
 
@@ -183,8 +189,8 @@ class OperationPages:
             if begun is None:
                 raise RefusedPage(ending)
             problem = problem_of(ending)
-            is_cancelled = ending.code == CANCELLED
-            return visit.shows("failed.html", problem.status, doing=doing, problem=problem, is_cancelled=is_cancelled)
+            shown = {"doing": doing, "problem": problem, "is_cancelled": ending.code == CANCELLED, "clone": begun.clone}
+            return visit.shows("failed.html", problem.status, **shown)
         result = page_rows.result_of(ending.document, visit.person, visit.now)
         login = result.login if result.login is not None and visit.session.shows_login(operation_id) else None
         return visit.shows("operation.html", id=operation_id, doing=doing, result=result, login=login, seconds=0.0)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints,
 from zsnapdb.base import errors
 from zsnapdb.base.deadline import TimedSocket, within
 from zsnapdb.base.errors import UsageError
+from zsnapdb.base.pattern_words import problem_of_value
 from zsnapdb.config.serve import HttpsUrl
 from zsnapdb.serve.project_limits import LimitRefusal
 from zsnapdb.serve.public_hints import public_hint
@@ -134,8 +135,8 @@ def parse_request(line: bytes) -> HelperRequest:
 
 def explain_refusal(error: ValidationError) -> str:
     """Return the invalid fields and their errors, without the values that were sent."""
-    found = error.errors(include_url=False, include_context=False, include_input=False)
-    return "; ".join(f"{_place(one['loc'])}: {one['msg']}" for one in found[:5])
+    found = error.errors(include_url=False, include_input=False)
+    return "; ".join(f"{_place(one['loc'])}: {problem_of_value(one)}" for one in found[:5])
 
 
 def _place(path: tuple[int | str, ...]) -> str:

@@ -157,9 +157,8 @@ def refusal(role: Role, settings: Settings, name: str) -> RefusedRequest | None:
     decision = decide(role, VerbKind.CLONE_CREATE, CloneOwnership.NOBODY)
     if decision.verdict is not RoleVerdict.ALLOWED:
         return helper_messages.forbidden(decision)
-    _, instance = settings.one_instance(name)
-    may_all = bool(instance.masking.run) or name in settings.serve.unmasked
-    return None if may_all or may_see_unmasked(role) else helper_messages.unmasked(name)
+    settings.one_instance(name)
+    return None if settings.may_all_clone(name) or may_see_unmasked(role) else helper_messages.unmasked(name)
 
 
 def is_for_all(settings: Settings, name: str) -> bool:

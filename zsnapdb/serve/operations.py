@@ -22,6 +22,7 @@ from zsnapdb.base.errors import CommandError, ZsnapdbError
 from zsnapdb.base.files import make_private
 from zsnapdb.base.patterns import Moment, RunId, Sha256, Subject, is_same
 from zsnapdb.base.run_context import Audience
+from zsnapdb.jobs.base.clock_record import RemovalTime
 from zsnapdb.jobs.dataset_copies.properties import owner_text
 from zsnapdb.serve.helper_messages import INTERRUPTED, FailureAnswer, ResultAnswer, failure_of, too_busy
 from zsnapdb.serve.roles import Role, VerbKind, sees_all
@@ -68,13 +69,13 @@ class OperationRecord(BaseModel):
 class Operations:
     """The operations of this host. Only one helper uses this object at a time.
 
-    `removal_time` returns the current time for deciding which operations are old; if it is None, `now` is used. If a
-    request has the key of a forgotten operation, it starts the operation a second time.
+    `clock` returns the current time for deciding which operations are old; if it is None, `now` is used. If a request
+    has the key of a forgotten operation, it starts the operation a second time.
     """
 
     folder: Path
     now: Callable[[], datetime]
-    removal_time: Callable[[], datetime] | None = None
+    clock: Callable[[], RemovalTime] | None = None
     _known: dict[str, OperationRecord] = field(init=False, default_factory=dict)
     _cancels: dict[str, threading.Event] = field(init=False, default_factory=dict)
     _changed: threading.Condition = field(init=False, default_factory=threading.Condition)
@@ -188,8 +189,14 @@ class Operations:
                 self._changed.release()
 
     def _forget_old(self) -> None:
-        oldest = (self.removal_time or self.now)() - _KEPT
-        self._forget([one.id for one in self._known.values() if one.finished is not None and one.finished < oldest])
+        time = self.clock() if self.clock is not None else RemovalTime(self.now(), self.now())
+        ended = [(one, one.finished) for one in self._known.values() if one.finished is not None]
+        self._forget([one.id for one, finished in ended if finished < time.at - _KEPT])
+        for one, finished in ended:
+            if time.is_from_future(finished):
+                # The clock was ahead when the operation ended, so its age begins now.
+                with contextlib.suppress(OSError):
+                    self._store(one.model_copy(update={"finished": time.latest}))
 
     def _sweep(self, subject: str) -> None:
         """Forget operations that ended long ago. If the subject has too many operations, forget its oldest."""

@@ -239,6 +239,7 @@ def _page_request(request: Request, form: Mapping[str, str] | None = None) -> Pa
         query=dict(request.query_params),
         form=form if form else {},
         address=address_of(request.client.host if request.client is not None else "", headers),
+        target=f"{request.url.path}?{request.url.query}".rstrip("?") if request.method == "GET" else "",
     )
 
 

@@ -22,7 +22,7 @@ from pydantic import SecretStr
 from zsnapdb.base.errors import BusyError, NotAllowedError, UnknownNameError
 from zsnapdb.base.patterns import printable
 from zsnapdb.serve.helper_messages import HelperClient, KnownLogin, OpenSessionVerb
-from zsnapdb.serve.page_requests import PageRequest, RefusedPage, hashed, parsed, set_cookie
+from zsnapdb.serve.page_requests import PageRequest, RefusedPage, hashed, login_address, parsed, set_cookie
 from zsnapdb.serve.page_visits import (
     BrowserSessions,
     PageAnswer,
@@ -45,10 +45,14 @@ def _random() -> str:
 
 @dataclass(frozen=True)
 class PreLogin:
-    """A login that a browser has started through this issuer. Its state, nonce and verifier are random and unique."""
+    """A login that a browser has started through this issuer. Its state, nonce and verifier are random and unique.
+
+    `page` is the page to show after the login.
+    """
 
     login: KnownLogin
     ends: float
+    page: str = "/"
     state: str = field(default_factory=_random, repr=False)
     nonce: str = field(default_factory=_random, repr=False)
     verifier: str = field(default_factory=_random, repr=False)
@@ -83,9 +87,9 @@ class PreLogins:
     _begun: dict[str, PreLogin] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self, login: KnownLogin) -> BegunLogin:
+    def begin(self, login: KnownLogin, page: str = "/") -> BegunLogin:
         """Start a login through this issuer."""
-        begun = BegunLogin(SecretStr(_random()), PreLogin(login, self.now() + SECONDS))
+        begun = BegunLogin(SecretStr(_random()), PreLogin(login, self.now() + SECONDS, page))
         with self._lock:
             self._forget_ended()
             for key in list(self._begun)[: max(0, len(self._begun) + 1 - self.most)]:
@@ -127,15 +131,15 @@ class LoginPages:
         """Send the browser to the issuer, with a cookie that the browser needs when it returns."""
         # No other web site may start a login here. Otherwise a person would be logged in without having requested it.
         if request.headers.get("sec-fetch-site") not in _OF_THIS_SITE:
-            return Redirect("/login")
+            return Redirect(login_address(request.page_after_login))
         if request.session_id and self.sessions.find(request.session_id) is not None:
-            return Redirect("/")
+            return Redirect(request.page_after_login)
         login = next((one for one in known_logins(self.helper) if one.name == request.path.get("login")), None)
         if login is None:
             raise RefusedPage.because(
                 UnknownNameError("there is no such log-in", hint="/login lists the existing ones")
             )
-        begun = self.pre_logins.begin(login)
+        begun = self.pre_logins.begin(login, request.page_after_login)
         # Lax: the browser also sends the cookie when the issuer's web site redirects back.
         own_id, is_https = begun.id.get_secret_value(), _is_https(login)
         cookie = set_cookie(own_id, SECONDS, is_https=is_https, base=_COOKIE, same_site="Lax")
@@ -168,7 +172,8 @@ class LoginPages:
         end_evicted(self.helper, session)
         seconds = max(1, int(session.session.ends - self.sessions.now()))
         cookie = set_cookie(session.id.get_secret_value(), seconds, is_https=request.is_https)
-        return PageAnswer("logged_in.html", {"person": None, "csrf": "", "problem": None}, cookie=cookie)
+        values = {"person": None, "csrf": "", "problem": None, "page": begun.page}
+        return PageAnswer("logged_in.html", values, cookie=cookie)
 
     @contextlib.contextmanager
     def _place(self, address: str) -> Iterator[None]:

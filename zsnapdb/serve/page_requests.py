@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,6 +16,9 @@ from zsnapdb.serve.helper_messages import MOST_BYTES, FailureAnswer, explain_ref
 
 FORM = "application/x-www-form-urlencoded"
 CSRF_FIELD = "csrf"
+NEXT_FIELD = "next"
+"""The field of a form or query with the page to show after the login."""
+_OWN_PAGE = re.compile(r"/[A-Za-z0-9][A-Za-z0-9._~/?&=%+:@,-]{0,499}")
 _MOST_FIELDS = 20
 COOKIE = "zsnapdb_session"
 _ID = re.compile(r"[A-Za-z0-9_-]{20,100}")
@@ -39,7 +42,10 @@ class RefusedPage(Exception):
 
 @dataclass(frozen=True)
 class PageRequest:
-    """The parts of a request that pages use. Header names are in lower case. `address` is the client's address."""
+    """The parts of a request that pages use. Header names are in lower case. `address` is the client's address.
+
+    `target` is the path and the query of a GET request; "" for other requests.
+    """
 
     is_https: bool
     headers: Mapping[str, str]
@@ -47,6 +53,12 @@ class PageRequest:
     query: Mapping[str, str] = field(default_factory=dict)
     form: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
+    target: str = ""
+
+    @property
+    def page_after_login(self) -> str:
+        """The page that the person requested before the login."""
+        return own_page(self.form.get(NEXT_FIELD) or self.query.get(NEXT_FIELD) or self.target)
 
     @property
     def session_id(self) -> str:
@@ -61,6 +73,19 @@ class PageRequest:
             if name == wanted and _ID.fullmatch(value):
                 return value
         return ""
+
+
+def own_page(text: str) -> str:
+    """Return the text if it is the address of a page of this site without the site, and "/" otherwise.
+
+    A link on another site can contain any text. So no text with a host, such as `//example.org`, is accepted.
+    """
+    return text if _OWN_PAGE.fullmatch(text) and not text.startswith("/login") else "/"
+
+
+def login_address(page: str) -> str:
+    """Return the address of the login that then shows this page."""
+    return "/login" if page == "/" else f"/login?{urlencode({NEXT_FIELD: page})}"
 
 
 def cookie_name(base: str, is_https: bool) -> str:

@@ -48,20 +48,28 @@ _RANDOM_BYTES = 32
 
 @dataclass(frozen=True)
 class SessionOperations:
-    """An operation that a session started, with a description for people and the start time on the sessions' clock."""
+    """An operation that a session started, with a description for people and the start time on the sessions' clock.
+
+    `clone` is the address of the clone's page; "" for a new clone.
+    """
 
     doing: str
     started: float
+    clone: str = ""
 
 
 @dataclass
 class BrowserSession:
-    """A logged-in browser. Each form of the session contains `csrf`, a text that pages of other sites cannot know."""
+    """A logged-in browser. Each form of the session contains `csrf`, a text that pages of other sites cannot know.
+
+    `person` is the person at the last request; None if not known yet.
+    """
 
     token: SecretStr
     subject: str
     ends: float
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(_RANDOM_BYTES), repr=False)
+    person: Person | None = None
     _begun: dict[str, SessionOperations] = field(default_factory=dict)
     _to_show: set[str] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -240,7 +248,8 @@ class Visits:
         session = self.session(request)
         if session is None:
             raise MissingSession
-        return Visit(session, page_rows.person_of(self.ask(session, GetSubjectVerb())), self.now())
+        session.person = page_rows.person_of(self.ask(session, GetSubjectVerb()))
+        return Visit(session, session.person, self.now())
 
     def posted(self, request: PageRequest) -> BrowserSession:
         """Return the session to which this form belongs.
@@ -285,8 +294,8 @@ class Visits:
             return StatesPart(None, problem_of(ending))
         return StatesPart(points_of(document_of(ending), visit.now), None)
 
-    def begun(self, visit: Visit, verb: Verb, doing: str) -> Redirect:
-        """Start an operation, and return the address of its page.
+    def begun(self, visit: Visit, verb: Verb, doing: str, clone: str = "") -> Redirect:
+        """Start an operation, and return the address of its page. `clone` is the address of the clone's page.
 
         Raises RefusedPage if the operation was not started.
         """
@@ -294,7 +303,7 @@ class Visits:
         if not isinstance(answer, BegunAnswer):
             document_of(_of_valid_token(answer))
             raise RefusedPage.because(BusyError("nothing was started", hint="check the clone, then try again"))
-        visit.session.began(answer.operation, SessionOperations(doing, self.sessions.now()))
+        visit.session.began(answer.operation, SessionOperations(doing, self.sessions.now(), clone))
         return Redirect(f"/operations/{answer.operation}")
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from zsnapdb.base.errors import UsageError
+from zsnapdb.base.pattern_words import allowed
 from zsnapdb.verbs.requests import COMMANDS, FORMER_NAMES, DelegatedCommand
 
 
@@ -76,12 +77,16 @@ def parse(argv: Sequence[str], caller: str, commands: Mapping[str, DelegatedComm
             if form is not None and not equals:
                 value = rest.pop(0) if rest else ""
             if (form is None and equals) or (form is not None and form.fullmatch(value) is None):
-                raise UsageError(f"invalid value {value!r} of {name}", hint=usage())
+                said = f": it {allowed(form.pattern)}" if form is not None else ""
+                raise UsageError(f"invalid value {value!r} of {name}{said}", hint=usage())
             options[name] = name if form is None else f"{name}={value}"
         else:
             expected = next((name for name in command.words if name not in values), None)
-            if expected is None or command.words[expected].fullmatch(word) is None:
-                raise UsageError(f"invalid {expected or 'word'} {word!r}", hint=usage())
+            if expected is None:
+                raise UsageError(f"invalid word {word!r}", hint=usage())
+            if command.words[expected].fullmatch(word) is None:
+                said = allowed(command.words[expected].pattern)
+                raise UsageError(f"invalid {expected} {word!r}: it {said}", hint=usage())
             values[expected] = word
     missing = [name for name in command.words if name not in values and not name.startswith("[")]
     if missing:

@@ -84,6 +84,18 @@ def test_a_full_disk_of_its_records_is_red_at_once_whatever_they_say(
     assert "0 bytes of room" in pages.ready()[0]
 
 
+def test_metrics_from_a_planted_link_are_not_served(tmp_path: Path) -> None:
+    """The account of the exporter may own the folder, and everybody may read the answer."""
+    settings = parse(CONFIGURATION.format(folder=tmp_path), "test")
+    assert settings.agent.http is not None
+    (tmp_path / "secret").write_text("root's")
+    (tmp_path / "status.prom").symlink_to(tmp_path / "secret")
+    with serving(settings.agent.http, Pages(settings, Host(now=lambda: NOW), lambda: 0.0).answers) as server:
+        code, text = got(server, "/metrics")
+    assert code == 503
+    assert "symbolic link" in text
+
+
 def test_the_pages_are_green_while_all_is_well_and_red_with_the_reasons(tmp_path: Path) -> None:
     settings = parse(CONFIGURATION.format(folder=tmp_path), "test")
     assert settings.agent.http is not None

@@ -58,6 +58,12 @@ def test_json_is_a_format_too(tmp_path: Path) -> None:
     assert json.loads(failed.stdout)["kind"] == "error"
 
 
+def test_doctor_says_that_developers_cannot_clone_an_instance(tmp_path: Path) -> None:
+    for more, said in (("", False), ("[serve]\n", True), ('[serve]\nunmasked = ["main"]\n', False)):
+        done = zsnapdb("doctor", config=written(tmp_path, more))
+        assert ("developers cannot clone main over HTTP" in done.stdout) == said, done.stdout
+
+
 @pytest.mark.parametrize(
     ("section", "message"),
     [

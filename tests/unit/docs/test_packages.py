@@ -13,6 +13,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from jinja2 import Template
 from tools import debian_package, image_trial, readme_trial, release
 from tools.references.pages import MAN, ROOT, made
 
@@ -153,6 +154,16 @@ def test_role_reports_changes_and_hides_credentials() -> None:
     named = re.findall(r"^(zsnapdb_\w+):", (ROLE / "defaults" / "main.yml").read_text(encoding="utf-8"), re.MULTILINE)
     used = "".join(path.read_text(encoding="utf-8") for path in ROLE.rglob("*.*") if path.parent.name != "defaults")
     assert [name for name in named if name not in used] == []
+
+
+def test_role_shows_why_setup_is_refused() -> None:
+    text = (ROLE / "tasks" / "main.yml").read_text(encoding="utf-8")
+    (plan,) = [task for task in text.split("\n- name: ") if "--plan" in task]
+    assert "failed_when: zsnapdb_plan.rc not in [0, 4]" in plan, "setup --plan ends with 4 if it would be refused"
+    (message,) = re.findall(r'fail_msg: "(zsnapdb setup is refused.*)"', text)
+    for plan_or_error, said in (({"refusals": ["one", "two"]}, "one; two"), ({"message": "no server"}, "no server")):
+        shown = Template(message).render(plan=plan_or_error, zsnapdb_plan={"stderr": ""})
+        assert shown == f"zsnapdb setup is refused: {said}"
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:

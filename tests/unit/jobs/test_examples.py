@@ -173,6 +173,14 @@ def test_a_unit_that_fails_tells_so(unit: str) -> None:
     assert "zsnapdb notify failed %i" in find("zsnapdb-failed@.service").text
 
 
+@pytest.mark.parametrize("page", sorted((CHECKOUT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_page_that_installs_units_installs_the_unit_of_their_failure(page: Path) -> None:
+    for line in page.read_text().splitlines():
+        units = re.findall(r"[a-z-]+@?\.service", line) if "zsnapdb example" in line else []
+        if any("OnFailure=zsnapdb-failed@" in find(unit).text for unit in units):
+            assert "zsnapdb-failed@.service" in units, line
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
 def test_systemd_accepts_every_unit() -> None:
     units = sorted((CHECKOUT / "configs" / "systemd").iterdir())

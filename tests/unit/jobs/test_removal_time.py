@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from zsnapdb.serve.operations import OperationRecord, Operations, new_id
 from zsnapdb.serve.roles import VerbKind
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+ACTION = Action("prune", "main in r")
 
 
 @dataclass
@@ -191,7 +193,7 @@ def test_this_host_has_steady_clock_beside_its_own(tmp_path: Path) -> None:
 
 def test_serve_keeps_operations_through_clock_ahead(clocks: Clocks, tmp_path: Path) -> None:
     host = clocks.host
-    operations = Operations(tmp_path / "operations", host.now, lambda: removal_time(host).at)
+    operations = Operations(tmp_path / "operations", host.now, lambda: removal_time(host))
     record = OperationRecord(
         id=new_id(),
         subject="unix:eve",
@@ -211,13 +213,62 @@ def test_serve_keeps_operations_through_clock_ahead(clocks: Clocks, tmp_path: Pa
     assert operations.of_key("unix:eve", "1" * 64) is None
 
 
+@pytest.mark.parametrize("ahead", [HOUR, 40 * DAY, 4000 * DAY])
+def test_serve_forgets_operation_that_ended_while_clock_was_ahead(
+    clocks: Clocks, tmp_path: Path, ahead: timedelta
+) -> None:
+    host = clocks.host
+    removal_time(host)
+    for _ in range(2):
+        clocks.world.time += DAY
+        removal_time(host)
+    operations = Operations(tmp_path / "operations", host.now, lambda: removal_time(host))
+    record = OperationRecord(
+        id=new_id(),
+        subject="unix:eve",
+        verb=VerbKind.CLONE_CREATE,
+        clone="dev",
+        request="0" * 64,
+        key="1" * 64,
+        started=host.now(),
+    )
+    clocks.jump(ahead)
+    operations.begin(record, lambda: ResultAnswer(document={}), threading.Event())
+    operations.settle(60.0)
+    clocks.jump(-ahead)
+    for hours, is_known in ((1, True), (22, True), (3, False)):
+        clocks.world.time += hours * HOUR
+        assert (Operations(operations.folder, host.now, operations.clock).find(record.id) is not None) == is_known
+
+
+def test_record_of_run_from_the_future_goes_a_month_after_the_clock_is_right(clocks: Clocks) -> None:
+    records, run = OnceRecords(clocks.host), f"{clocks.world.time + 4000 * DAY:%Y%m%dT%H%M%SZ}-0123abcd"
+    removal_time(clocks.host)
+    for _ in range(2):
+        clocks.world.time += DAY
+        removal_time(clocks.host)
+    clocks.jump(4000 * DAY)
+    assert records.decide(run, ACTION, None).verdict is RunVerdict.BEGIN
+    done = records.end(records.begin(run, ACTION), 0, "text", "{}")
+    os.utime(records.file(run).parent, 2 * (clocks.world.time.timestamp(),))
+    clocks.jump(-4000 * DAY)
+    for days, is_known in ((1, True), (29, True), (2, False)):
+        clocks.world.time += days * DAY
+        # The next run removes old records.
+        other = f"{clocks.world.time:%Y%m%dT%H%M%SZ}-00000000"
+        records.begin(other, ACTION)
+        assert (records.read(run) == done) == is_known
+    decided = records.decide(run, ACTION, None)
+    assert (decided.verdict, "in the future" in decided.reason) == (RunVerdict.REFUSE, True)
+
+
 def test_serve_forgets_no_new_key_before_old_ones_when_the_clock_was_set_back(
     clocks: Clocks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A repeated request with a forgotten key would begin again."""
     monkeypatch.setattr("zsnapdb.serve.operations._MOST_OF_SUBJECT", 3)
     host = clocks.host
-    operations = Operations(tmp_path / "operations", host.now, lambda: removal_time(host).at)
+    operations = Operations(tmp_path / "operations", host.now, lambda: removal_time(host))
     for number in range(6):
         if number == 3:
             clocks.jump(-HOUR)

@@ -99,7 +99,8 @@ def test_a_clone_from_its_making_to_its_end(host: ServeHost, service: Client) ->
     }
     ((address, sql, database, writes),) = server.asked
     assert (str(address), sql, database, writes) == ("zsnapdb_clone@127.0.0.1:23070", "SELECT 1", "shop", False)
-    assert call(tools, "reset_clone", clone="mine")["done"] == "reset"
+    done = call(tools, "reset_clone", clone="mine")
+    assert done == {"done": "reset", "name": "mine", "way": "undo", "undone": 2, "reason": None}
     assert call(tools, "destroy_clone", clone="mine") == {"done": "destroyed", "name": "mine"}
     assert [one.words[1] for one in host.calls()] == ["create", "reset", "destroy"]
     assert call(tools, "list_clones") == {"clones": []}

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -111,6 +112,46 @@ def test_a_process_elsewhere_that_names_the_option_file_is_no_server_of_ours(
     ours.stop(timeout=10)
     assert not Path(f"/proc/{real.pid}").exists()
     assert poser.poll() is None
+
+
+_OTHER_SANDBOX = """
+import ctypes, os, sys
+libc, stage = ctypes.CDLL(None), sys.argv[1]
+libc.mount(b"none", stage.encode(), b"tmpfs", 0, None)
+for path in ("/bin", "/lib", "/lib64", "/usr", os.path.dirname(sys.argv[2])):
+    if os.path.isdir(path):
+        os.makedirs(stage + path)
+        assert libc.mount(path.encode(), (stage + path).encode(), None, 4096 | 16384, None) == 0
+os.chdir(stage)
+assert libc.pivot_root(b".", b".") == 0
+assert libc.umount2(b".", 2) == 0
+os.chdir("/")
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+def test_the_server_of_another_clone_is_no_server_of_ours(tmp_path: Path) -> None:
+    """It has the account of all clones, can write its command line, and sees only its own datasets."""
+    if os.stat("/dev/shm").st_dev == tmp_path.stat().st_dev or subprocess.call(["unshare", "-Urm", "true"]):
+        pytest.skip("needs another file system, and user namespaces")
+    (tmp_path / "program").mkdir()
+    (tmp_path / "stage").mkdir()
+    program = shutil.copy(os.path.realpath("/bin/sh"), tmp_path / "program/mysqld")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as stopped:
+        ours = server.ServerProcess(Path(stopped, ".zsnapdb"))
+        ours.folder.mkdir()
+        words = [sys.executable, "-c", _OTHER_SANDBOX, str(tmp_path / "stage"), str(program), "-c", "echo; read line"]
+        words = ["unshare", "-Urm", *words, f"--defaults-file={ours.option_file}"]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as poser:
+            assert poser.stdout is not None
+            assert poser.stdout.readline() == b"\n"
+            ours.pid_file.write_text(str(poser.pid))
+            assert poser.pid in server.OptionFileUsers().of(ours.option_file)
+            assert ours.pid() is None
+            ours.stop(timeout=10)
+            ours.kill()
+            assert poser.poll() is None
+            poser.kill()
 
 
 @pytest.mark.parametrize("name", ["sleep", "mysqld_exporter", "sh"])

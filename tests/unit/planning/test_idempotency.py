@@ -48,6 +48,15 @@ def test_an_id_that_is_older_than_the_records_is_refused() -> None:
     assert verdict(ACTION, None, now=NOW + timedelta(days=KEPT_DAYS + 1)) is RunVerdict.REFUSE
 
 
+def test_new_run_of_the_future_is_refused_if_the_clock_is_sure() -> None:
+    """Its record is removed a month after the clock is right, so a repeated run would begin again."""
+    for days, wanted in ((-1, RunVerdict.BEGIN), (-2, RunVerdict.REFUSE)):
+        now = NOW + timedelta(days=days)
+        assert decide(RUN, ACTION, None, RunState.BEGUN, now, is_sure=True).verdict is wanted
+        assert decide(RUN, ACTION, None, RunState.BEGUN, now).verdict is RunVerdict.BEGIN
+        assert decide(RUN, ACTION, ACTION, RunState.DONE, now, is_sure=True).verdict is RunVerdict.ANSWER
+
+
 @given(st.from_regex(r"[0-9]{8}T[0-9]{6}Z-[0-9a-f]{8}", fullmatch=True))
 def test_any_id_is_decided_also_one_that_is_no_date(run: str) -> None:
     assert is_run_id(run)

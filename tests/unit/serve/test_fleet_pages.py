@@ -78,7 +78,7 @@ def test_operators_auditors_and_viewers_see_it_and_developers_do_not(fleet_host:
     for path in ("/fleet", "/fleet.csv", "/fleet.json"):
         refused = browser.get(path)
         assert (refused.status_code, "instance" in refused.text and "billing" in refused.text) == (403, False)
-    assert PageBrowser(browser.site).get("/fleet.csv").headers["Location"] == "/login"
+    assert PageBrowser(browser.site).get("/fleet.csv").headers["Location"] == "/login?next=%2Ffleet.csv"
 
 
 def test_red_comes_first_with_the_reason_and_since_when(fleet_host: ServeHost) -> None:

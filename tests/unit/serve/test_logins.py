@@ -135,6 +135,15 @@ def test_somebody_logs_in_and_out(site: LoginSite) -> None:
     assert site.said == []
 
 
+@pytest.mark.parametrize(("asked", "shown"), [("/clones?q=mi", "/clones?q=mi"), ("//evil.example", "/")])
+def test_log_in_leads_to_the_requested_page_of_this_site(site: LoginSite, asked: str, shown: str) -> None:
+    page = site.browser.page(f"/login?{urlencode({'next': asked})}")
+    (begin, _) = [one["href"] for one in page.all("a") if "button" in one.get("class", "")]
+    done = site.browser.get(site.one.come_back(site.browser.get(begin).headers["Location"]))
+    refreshes = [one["content"] for one in Page(done.text).all("meta") if one.get("http-equiv") == "refresh"]
+    assert refreshes == [f"0; url={shown}"]
+
+
 def test_nothing_of_a_log_in_is_stored_or_told(site: LoginSite, capfd: pytest.CaptureFixture[str]) -> None:
     assert site.log_in().status_code == 200
     site.one.changed = {"nonce": "x" * 43}

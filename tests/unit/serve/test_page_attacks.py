@@ -239,7 +239,7 @@ def test_the_cookie_of_a_session_that_was_left_is_worth_nothing(host: ServeHost,
     assert browser.session == ""
     for path, fields in forms.items():
         assert kept.post(path, fields).headers["Location"] == "/login"
-    assert kept.get("/clones").headers["Location"] == "/login"
+    assert kept.get("/clones").headers["Location"] == "/login?next=%2Fclones"
     assert host.changes() == []
 
 

@@ -269,6 +269,57 @@ def test_an_operator_says_whether_a_clone_is_masked(host: ServeHost) -> None:
     assert ["--mask" in call.words for call in host.changes()] == [True, False, True]
 
 
+def test_login_leads_to_the_requested_page(host: ServeHost) -> None:
+    host.clones(MINE)
+    browser = before(host)
+    asked = browser.get("/clones?q=mi&after=0").headers["Location"]
+    assert asked == "/login?next=%2Fclones%3Fq%3Dmi%26after%3D0"
+    wrong = browser.submit(asked, "/login", token="wrong")
+    (again,) = [one for one in Page(wrong.text).forms if one.action == "/login"]
+    done = browser.post("/login", {**again.fields, "token": host.token(SUBJECT)})
+    assert (done.status_code, done.headers["Location"]) == (303, "/clones?q=mi&after=0")
+    assert browser.get(asked).headers["Location"] == "/clones?q=mi&after=0"
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        *("//evil.example", "/\\evil.example", "https://evil.example", "evil.example", "javascript:alert(1)", "/\tx"),
+        *("/clones\r\nX: y", '/"><b>', "/login/one", "/./x", "/%2f%2fevil.example", "/" + "x" * 600),
+    ],
+)
+def test_login_leads_to_no_other_site(host: ServeHost, page: str) -> None:
+    browser = before(host)
+    done = browser.post("/login", {"next": page, "token": host.token(SUBJECT)})
+    assert (done.status_code, done.headers["Location"]) == (303, "/")
+
+
+def test_error_page_shows_the_pages_of_the_role_and_the_way_back(host: ServeHost, browser: PageBrowser) -> None:
+    host.clones(MINE)
+
+    def links(text: str) -> set[str]:
+        return {one.get("href", "") for one in Page(text).all("a")}
+
+    refused = browser.submit("/clones/mine", "/clones/mine/extend", ttl="soon")
+    assert (refused.status_code, "such as '4h'" in Page(refused.text).text) == (422, True)
+    assert {"/clones/mine", "/new", "/"} <= links(refused.text)
+    assert "/clones/gone" not in links(browser.get("/clones/gone").text)
+    host.prints("extend", {"code": "preflight", "message": "too long", "hint": "", "exit_code": 4}, 4)
+    assert "/clones/mine" in links(browser.to_its_end(browser.submit("/clones/mine", "/clones/mine/extend")).text)
+    viewer = logged_in(host, Role.VIEWER)
+    viewer.get("/")
+    assert "/new" not in links(viewer.get("/clones/gone").text)
+
+
+def test_overview_offers_no_clone_at_the_limit(tmp_path: Path) -> None:
+    host = ServeHost(tmp_path, per_subject=1)
+    with host.helper():
+        host.clones(MINE)
+        overview = logged_in(host).page("/")
+    assert "limit reached" in overview.text
+    assert [one["href"] for one in overview.all("a") if "/new" in one["href"]] == ["/new"], "the navigation"
+
+
 def test_login_page_says_that_a_session_ended(host: ServeHost, browser: PageBrowser) -> None:
     browser.site = create_site(host.client)
     assert browser.get("/").headers["Location"] == "/login"
@@ -279,11 +330,20 @@ def test_login_page_says_that_a_session_ended(host: ServeHost, browser: PageBrow
 
 def test_page_of_an_expired_clone_offers_what_is_accepted(host: ServeHost, browser: PageBrowser) -> None:
     host.clones({**MINE, "expires": "2020-01-01T00:00:00Z"})
-    page = browser.page("/clones/mine")
-    assert "The lease is over" in page.text
-    assert "/clones/mine/login" not in {one.action for one in page.forms}
-    assert "/clones/mine/reset" not in {one.get("href") for one in page.all("a")}
-    assert "/clones/mine/extend" in {one.action for one in page.forms}
+    branches = [{"name": "main", "head": None, "current": True}, {"name": "b", "head": None}]
+    host.prints("branch-list", {"clone": "mine", "current": "main", "branches": branches})
+    commit = {"id": "20260101T000000Z-0001", "created": "2026-01-01T00:00:00Z", "message": "one"}
+    host.prints("branch-log", {"clone": "mine", "of": "main", "commits": [commit], "begins": None})
+    offered = set[str]()
+    for path in ("/clones", "/clones/mine", "/clones/mine/branches"):
+        page = browser.page(path)
+        offered |= {one.action for one in page.forms} | {one["href"].partition("?")[0] for one in page.all("a")}
+        assert path == "/clones" or "The lease is over" in page.text
+    assert [one.action for one in page.forms] == ["/logout"]
+    refused = ("login", "login/new", "start", "commit", "switch", "reset")
+    assert offered.isdisjoint({f"/clones/mine/{one}" for one in refused})
+    assert {"/clones/mine/extend", "/clones/mine/destroy"} <= offered
+    assert browser.get("/clones/mine/reset").headers["Location"] == "/clones/mine"
 
 
 def test_new_clone_page_can_refuse_the_pool(host: ServeHost, browser: PageBrowser) -> None:

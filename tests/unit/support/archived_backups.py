@@ -55,11 +55,8 @@ class ProtectedServer:
         settings = instance.settings.model_copy(update={"objectives": self.objectives})
         return replace(instance, settings=settings)
 
-    def back_up(self, *, has_head: bool = False) -> str:
-        """Store a full backup of the server, one second after its last transaction. Return its id.
-
-        It records the head of its binlog if `has_head`.
-        """
+    def back_up(self) -> str:
+        """Store a full backup of the server, one second after its last transaction. Return its id."""
         server, number = self.server, len(self.backups)
         server.clock += 1
         made = datetime.fromtimestamp(server.clock, UTC)
@@ -80,7 +77,7 @@ class ProtectedServer:
                 binlog_offset=len(server.newest.data),
                 gtids=str(gtids),
                 source="tail",
-                binlog_fingerprint=self._head() if has_head else None,
+                binlog_fingerprint=self._head(),
             ),
             lock=like.source.lock,  # type: ignore[union-attr]
         )

@@ -61,7 +61,7 @@ class ClonePool:
             "bind": "127.0.0.1",
             "server-id": "7",
             "created": "2026-11-22T00:00:00Z",
-            "expires": "2026-11-22T01:00:00Z",
+            "expires": "2099-01-01T00:00:00Z",
             "flavour": "mariadb",
             "root": f"/nowhere/{name}",
             "revision": str(revision),

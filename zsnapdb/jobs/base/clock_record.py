@@ -13,7 +13,8 @@ from zsnapdb.base.errors import PreflightError
 from zsnapdb.base.files import make_private
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.planning import clock_guard
-from zsnapdb.planning.clock_guard import ClockRecord, RemovalTime
+from zsnapdb.planning.clock_guard import ClockRecord
+from zsnapdb.planning.clock_guard import RemovalTime as RemovalTime
 
 _LOCK_SECONDS = 5.0
 """Maximum wait for the lock in seconds.

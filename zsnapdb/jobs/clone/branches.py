@@ -157,7 +157,7 @@ def delete(settings: Settings, host: Host, name: str, branch: str) -> CloneVerb[
 
         return Intention(info, (f"forget branch {branch}; its commits stay",)), forget
 
-    return verb(settings, host, name, decide)
+    return verb(settings, host, name, decide, needs_lease=False)
 
 
 def _record(info: CloneInfo, known: Branches) -> None:

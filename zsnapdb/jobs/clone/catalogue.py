@@ -15,6 +15,7 @@ from pathlib import Path
 
 from zsnapdb.base.errors import ConsistencyError, DamagedError, ExistsError, PreflightError, UnknownNameError
 from zsnapdb.config.settings import Settings
+from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.clone import clone_info, expected_clone, haproxy_socket, locks
 from zsnapdb.jobs.clone import clone_info as clone_properties
@@ -35,7 +36,9 @@ from zsnapdb.jobs.dataset_copies.catalogue import CopyDatasets, KnownCopies, P, 
 from zsnapdb.jobs.dataset_copies.properties import owner_text
 from zsnapdb.mysql.process import server
 from zsnapdb.mysql.process.server import PRIVATE_FOLDER
+from zsnapdb.planning.clone import lease as leases
 from zsnapdb.planning.clone.kept_ports import KeptRoute, KeptRoutes
+from zsnapdb.planning.clone.lease import read_stamp
 from zsnapdb.planning.clone.pool import PoolMark
 from zsnapdb.zfs import datasets, snapshots
 from zsnapdb.zfs.command import is_number, number_in
@@ -358,15 +361,34 @@ def locked_clone(settings: Settings, host: Host, name: str) -> Iterator[CloneInf
 
 
 def verb(
-    settings: Settings, host: Host, name: str, decide: Callable[[CloneInfo], tuple[P, Callable[[], R]]]
+    settings: Settings,
+    host: Host,
+    name: str,
+    decide: Callable[[CloneInfo], tuple[P, Callable[[], R]]],
+    *,
+    needs_lease: bool = True,
 ) -> CloneVerb[P, R]:
     """Return the command for the clone with the given label or name.
 
-    The command raises the errors of `ready` before it calls `decide`.
+    The command raises the errors of `ready` and, with `needs_lease`, of `require_lease` before it calls `decide`.
     """
+
+    def decide_of_live(info: CloneInfo) -> tuple[P, Callable[[], R]]:
+        require_lease(host, info)
+        return decide(info)
+
     return Verb(
-        lambda: contextlib.nullcontext(ready(settings, host, name)), lambda: locked_clone(settings, host, name), decide
+        lambda: contextlib.nullcontext(ready(settings, host, name)),
+        lambda: locked_clone(settings, host, name),
+        decide_of_live if needs_lease else decide,
     )
+
+
+def require_lease(host: Host, info: CloneInfo) -> None:
+    """Raise PreflightError if `reap` destroys the clone because its lease has ended."""
+    time = removal_time(host)
+    lease = leases.settled(info.lease, read_stamp(info.created), time)
+    leases.require_lease(lease, time.at, info.label, info.owner)
 
 
 def _settled(settings: Settings, host: Host, info: CloneInfo) -> CloneInfo:

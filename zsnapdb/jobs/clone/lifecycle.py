@@ -61,6 +61,7 @@ from zsnapdb.jobs.clone.catalogue import (
     ready,
     refuse_label,
     refuse_other,
+    require_lease,
     verb,
 )
 from zsnapdb.jobs.clone.clone_info import CloneInfo
@@ -238,7 +239,7 @@ def stop(settings: Settings, host: Host, name: str) -> CloneVerb[Intention, Clon
         steps = (f"shut down process {info.pid} cleanly; the data stays",) if info.pid is not None else ()
         return Intention(info, steps), shut_down
 
-    return verb(settings, host, name, decide)
+    return verb(settings, host, name, decide, needs_lease=False)
 
 
 def extend(
@@ -260,13 +261,13 @@ def extend(
         more, lease = _with_lease(settings, host, info, longer)
         return Intention(info, steps + more.steps), lambda: replace(grow(), lease=lease().lease)
 
-    return verb(settings, host, name, decide)
+    return verb(settings, host, name, decide, needs_lease=False)
 
 
 def protect(settings: Settings, host: Host, name: str, seconds: float) -> CloneVerb[Intention, CloneInfo]:
     """Protect the clone from the reaper for `seconds` from now; 0 removes the protection."""
     change = copy_properties.protection(settings, seconds, host.latest())
-    return verb(settings, host, name, lambda info: _with_lease(settings, host, info, change))
+    return verb(settings, host, name, lambda info: _with_lease(settings, host, info, change), needs_lease=False)
 
 
 def _with_lease(
@@ -478,9 +479,10 @@ def write_login(settings: Settings, host: Host, name: str, uid: int, gid: int, f
     """Write the login of a running clone to a file that only the account `uid` can read, and return the file.
 
     Raises:
-        ServerError: the clone's server is not running.
-        PreflightError: the folder cannot be created.
+        PreflightError: the server is not running, the lease has ended, or the folder cannot be created
+        ServerError: the credentials are lost
     """
+    require_lease(host, ready(settings, host, name))
     text = credentials.text_for_clones(login(settings, host, name))
     make_passable(folder)
     file = folder / f"{name}.cnf"

@@ -22,6 +22,11 @@ def names_and_ports() -> contextlib.AbstractContextManager[None]:
     return exclusive("clones", doing="making a clone", patience=PATIENCE)
 
 
+def name_of_pool(instance: str) -> str:
+    """Return the name of the lock that a filling of the instance's pool holds."""
+    return f"pool-{instance}"
+
+
 def name_of_clone(name: str) -> str:
     """Return the name of the clone's lock."""
     return f"clone-{name}"

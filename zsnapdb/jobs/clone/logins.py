@@ -13,11 +13,10 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events, uninterrupted
 from zsnapdb.jobs.base.host import Host, fresh_password
 from zsnapdb.jobs.clone import credentials, isolated_start, lifecycle, masking_requirement
-from zsnapdb.jobs.clone.catalogue import locked_clone, ready
+from zsnapdb.jobs.clone.catalogue import locked_clone, ready, require_lease
 from zsnapdb.jobs.clone.credentials import Login
 from zsnapdb.mysql import accounts
 from zsnapdb.planning.clone.isolation import ACCOUNT
-from zsnapdb.planning.clone.lease import require_lease
 
 _LOCK_SECONDS = 5
 """The time in seconds for which the change of the account waits for a lock that the clone's users hold."""
@@ -31,7 +30,7 @@ def known_login(settings: Settings, host: Host, name: str) -> Login:
         ServerError: the credentials file is lost
     """
     info = ready(settings, host, name)
-    require_lease(info.lease, host.latest(), info.label, info.owner)
+    require_lease(host, info)
     return lifecycle.login(settings, host, name)
 
 
@@ -46,7 +45,7 @@ def new_login(settings: Settings, host: Host, name: str, events: Events) -> Logi
         ServerError: a session does not end, or another session holds a lock
     """
     with locked_clone(settings, host, name) as info:
-        require_lease(info.lease, host.latest(), info.label, info.owner)
+        require_lease(host, info)
         masking_requirement.refuse_unmasked(settings, info)
         lifecycle.require_running(info)
         with lifecycle.session(info) as session, uninterrupted(events.warn):

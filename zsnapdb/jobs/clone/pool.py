@@ -41,7 +41,7 @@ from zsnapdb.jobs.clone.clone_info import CloneClaim, CloneInfo
 from zsnapdb.jobs.clone.request import CloneRequest, Created, CreateDurations
 from zsnapdb.jobs.clone.sources import LATEST, has_state, production_history
 from zsnapdb.jobs.dataset_copies import property_fields
-from zsnapdb.jobs.dataset_copies.properties import CopyPhase, owner_text
+from zsnapdb.jobs.dataset_copies.properties import HALF_MADE, CopyPhase, owner_text
 from zsnapdb.jobs.dataset_copies.property_fields import PropertyTransition
 from zsnapdb.mysql.accounts import server_use
 from zsnapdb.mysql.probe import binlog_status, probe
@@ -274,6 +274,7 @@ def as_slot(instance: Instance, info: CloneInfo, now: datetime) -> PoolSlot:
         info.own_bytes,
         mark,
         is_protected=is_protected,
+        is_complete=info.phase not in HALF_MADE,
         is_current=info.history == production_history(instance, info.origin)
         and has_state(instance, info.origin, info.original),
     )

@@ -105,7 +105,7 @@ def fill(settings: Settings, instance: Instance) -> FilledPool:
     Raises:
         BusyError: another process fills the pool of the instance.
     """
-    with exclusive(f"pool-{instance.name}", doing=f"filling the pool of {instance.name}"):
+    with exclusive(locks.name_of_pool(instance.name), doing=f"filling the pool of {instance.name}"):
         plan = plan_fill(settings, instance)
         dropped = [slot.name for slot, _ in plan.drops if _drop(settings, instance, slot.name)]
         made = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
@@ -20,7 +20,7 @@ from zsnapdb.config.settings import Settings
 from zsnapdb.jobs.base.events import Events, told, uninterrupted
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.instance import Instance
-from zsnapdb.jobs.base.run_locks import if_free
+from zsnapdb.jobs.base.run_locks import if_free, is_held
 from zsnapdb.jobs.clone import (
     clone_info,
     credentials,
@@ -32,7 +32,7 @@ from zsnapdb.jobs.clone import (
     reset_baseline,
     row_reset,
 )
-from zsnapdb.jobs.clone.catalogue import locked_clone, of_dataset, ready, refuse_other
+from zsnapdb.jobs.clone.catalogue import locked_clone, of_dataset, ready, refuse_other, require_lease
 from zsnapdb.jobs.clone.clone_info import POOL_PROPERTY, CloneInfo, requested_text
 from zsnapdb.jobs.clone.reset_baseline import RecordedReset
 from zsnapdb.jobs.clone.row_reset import UndoneRows
@@ -114,6 +114,7 @@ def reset_plan(
     `reset` may use a different way if users write to the clone after the plan was made.
     """
     info = ready(settings, host, name)
+    require_lease(host, info)
 
     def replace_data() -> ResetIntention:
         from zsnapdb.jobs.clone import data_replacement
@@ -177,11 +178,13 @@ def reset(
     `replaces` is set, the data is always replaced. For `accepts_older`, see `locate`.
 
     Raises:
+        PreflightError: the clone's lease has ended (`require_lease`).
         UnknownNameError: another clone has the name now (`expected_clone.require`).
     """
     with locked_clone(settings, host, name) as info:
         if meant is not None:
             refuse_other(meant, info)
+        require_lease(host, info)
         done = _reset(settings, host, info, requested, events, accepts_older=accepts_older, replaces=replaces)
         reset_baseline.note_reset(host, done.info, _reset_record(host.run_id(), done))
         if done.info.lease.heartbeat is not None:
@@ -275,9 +278,13 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Clo
     password = credentials.read(info.client_file)
     if password is None:
         raise PreflightError("its password is lost", hint=_HINT, about=())
+    reasons: list[str] = []
     for slot in _candidates(settings, host, info):
         with if_free(locks.name_of_clone(slot.name)) as is_free:
             if not is_free or not _still_fits(settings, host, info, slot):
+                reasons.append(
+                    "another command has just taken or replaced it" if is_free else "another command uses it"
+                )
                 continue
             # When this user can log in to the slot, no other user may get it from the pool. So first mark the slot as
             # unusable.
@@ -289,9 +296,18 @@ def swap(settings: Settings, host: Host, info: CloneInfo, events: Events) -> Clo
                 _make_ready(settings, instance, info, slot, password)
             except ZsnapdbError as error:
                 pool.set_aside(instance, slot, error)
+                reasons.append(told(error))
                 continue
             return _exchange(settings, host, info, slot, events)
-    raise PreflightError("no other clone of the pool is usable", hint=_HINT, about=())
+    raise _no_slot(info, reasons)
+
+
+def _no_slot(info: CloneInfo, reasons: Iterable[str]) -> PreflightError:
+    """Return the error that no clone of the pool can replace the clone. `reasons` are those of the waiting clones."""
+    why = [*dict.fromkeys(reasons)] or ["none waits"]
+    if is_held(locks.name_of_pool(info.instance)):
+        why.append("the pool is being filled")
+    return PreflightError("; ".join(["no clone of the pool can take its place", *why]), hint=_HINT, about=())
 
 
 def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[CloneInfo]:
@@ -300,11 +316,12 @@ def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[Clo
     Raises:
         PreflightError: no pool clone is suitable; the message contains the reasons.
     """
-    objection = planning.clone_objection(_case(settings, info))
+    slots = pool.slots_of(settings, Instance.of(settings, info.instance).on_host(host))
+    objection = planning.clone_objection(_case(settings, info, slots))
     if objection is not None:
         raise PreflightError(objection, hint=_HINT, about=())
     found, reasons = False, []
-    for slot in pool.slots_of(settings, Instance.of(settings, info.instance).on_host(host)):
+    for slot in slots:
         reason = _objection(settings, host, info, slot)
         if reason is None:
             found = True
@@ -312,12 +329,10 @@ def _candidates(settings: Settings, host: Host, info: CloneInfo) -> Iterator[Clo
         elif slot.waits:
             reasons.append(reason)
     if not found:
-        raise PreflightError(
-            "; ".join(["no clone of the pool can take its place", *dict.fromkeys(reasons)]), hint=_HINT
-        )
+        raise _no_slot(info, reasons)
 
 
-def _case(settings: Settings, info: CloneInfo) -> SwapCase:
+def _case(settings: Settings, info: CloneInfo, slots: Sequence[CloneInfo]) -> SwapCase:
     instance, configured = settings.instance.get(info.instance), settings.clones.address
     return SwapCase(
         has_pool=instance is not None and instance.pool is not None,
@@ -325,6 +340,9 @@ def _case(settings: Settings, info: CloneInfo) -> SwapCase:
         is_listened_at=configured is not None and info.kept_port in haproxy_socket.routes_or_none(configured),
         is_of_set=bool(info.set_name) or info.follows is not None,
         has_commits=bool(info.branches) or bool(snapshots.below(info.top, ())),
+        waiting_bytes=sum(slot.own_bytes for slot in slots if slot.pool is PoolMark.REPLACED),
+        own_bytes=info.own_bytes,
+        quota=info.quota,
     )
 
 

@@ -120,6 +120,7 @@ def _diagnose_one(settings: Settings, instance: Instance, here: ClonesHere, sile
         placed = instance.with_volumes(observed.volumes)
         findings += (*_replaced(settings, placed), *affected_replicas.remind(settings, placed))
         findings.append(server_rules.possible(findings))
+    findings += [ok("clones over HTTP", limit) for limit in (settings.limit_of_service(instance.name),) if limit]
     doubt = removal_time(instance.host).doubt
     clock = [warning("clock", f"removals by age are suspended: {doubt}", CONFIRM)] if doubt else []
     about_clones = (*clock, *rule_facts.findings(settings, instance, here))

@@ -290,11 +290,25 @@ class ReplacedServer:
         return JudgedLease(LeaseVerdict.KEEP if expires > now else LeaseVerdict.REAP, f"kept until {stamp(expires)}")
 
 
+def refuse_other_datasets(guids: Mapping[str, int | None]) -> None:
+    """Raise PreflightError if one of the existing datasets has another GUID than the given one (None for any)."""
+    known = {name: guid for name, guid in guids.items() if guid is not None and datasets.exists(name)}
+    seen = datasets.properties_of(list(known), ["guid"]) if known else {}
+    for name, guid in known.items():
+        if seen[name]["guid"].value != str(guid):
+            raise PreflightError(
+                f"{name} is not the dataset that the restore saw under this name",
+                hint=f"another program renamed datasets; put the one with the GUID {guid} back under this name, see"
+                " `zfs list -o name,guid`, then run the command again with --resume",
+            )
+
+
 def mark(parts: Sequence[PromotePart], restore_id: str, instance: str, now: datetime) -> None:
     """Mark the replaced datasets. This is the last step of an exchange, because only marked datasets can be removed.
 
     If an interrupted run has already marked a dataset, the recorded time stays.
     """
+    refuse_other_datasets({part.old: part.old_guid for part in parts if part.old is not None})
     for part in parts:
         if part.old is None:
             continue

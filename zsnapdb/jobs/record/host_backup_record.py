@@ -248,12 +248,15 @@ def pinned_here(instance: Instance, repository: Repository) -> tuple[str, ...]:
     return record.pinned if record is not None else ()
 
 
-def note_settled(instance: Instance, repository: Repository, left: Collection[str]) -> None:
-    """Delete removed backups from the record if this host has no snapshot or bookmark of them any more.
+def note_settled(
+    instance: Instance, repository: Repository, left: Collection[str], listed: Sequence[int | None]
+) -> None:
+    """Shorten the records of the removed backups that have no snapshot or bookmark on this host any more.
 
-    `left` contains the ids of the removed backups that must stay recorded.
+    `left` contains the ids of the removed backups that must stay recorded. `listed` contains the sequence numbers of
+    the backups that stay in the repository.
     """
-    _change(instance, repository, lambda known: known.only_removed(left))
+    _change(instance, repository, lambda known: known.only_removed(left, listed))
 
 
 def removed_here(instance: Instance, repository: Repository) -> Mapping[str, frozenset[int]]:
@@ -380,7 +383,7 @@ def _backup_record(instance: Instance, repository: Repository) -> BackupRecord:
             known = known.with_stored(backup)
         known = known.model_copy(update={"unread": (*known.unread, *more.unread)})
         if instance.is_own_repository:
-            known = known.model_copy(update={"removed": more.removed})
+            known = known.model_copy(update={"removed": more.removed, "gone": more.gone})
     return known
 
 

@@ -10,9 +10,11 @@ after `KEPT_DAYS`.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -26,7 +28,7 @@ from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.host import Host
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.planning import idempotency
-from zsnapdb.planning.clock_guard import ClockReading, was_set_back
+from zsnapdb.planning.clock_guard import ClockReading, RemovalTime, was_set_back
 from zsnapdb.planning.idempotency import Action as Action
 from zsnapdb.planning.idempotency import RunDecision, RunState
 from zsnapdb.planning.idempotency import RunVerdict as RunVerdict
@@ -103,8 +105,8 @@ class OnceRecords:
         state = known.state if known is not None else RunState.BEGUN
         # The sweep of old records uses the earlier of two times, and this check the later one. So if a run passes this
         # check, its record still exists.
-        latest = removal_time(self.host).latest
-        return idempotency.decide(run, action, known.action if known is not None else None, state, latest)
+        time, before = removal_time(self.host), known.action if known is not None else None
+        return idempotency.decide(run, action, before, state, time.latest, is_sure=time.is_sure)
 
     def begin(self, run: str, action: Action) -> OnceRecord:
         """Record that the run begins. Also remove old records, whose runs can no longer be repeated."""
@@ -168,11 +170,26 @@ class OnceRecords:
                 hint="free space there; without a record the command could run twice",
             ) from error
 
+    @staticmethod
+    def _is_old(folder: Path, time: RemovalTime) -> bool:
+        """Return whether no run of this day can be repeated any more.
+
+        If the day is in the future, the clock was ahead. Then the records age since the last change of the folder, and
+        only while the clock is right.
+        """
+        day = f"{folder.name}T"
+        if not (time.is_sure and idempotency.is_ahead(day, time.latest)):
+            return idempotency.is_too_old(day, time.at)
+        changed = datetime.fromtimestamp(folder.stat().st_mtime, UTC)
+        if time.is_from_future(changed):
+            os.utime(folder, (time.latest.timestamp(), time.latest.timestamp()))
+        return changed < time.at - timedelta(days=idempotency.KEPT_DAYS)
+
     def _sweep(self) -> None:
-        oldest = removal_time(self.host).at
+        time = removal_time(self.host)
         with contextlib.suppress(OSError):
             for folder in self.host.runs.iterdir():
-                if _DAY_FOLDER.fullmatch(folder.name) and idempotency.is_too_old(f"{folder.name}T", oldest):
+                if _DAY_FOLDER.fullmatch(folder.name) and self._is_old(folder, time):
                     for file in folder.iterdir():
                         file.unlink()
                     folder.rmdir()

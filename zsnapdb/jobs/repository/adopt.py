@@ -298,4 +298,12 @@ def _removed(instance: Instance, names: Sequence[str]) -> list[RemovedBackup]:
                 hint="run `zsnapdb list` to see the missing backups",
             )
     chosen = names or tuple(missing)
-    return [RemovedBackup(backup_id=name, guids=missing[name].guids, acknowledged=True) for name in chosen]
+    return [
+        RemovedBackup(
+            backup_id=name,
+            guids=missing[name].guids,
+            acknowledged=True,
+            sequence=recorded.sequence if (recorded := missing[name].recorded) is not None else None,
+        )
+        for name in chosen
+    ]

@@ -327,7 +327,8 @@ class _Run:
                 self._sweep_binlog(parts.leftover)
         if self._plan.local:
             left = {decision.backup_id for decision in self._plan.local if decision.name not in self._destroyed}
-            host_backup_record.note_settled(self._instance, self._repository, left)
+            listed = [one.sequence for one in self._plan.counted if one.backup_id not in self._removed]
+            host_backup_record.note_settled(self._instance, self._repository, left, listed)
         done = (
             tuple(self._removed),
             tuple(self._swept),
@@ -416,10 +417,12 @@ class _Run:
             raise PreflightError(
                 f"backup {name} was pinned during this prune", hint="nothing more was removed; run the prune again"
             )
-        guids = tuple(volume.guid for volume in self._backups[name].volumes)
+        backup = self._backups[name]
+        guids = tuple(volume.guid for volume in backup.volumes)
+        removed = RemovedBackup(backup_id=name, guids=guids, sequence=backup.sequence)
         if (successor := self._plan.retention.replaced.get(name)) is not None:
             host_backup_record.note_successor(self._instance, self._repository, name, self._backups[successor])
-        host_backup_record.note_removed(self._instance, self._repository, [RemovedBackup(backup_id=name, guids=guids)])
+        host_backup_record.note_removed(self._instance, self._repository, [removed])
         self._destroy(local)
         self._still_alone()
         self._repository.delete(layout.manifest(self._name, name))

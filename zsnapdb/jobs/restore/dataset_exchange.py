@@ -28,6 +28,7 @@ from zsnapdb.planning.restore.dataset_exchange import (
     judge,
     names_in,
     recovery_commands,
+    rename_objection,
 )
 from zsnapdb.planning.restore.plan import RestorePlan
 from zsnapdb.planning.restore.steps import CloneSnapshot, Promote, PromotePart
@@ -39,12 +40,12 @@ from zsnapdb.zfs.explicit_settings import Right
 
 def look(plan: RestorePlan, step: Promote) -> Exchange:
     """Return the observed state of the exchange; change nothing."""
-    return judge(step, _existing(plan, step))
+    return judge(step, _existing(plan, step, names_in(step)))
 
 
-def _existing(plan: RestorePlan, step: Promote) -> Mapping[str, NamedDataset]:
+def _existing(plan: RestorePlan, step: Promote, names: Iterable[str]) -> Mapping[str, NamedDataset]:
     there = {}
-    for name in names_in(step):
+    for name in names:
         try:
             seen = datasets.properties(name, ["guid", RESTORED_PROPERTY, INCARNATION_PROPERTY])
         except NotFound:
@@ -114,16 +115,22 @@ def swap(plan: RestorePlan, step: Promote) -> None:
                 datasets.unmount(part.dataset)
         _release_olds(step)
         for old, new in step.renames:
-            if datasets.exists(old) and not datasets.exists(new):
+            if not datasets.exists(new):
+                _refuse_other(plan, step, old, new)
                 datasets.rename(old, new)
-            elif not datasets.exists(new):
-                raise PreflightError(
-                    f"{old} does not exist, so it cannot be renamed to {new}",
-                    hint="another dataset was renamed in between; check `zfs list`",
-                )
     top, mark = plan.layout.top, Mark(RESTORED_PROPERTY, plan.restore_id)
     if top not in [part.dataset for part in step.parts] and destruction.is_ours(top, mark):
         destruction.destroy_datasets([top], mark)
+
+
+def _refuse_other(plan: RestorePlan, step: Promote, source: str, target: str) -> None:
+    """Raise PreflightError if the dataset `source` is not the one that the plan saw, or does not exist."""
+    objection = rename_objection(step, source, target, _existing(plan, step, [source]).get(source))
+    if objection:
+        raise PreflightError(
+            f"{source} cannot be renamed to {target}: {objection}",
+            hint="another program renamed datasets in between; put them back by hand, see `zfs list -o name,guid`",
+        )
 
 
 def _release_olds(step: Promote) -> None:
@@ -168,6 +175,7 @@ def swap_back(plan: RestorePlan, step: Promote) -> None:
     dataset_use_checks.refuse_running(names_in(step), "the exchange of datasets is to be undone")
     for new, old in recovery_commands(step):
         if datasets.exists(new) and not datasets.exists(old):
+            _refuse_other(plan, step, new, old)
             datasets.unmount(new)
             datasets.rename(new, old)
     remount(step)
@@ -180,6 +188,7 @@ def remount(step: Promote) -> None:
     Mounted datasets stay mounted, so a running server is not disturbed.
     """
     olds = {part.place: part for part in step.parts if part.old is not None}
+    dataset_use_checks.refuse_other_datasets({place: part.old_guid for place, part in olds.items()})
     seen = datasets.properties_of(list(olds), ["canmount"]) if olds else {}
     mounting.mount_all(olds, {place: part.mountpoint for place, part in olds.items()})
     for place, part in olds.items():

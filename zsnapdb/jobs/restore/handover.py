@@ -342,6 +342,7 @@ def _take_over(work: ServerWork, step: Promote) -> CompletedHandover:
         safe_open.remove_tree(root / PRIVATE_FOLDER)
     # The remaining actions may take seconds on a busy pool, and the server need not be stopped for them.
     work.in_place()
+    dataset_use_checks.refuse_other_datasets({part.old: part.old_guid for part in step.parts if part.old is not None})
     # An earlier run may have got past this point. If a dataset no longer has the restore's mark, all its snapshots
     # belong to the user.
     ours = [part for part in step.parts if destruction.is_ours(part.place, work.mark)]

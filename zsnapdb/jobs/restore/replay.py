@@ -230,7 +230,7 @@ def fetch_logs(
         path = logs.file(number)
         if not (part.is_local and local.copy(archive, file, path)):
             archive.fetch(file, path)
-            with path.open("rb") as fetched:
+            with safe_open.open_to_read(path) as fetched:
                 check_content(fetched, file)
         if part.stop is not None and part.stop < file.end:
             with safe_open.open_to_change(path) as out:

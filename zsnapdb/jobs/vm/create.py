@@ -16,7 +16,7 @@ from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
-from zsnapdb.base import files, patterns
+from zsnapdb.base import files, patterns, safe_open
 from zsnapdb.base.errors import CommandTimeout, ConsistencyError, PreflightError, UsageError, ZsnapdbError
 from zsnapdb.base.files import make_passable
 from zsnapdb.base.patterns import printable
@@ -444,10 +444,11 @@ def verify_devices(settings: Settings, volumes: list[str]) -> None:
 def copy_nvram(source: Path, target: Path) -> None:
     """Copy `source` to the NVRAM file `target` in an existing folder. Only this account can read the copy.
 
-    Raises PreflightError if a file cannot be read or written.
+    The guest of the new machine can read the copy, and QEMU's account may own the folder of `source`. Raises
+    PreflightError if a file cannot be read or written, or `source` is a link.
     """
     try:
-        files.replace(target, source.read_bytes())
+        files.replace(target, safe_open.read_bytes(source))
     except OSError as error:
         raise PreflightError(
             f"copying the NVRAM file {source}: {error.strerror}",

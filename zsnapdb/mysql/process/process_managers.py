@@ -67,6 +67,15 @@ def inspect_process(pid: int) -> ProcessSeen:
     )
 
 
+def mounted_devices(process: Path) -> set[int]:
+    """Return the device numbers of the file systems that a process can see. `process` is its folder of proc(5).
+
+    A process without rights on the host cannot add another file system of the host to its mount namespace.
+    """
+    lines = (process / "mountinfo").read_bytes().splitlines()
+    return {os.makedev(*map(int, line.split()[2].split(b":"))) for line in lines}
+
+
 def mounts_in(text: str) -> tuple[MountSeen, ...]:
     """Return the mounts in a mountinfo file (proc(5)) in mount order.
 

@@ -197,17 +197,25 @@ class ServerProcess:
         proofs = {number: self._is_ours(number) for number in known}
         return next((number for proof in _Proof for number in known if proofs[number] is proof), None)
 
+    def _is_named_by(self, number: int) -> bool:
+        """Return whether the command line of the process contains the option file."""
+        with contextlib.suppress(OSError):
+            return f"{_OPTION}{self.option_file}".encode() in Path(f"/proc/{number}/cmdline").read_bytes().split(b"\0")
+        return False
+
     def _is_ours(self, number: int) -> _Proof | None:
         """Return the evidence that the process is this server; None if nothing proves this.
 
-        The command line alone proves nothing. The process must run a server program. If its working directory is the
-        data directory, this is enough, even if the private folder was lost. A process in another folder of this host is
-        rejected, unless it has just started and may not have entered its data directory yet.
+        The command line alone proves nothing. The process must run a server program. A server program whose working
+        directory is the data directory suffices, even if the private folder was lost. A process in another folder of
+        this host is rejected, unless it has just started and may not have entered its data directory yet. A process
+        that does not see the private folder's file system is rejected too. The servers of all clones may have the same
+        account, but in its sandbox each server sees only its own datasets.
         """
         process = Path(f"/proc/{number}")
+        if not self._is_named_by(number):
+            return None
         try:
-            if f"{_OPTION}{self.option_file}".encode() not in (process / "cmdline").read_bytes().split(b"\0"):
-                return None
             # A process can change the owner of its /proc/PID (proc(5), dumpable), but not its real uid.
             status = (process / "status").read_text(errors="replace")
             place, folder = Path(os.readlink(process / "cwd")), os.stat(process / "cwd")
@@ -223,14 +231,14 @@ class ServerProcess:
                 if not is_younger(number, _ENTERING_SECONDS):
                     return None
         uid = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("Uid:"))
-        return _Proof.ACCOUNT if uid in self._accounts() else None
-
-    def _accounts(self) -> set[int]:
-        """Return the accounts that may run this server: the caller, root, and the owner of its private folder."""
         try:
-            return {0, os.geteuid(), os.lstat(self.folder).st_uid}
+            files = os.lstat(self.folder)
         except OSError:
-            return {0, os.geteuid()}
+            return _Proof.ACCOUNT if uid in {0, os.geteuid()} else None
+        with contextlib.suppress(OSError):
+            if uid in {0, os.geteuid(), files.st_uid} and files.st_dev in sandboxes.mounted_devices(process):
+                return _Proof.ACCOUNT
+        return None
 
     def log_tail(self, lines: int = 15) -> str:
         try:
@@ -332,15 +340,12 @@ class ServerProcess:
         """Kill the server. Only use this for a copy that is then removed."""
         number = self.pid()
         if number is not None:
-            _end(number)
+            _end(number, is_meant=lambda: self._is_ours(number) is not None)
 
     def kill_all(self) -> None:
         """Kill every process that was started with this option file, even if the pid file does not exist."""
-        word = f"{_OPTION}{self.option_file}".encode()
-        for file in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):
-                if word in file.read_bytes().split(b"\0"):
-                    _end(int(file.parent.name))
+        for number in OptionFileUsers().of(self.option_file):
+            _end(number, is_meant=functools.partial(self._is_named_by, number))
 
 
 def _end(

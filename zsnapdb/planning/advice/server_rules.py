@@ -433,9 +433,9 @@ RECOVERY_RULES = (
     Rule(
         "recovery-account",
         "`rescue --into-instance` and `undo` can use an account that may write.",
-        "The account of zsnapdb can only read, on purpose. So `rescue --into-instance` and `undo` log in as root"
-        " through the socket. In an emergency, you then need no password. If `undo` cannot see the triggers, it"
-        " undoes no transaction.",
+        "The account that `zsnapdb grants` creates can change no row, on purpose. So `rescue --into-instance` and"
+        " `undo --apply` log in as root through the socket. In an emergency, you then need no password. On MariaDB,"
+        " setup lets zsnapdb always log in as root. If `undo` cannot see the triggers, it undoes no transaction.",
         'refman 8.4, "Socket Peer-Credential Pluggable Authentication", "The INFORMATION_SCHEMA TRIGGERS Table";'
         ' MariaDB manual, "Authentication Plugin - Unix Socket"',
         "allow root to log in through the socket, or create a file that contains the password of another account; a"

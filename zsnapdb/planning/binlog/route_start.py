@@ -19,7 +19,8 @@ Heads = Mapping[str, Sequence[int]]
 NO_ARCHIVE = RouteEnd(EndKind.NO_ARCHIVE, "no binlogs are archived")
 NOT_ARCHIVED = RouteEnd(EndKind.NOT_ARCHIVED, "no archived binlog holds its position")
 _AMBIGUOUS = RouteEnd(
-    EndKind.AMBIGUOUS, "the server's history was reset while the backup was made, and two binlogs fit its position"
+    EndKind.AMBIGUOUS,
+    "the head of its binlog is not known, and binlogs of two histories of its server fit its position",
 )
 
 _PERHAPS_LEFT = RouteEnd(
@@ -54,8 +55,8 @@ def begin_of(
     unknown, the name and the offset identify the file within the histories of the backup's server. In all other
     histories, GTIDs identify the file.
 
-    After a reset, the same names and GTIDs can occur a second time. So if the archive contains several histories of
-    that server, the server's clock decides between them:
+    After a reset, the same names and GTIDs can occur a second time. If two histories of that server fit, the start is
+    ambiguous, because the server's clock may have been wrong. The clock only excludes:
 
     - Files that the server created after the snapshot are excluded.
     - Files of a history that the server left before the backup started are excluded.
@@ -77,13 +78,6 @@ def begin_of(
     ]
     if fitting:
         first = files[fitting[0]]
-        others = [files[at].created for at in fitting[1:] if files[at].created != first.created]
-        if others and first.created * _MICROSECONDS > point.taken:
-            return _AMBIGUOUS
-        # A later history contains an older file with that name. So the server was set back twice, perhaps after the
-        # backup.
-        if others and first.created < max(others):
-            return _PERHAPS_LEFT
         offset = point.coordinates.offset if point.coordinates is not None else first.start
         return _if_not_left(RouteStart(fitting[0], max(offset, first.start), True), point, files, histories)
     begin = _by_gtids(point, files, histories, state)
@@ -97,13 +91,19 @@ def _if_not_left(
 ) -> RouteStart | RouteEnd:
     """Return the start `begin`, or an ambiguous end.
 
-    The end is ambiguous if the server may have left this history before the backup started. So if the server has a
-    later history, this history must contain transactions that are newer than the start of the backup. This check is
-    needed because the first binlogs of the later history may be lost. Then nothing else shows when it started.
+    If another history of the same server fits the position too, return an ambiguous end. If the server may have left
+    its history before the backup started, return an ambiguous end too. If the history has a successor on the same
+    server, the history must contain transactions that are newer than the start of the backup. This check is needed
+    because the successor's first binlogs may be lost, and then nothing else shows when the successor started.
     """
     server = files[begin.at].server
     own = [history for history in histories if files[history.low].server == server]
     here = next(history for history in own if begin.at in history.places)
+    # The clock may have been wrong at the backup, so it does not choose between two histories.
+    copies = {_identity(files[at]) for at in here.places}
+    others = [at for history in own for at in history.places if _identity(files[at]) not in copies]
+    if any(_is_at_coordinates(files[at], point) or _holds(files, histories, at, point) for at in others):
+        return _AMBIGUOUS
     written = [max(files[at].created * _MICROSECONDS, files[at].last_commit or 0) for at in here.places]
     return begin if here == own[-1] or max(written) >= point.taken else _PERHAPS_LEFT
 

@@ -45,6 +45,7 @@ class PoolSlot:
     - `memory`, `space`: the memory and the pool space of the clone, in bytes
     - `is_protected`: whether an operator protects the clone in order to examine it
     - `is_current`: whether the clone comes from a state in production's present history
+    - `is_complete`: unset while the clone is created or destroyed
     """
 
     name: str
@@ -59,6 +60,7 @@ class PoolSlot:
     mark: PoolMark = PoolMark.WAITS
     is_protected: bool = False
     is_current: bool = True
+    is_complete: bool = True
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,8 @@ def objection(slot: PoolSlot, wish: SlotWish, now: datetime, time: RemovalTime |
         return "a reset gave its user another one"
     if slot.mark is not PoolMark.WAITS:
         return "it was refused when it was to be handed out"
+    if not slot.is_complete:
+        return "it is being created or destroyed"
     if not slot.runs:
         return "its server does not run"
     if not slot.is_current:

@@ -84,8 +84,9 @@ def log_objection(status: Mapping[str, str]) -> str | None:
 class SwapCase:
     """A candidate for a swap with another clone: its reserved port, and whether HAProxy listens on that port.
 
-    The field `has_commits` is set if the clone has commits, branches or other snapshots. A swap would remove these
-    together with the clone's data.
+    `has_commits` is set if the clone has branches or snapshots, because a swap would remove these together with the
+    clone's data. `waiting_bytes` is the space of the data that earlier swaps replaced, and `own_bytes` the space of the
+    clone's data. `quota` is the quota of the clone in bytes; 0 for no limit.
     """
 
     has_pool: bool
@@ -93,6 +94,9 @@ class SwapCase:
     is_listened_at: bool
     is_of_set: bool
     has_commits: bool
+    waiting_bytes: int = 0
+    own_bytes: int = 0
+    quota: int = 0
 
 
 def clone_objection(case: SwapCase) -> str | None:
@@ -107,4 +111,7 @@ def clone_objection(case: SwapCase) -> str | None:
         return "it is one of a set"
     if case.has_commits:
         return "it has commits, branches or other snapshots"
+    # Replaced data has no owner, so no other limit counts it.
+    if case.quota and case.waiting_bytes and case.waiting_bytes + case.own_bytes > case.quota:
+        return "the next `clone pool` or `reap` must first remove the data of earlier swaps"
     return None

@@ -85,14 +85,15 @@ class RecordedBackup(RecordPart):
 class RemovedBackup(RecordPart):
     """A backup that a prune of this host removed, or whose removal a person acknowledged.
 
-    The host writes this record before it removes the backup, so the removal may be incomplete. The field `guids`
-    contains the GUIDs of the backup's snapshots. The field `manifest` has the same meaning as in `RecordedBackup`.
+    The host writes this record before it removes the backup, so the removal may be incomplete. `guids` contains the
+    GUIDs of the backup's snapshots, and `acknowledged` is True if a person acknowledged the removal.
     """
 
     backup_id: BackupId
     guids: tuple[Guid, ...]
     acknowledged: bool = False
     manifest: Sha256 | None = None
+    sequence: SequenceNumber | None = None
 
 
 class EvidenceEnd(RecordPart):
@@ -114,12 +115,7 @@ class EvidenceEnd(RecordPart):
     def after(self, before: EvidenceEnd | None) -> EvidenceEnd:
         """Return this end, with the records in `before.own` added to its `own` records."""
         earlier = () if before is None else ((1, before.number),) if before.own is None else before.own
-        merged: list[tuple[int, int]] = []
-        for first, last in sorted((*earlier, *(self.own or ()))):
-            if merged and first <= merged[-1][1] + 1:
-                first, last = merged[-1][0], max(last, merged.pop()[1])
-            merged.append((first, last))
-        return self.model_copy(update={"own": tuple(merged)})
+        return self.model_copy(update={"own": creation_order.merged_ranges((*earlier, *(self.own or ())))})
 
 
 class BackupRecord(RecordPart):
@@ -131,12 +127,12 @@ class BackupRecord(RecordPart):
     url: Annotated[str, Field(pattern=r"^[^\x00-\x1f]+$")]
     stored: tuple[RecordedBackup, ...] = ()
     removed: tuple[RemovedBackup, ...] = ()
+    gone: tuple[tuple[SequenceNumber, SequenceNumber], ...] = ()
+    """The ranges of the sequence numbers of removed backups that `removed` no longer contains."""
     pinned: tuple[BackupId, ...] = ()
     """The backups that this host pinned. No prune on this host removes them, even if the repository lists no pin."""
-
     drilled: tuple[BackupId, ...] = ()
     """The newest drills whose evidence this host stored in the repository, oldest first."""
-
     sequence: SequenceNumber | None = None
     """The greatest sequence number that this host assigned to a document of the instance in the repository."""
     abandoned: Mapping[BackupId, Guid] = Field(default_factory=dict)
@@ -254,9 +250,15 @@ class BackupRecord(RecordPart):
             if one.backup_id not in self.abandoned and frozenset(volume.guid for volume in one.volumes) != guids
         )
 
-    def only_removed(self, names: Collection[str]) -> BackupRecord:
-        """Return the record with only these removed backups. This host has no snapshot or bookmark of the others."""
-        return self.model_copy(update={"removed": tuple(b for b in self.removed if b.backup_id in names)})
+    def only_removed(self, names: Collection[str], listed: Iterable[int | None]) -> BackupRecord:
+        """Return the record with the given removed backups, and only the sequence numbers of the other ones.
+
+        A number above all numbers in the repository (`listed`) may be assigned again, so its backup stays.
+        """
+        settled = creation_order.below_newest(listed, {b.backup_id: b.sequence for b in self.removed}, names)
+        gone = creation_order.merged_ranges((*self.gone, *((number, number) for number in settled.values())))
+        left = tuple(b for b in self.removed if b.backup_id not in settled)
+        return self.model_copy(update={"removed": left, "gone": gone})
 
     def removed_guids(self) -> Mapping[str, frozenset[int]]:
         """Return a map from the id of each backup that this host removed to its snapshot GUIDs."""

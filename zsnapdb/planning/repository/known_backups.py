@@ -17,6 +17,7 @@ from zsnapdb.base.quantities import quantity
 from zsnapdb.config.repository import EncryptionSettings
 from zsnapdb.planning.backup_chain import Link
 from zsnapdb.planning.clock_guard import FAR
+from zsnapdb.planning.creation_order import PlacedLink
 from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.host_backup_record import (
     BackupRecord,
@@ -28,6 +29,7 @@ from zsnapdb.planning.repository.host_backup_record import (
     newest_of,
 )
 
+_PUT_BACK = "this host removed it, or was told that it was removed, and it is there again"
 SIGNING_KEY = "/etc/zsnapdb/signing-key"
 
 
@@ -151,7 +153,7 @@ class Provenance:
 
 
 def judge(
-    there: Sequence[Link],
+    there: Sequence[PlacedLink],
     digests: Mapping[str, str],
     record: BackupRecord,
     local: Sequence[LocalBackup],
@@ -247,7 +249,7 @@ def _with_unread(known: Provenance, record: BackupRecord, unreadable: Collection
 
 
 def _of_signed(
-    there: Sequence[Link],
+    there: Sequence[PlacedLink],
     digests: Mapping[str, str],
     record: BackupRecord,
     unbelieved: Mapping[str, str],
@@ -262,8 +264,17 @@ def _of_signed(
         if one.backup_id not in stored and _is_begun(one, links.get(one.backup_id), digests)
     )
     rewritten = [name for name in unbelieved if name in stored and stored[name].manifest is not None]
-    by_key = {link.backup_id: KnownBy.SIGNATURE for link in there}
-    return Provenance(True, by_key, dict(unbelieved), tuple(rewritten), frozenset(rewritten), begun, stored=ids)
+    removed = {backup.backup_id for backup in record.removed}
+    put_back = {
+        link.backup_id: _PUT_BACK
+        for link in there
+        if link.backup_id not in stored
+        and link.backup_id not in begun
+        and (link.backup_id in removed or any(first <= (link.sequence or 0) <= last for first, last in record.gone))
+    }
+    by_key = {link.backup_id: KnownBy.SIGNATURE for link in there if link.backup_id not in put_back}
+    untrusted = frozenset((*rewritten, *put_back))
+    return Provenance(True, by_key, {**unbelieved, **put_back}, tuple(rewritten), untrusted, begun, stored=ids)
 
 
 def _heritage(
@@ -278,7 +289,7 @@ def _heritage(
 
 def _why(name: str, removed: Mapping[str, RemovedBackup], twin: str | None) -> str:
     if name in removed:
-        return "this host was told that it was removed, and it is there again"
+        return _PUT_BACK
     return "this host did not store it" + (f"; it names the snapshots of {twin}" if twin else "")
 
 

@@ -70,6 +70,20 @@ def judge(step: Promote, there: Mapping[str, NamedDataset]) -> Exchange:
     return Exchange(ExchangeState.HALF if has_begun else ExchangeState.BEFORE, has_begun)
 
 
+def rename_objection(step: Promote, source: str, target: str, seen: NamedDataset | None) -> str:
+    """Return why a rename of the exchange or its reversal must not be made; "" if nothing is wrong.
+
+    `seen` is the dataset that has the name `source` now. The name may have changed since the plan was made.
+    """
+    for part in step.parts:
+        named = {} if seen is None else {source: seen}
+        if part.old in (source, target) and not _is_old(part, source, named):
+            return f"{source} is not the server's own dataset of volume {part.role}"
+        if part.dataset in (source, target) and not _is_restored(source, named):
+            return f"{source} is not the restored dataset of volume {part.role}"
+    return f"{source} does not exist" if seen is None else ""
+
+
 def _objection(part: PromotePart, there: Mapping[str, NamedDataset]) -> str:
     if not _is_restored(part.dataset, there) and not _is_restored(part.place, there):
         return f"the restored dataset of volume {part.role} is neither {part.dataset} nor {part.place}"

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pydantic import SecretStr
 
 from tests.unit.support.clone_pool import HOME, SOURCE, ClonePool
 from zsnapdb.base import run_context
@@ -14,11 +16,13 @@ from zsnapdb.base.errors import CommandError, DamagedError, ExistsError, Preflig
 from zsnapdb.config.settings import CloneSettings, Settings
 from zsnapdb.jobs.base.events import SILENT
 from zsnapdb.jobs.base.host import THIS_HOST, Host
+from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.run_locks import exclusive
 from zsnapdb.jobs.clone import (
     branches,
     catalogue,
     create_plan,
+    credentials,
     data_replacement,
     destroy,
     haproxy_socket,
@@ -28,6 +32,7 @@ from zsnapdb.jobs.clone import (
 )
 from zsnapdb.jobs.clone.clone_info import CloneInfo
 from zsnapdb.jobs.clone.request import CloneRequest
+from zsnapdb.planning.clone import row_reset as planning
 from zsnapdb.planning.clone.kept_ports import KeptRoute
 
 SET, COMMIT = "20261120T100000Z-0001", "20261121T100000Z-0002"
@@ -173,6 +178,45 @@ def test_a_reset_that_takes_longer_than_a_heartbeat_ends_no_clone(
     beats = catalogue.find(SETTINGS, host, "dev").lease.heartbeat
     assert beats is not None
     assert not beats.is_over(host.now())
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ("none", "none waits"),
+        ("busy", "another command uses it"),
+        ("taken", "another command has just taken or replaced it"),
+        ("refused", "its server does not answer"),
+        ("filling", "none waits; the pool is being filled"),
+    ],
+)
+def test_reset_without_a_swap_says_why(
+    pool: ClonePool, host: Host, monkeypatch: pytest.MonkeyPatch, resets: list[str], state: str, expected: str
+) -> None:
+    pool.clone("dev", BASE)
+    pool.clone("slot", BASE, owner="the pool", pool="waits")
+    slot = catalogue.of_dataset(SETTINGS, host, "slot")
+
+    def refuse(*_: object) -> None:
+        raise ServerError("its server does not answer")
+
+    monkeypatch.setattr(Instance, "of", lambda *_: SimpleNamespace(on_host=lambda _: _SilentInstance()))
+    monkeypatch.setattr(credentials, "read", lambda _: SecretStr("secret"))
+    monkeypatch.setattr(planning, "clone_objection", lambda _: None)
+    monkeypatch.setattr(reset, "_case", lambda *_: None)
+    monkeypatch.setattr("zsnapdb.jobs.clone.pool.slots_of", lambda *_: [] if state in ("none", "filling") else [slot])
+    monkeypatch.setattr(reset, "_objection", lambda *_: None)
+    monkeypatch.setattr(reset, "_still_fits", lambda *_: state != "taken")
+    monkeypatch.setattr(reset, "_make_ready", refuse)
+    monkeypatch.setattr("zsnapdb.zfs.datasets.set_together", lambda _: True)
+    held = {"busy": locks.name_of_clone("slot"), "filling": locks.name_of_pool("main")}.get(state, "other")
+    with exclusive(held, doing="working"):
+        done = reset.reset(SETTINGS, host, "dev", None, SILENT)
+    assert done.reason.endswith(f"no swap: no clone of the pool can take its place; {expected}")
+
+
+class _SilentInstance:
+    events = SILENT
 
 
 def test_no_branch_begins_at_the_data_of_a_reset_that_was_interrupted(pool: ClonePool, host: Host) -> None:

@@ -76,6 +76,13 @@ def test_unusable_clone_has_no_login(
     assert pool.commands == []
 
 
+def test_login_file_of_an_expired_clone_is_not_written(pool: ClonePool, host: Host) -> None:
+    made(pool, -1.0)
+    with pytest.raises(PreflightError, match="the lease of clone ci ended at"):
+        lifecycle.write_login(SETTINGS, host, "ci", 0, 0, host.run / "logins")
+    assert not (host.run / "logins").exists()
+
+
 def test_refusals_may_be_read_by_the_owner(pool: ClonePool, host: Host) -> None:
     for hours in (1.0, -1.0):
         made(pool, hours)

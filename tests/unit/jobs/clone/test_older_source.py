@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,6 +28,7 @@ from zsnapdb.jobs.clone import (
 )
 from zsnapdb.jobs.clone.sources import RemoteBackup
 from zsnapdb.jobs.record import host_backup_record
+from zsnapdb.planning.clone.lease import CloneLease
 from zsnapdb.repository import layout
 from zsnapdb.store.local import LocalStore
 
@@ -84,7 +86,9 @@ def test_a_refused_latest_is_accepted_with_the_option(
         "original_key": "",
         "top": "tank/c",
     }
-    info = SimpleNamespace(**facts, name="clone", asks_for_masking=False)
+    lease = CloneLease(datetime(2099, 1, 1, tzinfo=UTC))
+    times = {"lease": lease, "created": "2026-11-22T00:00:00Z", "label": "clone", "owner": "ada"}
+    info = SimpleNamespace(**facts, **times, name="clone", asks_for_masking=False)
     monkeypatch.setattr(reset, "ready", lambda *_: info)
     monkeypatch.setattr(reset, "locked_clone", lambda *_: contextlib.nullcontext(info))
     instance = host.instance

@@ -72,6 +72,16 @@ STATES: dict[str, tuple[dict[str, Any], dict[str, str]]] = {
         {"pool": "replaced", "owner": "the pool"},
         dict.fromkeys(sorted(VERBS.keys() - {"destroy"}), NOBODYS),
     ),
+    "expired": (
+        {"expires": "2026-11-22T01:00:00Z"},
+        {
+            **dict.fromkeys(("start", "commit", "detach", "branch", "switch", "reset"), "extend its lease first"),
+            **dict.fromkeys(("extend", "protect"), "is longer than clones.max_"),
+            "stop": "is not configured",
+            "quota": "already uses",
+            "delete": "is on branch main",
+        },
+    ),
     "unreadable": ({"port": "much"}, dict.fromkeys(VERBS, "cannot be read")),
     "of another": ({"owner": "eve"}, dict.fromkeys(VERBS, "there is no clone dev")),
 }

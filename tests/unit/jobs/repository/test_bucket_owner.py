@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.unit.support.pruning import forge, manifests, plan, prune
-from tests.unit.support.stored_backups import Site, guid_of, store_backup
+from tests.unit.support.stored_backups import Site, guid_of, id_of, store_backup
 from zsnapdb.base.errors import DamagedError, PreflightError
 from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.jobs.repository import copy, inventory, protection_status, verify
@@ -344,6 +344,28 @@ def test_removed_backup_that_is_put_back_counts_for_nothing(site: Site, is_alter
     provenance = host_backup_record.checked_backups(instance, repository)[1].provenance
     assert (names[0] in provenance.foreign, names[0] in provenance.begun) == (is_altered, not is_altered)
     assert prune(site).removed == (() if is_altered else (names[0],))
+
+
+@pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])
+def test_forgotten_backup_that_is_put_back_stays_foreign(site: Site, signs: bool) -> None:
+    if signs:
+        site.begin_to_sign()
+    site.keep = "last = 2"
+    site.fill([])
+    instance, repository = site.instance(), site.instance().open_repository()
+    names = [id_of(number, datetime.now(UTC), 4, timedelta(days=1)) for number in range(4)]
+    for number, name in enumerate(names):
+        place = {"createtxg": number, "sequence": number + 1}
+        site.record(store_backup(repository, name, number, None, place=place))
+    kept = {layout.manifest("main", name): repository.get(layout.manifest("main", name)) for name in names[:2]}
+    here = LocalSnapshot(f"tank@zsnapdb-{names[3]}", names[3], guid_of(3, 1), repository.id, 0, (), 1, 3)
+    done = job.prune(instance, local=LocalLeftovers((here,), (), {}))
+    assert (set(done.removed), host_backup_record.removed_here(instance, repository)) == (set(names[:2]), {})
+    for key, body in kept.items():
+        repository.overwrite(key, body)
+    checked = host_backup_record.checked_backups(instance, repository)[1].provenance.for_removal
+    assert (set(checked.foreign), set(checked.proofs)) == (set(names[:2]), set(names[2:]))
+    assert prune(site).removed == ()
 
 
 @pytest.mark.parametrize("signs", [False, True], ids=["unsigned", "signs"])

@@ -229,7 +229,7 @@ def abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ProtectedServe
 
     monkeypatch.setattr(LocalBinlogs, "of", own_binlogs)
     own.commit(2)
-    protected.back_up(has_head=True)
+    protected.back_up()
     state = own.saved()
     own.rotate()
     own.commit(3)
@@ -243,7 +243,7 @@ def test_backup_after_zfs_rollback_is_latest_by_any_clock(abandoned: ProtectedSe
     own = abandoned.server
     own.commit(2)
     own.clock -= days * 86_400
-    newest = abandoned.back_up(has_head=True)
+    newest = abandoned.back_up()
     own.clock += days * 86_400
     for accepts_older in (False, True):
         planned = abandoned.plan(accepts_older=accepts_older)
@@ -259,7 +259,7 @@ def test_archive_that_is_behind_a_backup_is_not_abandoned(abandoned: ProtectedSe
     abandoned.look()
     own.rotate()
     own.commit()
-    newest = abandoned.back_up(has_head=True)
+    newest = abandoned.back_up()
     own.remove(*[name for name in own.files if name != f"binlog.{own.number:06d}"])
     planned = abandoned.plan()
     assert planned.backup_id == newest
@@ -279,7 +279,7 @@ def test_archive_that_ends_before_the_newest_backup_is_not_newer_by_a_clock(
     own.clock -= days * 86_400
     own.rotate()
     own.commit()
-    newest = abandoned.back_up(has_head=True)
+    newest = abandoned.back_up()
     own.clock += days * 86_400
     planned = abandoned.plan()
     assert (planned.backup_id, planned.replays) == (newest, ())

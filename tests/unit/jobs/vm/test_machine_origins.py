@@ -198,3 +198,12 @@ def test_the_list_names_the_backup_and_grade_of_each_machine(host: BackedUp) -> 
     host.clone("web", 1)
     seen = lifecycle.listing(host.settings).copies
     assert f"web@{NEW}  frozen" in MachinesView(seen, system_now()).text()
+
+
+def test_nvram_that_is_a_link_is_not_copied(tmp_path: Path) -> None:
+    """The account of QEMU may own its folder, and the guest of the clone reads the copy."""
+    (tmp_path / "secret").write_text("root's")
+    (tmp_path / "gold_VARS.fd").symlink_to(tmp_path / "secret")
+    with pytest.raises(PreflightError, match="symbolic link"):
+        create.copy_nvram(tmp_path / "gold_VARS.fd", tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()

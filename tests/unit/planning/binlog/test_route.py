@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.unit.support.binlog_window import SECOND, A, B, Kept, at, gtids, own
 from zsnapdb.base.domain_types import BinlogCoordinates, Flavour
@@ -24,6 +26,11 @@ def names(point: BackupPoint, files: list[Kept]) -> tuple[list[tuple[str, str, i
     return [(file.incarnation, file.name, start) for file, start in zip(route.files, starts, strict=False)], (
         route.end.kind
     )
+
+
+def headed(file: Kept) -> Kept:
+    """Return the file with a head that no other file has."""
+    return replace(file, fingerprint=f"{file.incarnation} {file.number}")
 
 
 def test_a_backup_is_followed_from_its_offset_to_the_newest_transaction() -> None:
@@ -63,8 +70,23 @@ def test_a_backup_that_the_archive_has_not_reached_stands_alone() -> None:
 
 def test_after_a_reset_a_backup_is_not_followed_into_files_that_have_the_same_names_and_gtids() -> None:
     again = [own(number, 1000 + 10 * number, incarnation="2") for number in (1, 2, 3)]
-    assert names(POINT, [own(1), own(2), *again]) == ([("1", "binlog.000002", 500)], EndKind.RESET)
-    assert names(at(1025, f"{A}:1-15"), [own(1), own(2), *again])[0][0] == ("2", "binlog.000002", 500)
+    files = [headed(file) for file in (own(1), own(2), *again)]
+    first, second = replace(POINT, fingerprint="1 2"), replace(at(1025, f"{A}:1-15"), fingerprint="2 2")
+    assert names(first, files) == ([("1", "binlog.000002", 500)], EndKind.RESET)
+    assert names(second, files)[0][0] == ("2", "binlog.000002", 500)
+
+
+@given(
+    taken=st.lists(st.integers(1, 60), min_size=2, max_size=4),
+    created=st.lists(st.integers(1, 60), min_size=5, max_size=5),
+    file=st.sampled_from(["binlog.000002", "other.000007", None]),
+)
+def test_clock_does_not_choose_between_two_histories(taken: list[int], created: list[int], file: str | None) -> None:
+    """The backup does not record the head of its binlog, and the clock may have been wrong at any moment."""
+    numbers = [("1", 1), ("1", 2), ("2", 1), ("2", 2), ("2", 3)]
+    files = [headed(own(number, at, incarnation=name)) for (name, number), at in zip(numbers, created, strict=True)]
+    starts = {tuple(names(at(second, f"{A}:1-15", file), files)[0][:1]) for second in taken}
+    assert starts <= {()}
 
 
 def test_a_backup_is_followed_up_to_where_the_binlogs_got_other_names() -> None:
@@ -179,9 +201,11 @@ def test_a_backup_taken_on_the_new_server_before_it_was_archived_is_found_by_gti
 def test_a_server_that_was_set_back_is_followed_into_its_newer_history() -> None:
     lost = Kept("1", 3, gtids(f"{A}:1-20"), gtids(f"{A}:21-25"), 30, is_rotated=False)
     other = Kept("2", 3, gtids(f"{A}:1-20"), gtids(f"{A}:21-29"), 100)
-    files = [own(1), own(2), lost, other]
+    files = [headed(file) for file in (own(1), own(2), lost, other)]
     assert names(POINT, files) == ([("1", "binlog.000002", 500), ("2", "binlog.000003", 100)], EndKind.NEWEST)
     behind = at(33, f"{A}:1-23", "binlog.000003")
+    assert names(behind, files) == ([], EndKind.AMBIGUOUS)
+    behind = replace(behind, fingerprint="1 3")
     assert names(behind, files) == ([("1", "binlog.000003", 500)], EndKind.SET_BACK)
 
 
@@ -189,8 +213,9 @@ def test_a_server_set_back_twice_is_not_followed_by_numbers_that_stand_for_other
     lost = Kept("1", 3, gtids(f"{A}:1-20"), gtids(f"{A}:21-30"), 30)
     other = Kept("2", 2, gtids(f"{A}:1-10"), gtids(f"{A}:11-30"), 100)
     later = Kept("3", 3, gtids(f"{A}:1-30"), gtids(f"{A}:31-40"), 200)
-    point = at(33, f"{A}:1-23", "binlog.000003")
-    assert names(point, [own(1), own(2), lost, other, later]) == ([("1", "binlog.000003", 500)], EndKind.SET_BACK)
+    point = replace(at(33, f"{A}:1-23", "binlog.000003"), fingerprint="1 3")
+    files = [headed(file) for file in (own(1), own(2), lost, other, later)]
+    assert names(point, files) == ([("1", "binlog.000003", 500)], EndKind.SET_BACK)
 
 
 @pytest.mark.parametrize("number", [2, 3])

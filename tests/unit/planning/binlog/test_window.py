@@ -29,7 +29,8 @@ def test_a_gap_ends_it_and_a_later_backup_begins_a_new_range() -> None:
 
 def test_why_the_last_range_ends_is_told() -> None:
     again = [own(number, 1000 + 10 * number, incarnation="2") for number in (1, 2, 3)]
-    (part,) = window([at(25, f"{A}:1-15")], [own(1), own(2), *again]).ranges
+    backup, last = replace(at(25, f"{A}:1-15"), fingerprint="head"), replace(own(2), fingerprint="head")
+    (part,) = window([backup], [own(1), last, *again]).ranges
     assert (part.end, part.ends.kind) == (29 * SECOND, EndKind.RESET)
 
 

@@ -46,6 +46,7 @@ WISH = SlotWish(TERMS.max_age, GOOD.rules, GOOD.profile, GOOD.bind_address)
     [
         (GOOD, None),
         (replace(GOOD, runs=False), "does not run"),
+        (replace(GOOD, is_complete=False, runs=False), "is being created or destroyed"),
         (replace(GOOD, is_current=False), "production was rewound"),
         (replace(GOOD, data_of=NOW - timedelta(seconds=3601)), "older than pool.max_age"),
         (replace(GOOD, rules="ab"), "not masked by the rules of now"),

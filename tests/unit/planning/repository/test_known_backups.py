@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from zsnapdb.planning.repository.host_backup_record import (
     BackupRecord,
@@ -33,6 +35,9 @@ class Volume:
 class Backup:
     backup_id: str
     volumes: tuple[Volume, ...]
+    sequence: int | None = None
+    pool_guid: int = 1
+    createtxg: int = 1
 
 
 def recorded(backup_id: str, guid: int, from_guid: int | None = None, digest: str | None = None) -> RecordedBackup:
@@ -102,6 +107,33 @@ def test_host_that_knows_nothing_chooses_among_all_and_proves_none() -> None:
     assert (found.knows_any, dict(found.unchosen), dict(found.proofs)) == (False, {}, {})
     signed = judge((Backup(A, (Volume(1),)),), DIGESTS, record(), (), is_signed=True)
     assert dict(signed.proofs) == {A: KnownBy.SIGNATURE}
+
+
+@given(
+    removed=st.dictionaries(st.integers(1, 30), st.booleans(), max_size=20),
+    kept=st.sets(st.integers(1, 30), min_size=1),
+    local=st.sets(st.integers(1, 30)),
+)
+def test_signed_backup_that_is_put_back_is_not_counted(
+    removed: dict[int, bool], kept: set[int], local: set[int]
+) -> None:
+    """Even after the record lists the removal no more. Only an unfinished removal is continued."""
+    names = {number: f"20261120T100000Z-{number:04x}" for number in range(1, 31)}
+    gone = {number: acknowledged for number, acknowledged in removed.items() if number not in kept}
+    known = record().with_removed(
+        [
+            RemovedBackup(backup_id=names[number], guids=(number,), sequence=number, acknowledged=acknowledged)
+            for number, acknowledged in gone.items()
+        ]
+    )
+    known = known.only_removed({names[number] for number in local}, sorted(kept))
+    assert all(one.backup_id in {names[n] for n in local} or (one.sequence or 0) > max(kept) for one in known.removed)
+    there = [Backup(name, (Volume(number),), number) for number, name in names.items()]
+    found = judge(there, {}, known, (), is_signed=True)
+    assert set(found.for_removal.proofs) - found.begun == {names[number] for number in names if number not in gone}
+    assert found.begun | found.foreign.keys() == {names[number] for number in gone}
+    adopted = known.with_adopted([recorded(names[number], number) for number in gone], [*names.values()])
+    assert not judge(there, {}, adopted, (), is_signed=True).foreign
 
 
 def test_adopted_backups_take_their_places_in_the_record() -> None:

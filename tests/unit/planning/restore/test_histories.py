@@ -147,7 +147,10 @@ def test_the_gtids_of_an_older_history_are_found_past_backups_of_a_server_withou
 def test_after_a_reset_the_same_gtids_are_refused_until_a_history_is_named() -> None:
     before = [Kept(**{**vars(own(number)), "fingerprint": str(number)}) for number in (1, 2, 3)]
     again = Kept("2", 1, GtidSet(), gtids(f"{A}:1-40"), 1000, fingerprint="again")
-    points = [at(25, f"{A}:1-15"), at(1001, f"{A}:1-3", "binlog.000001", 500, name="n")]
+    points = [
+        replace(at(25, f"{A}:1-15"), fingerprint="2"),
+        replace(at(1001, f"{A}:1-3", "binlog.000001", 500, name="n"), fingerprint="again"),
+    ]
     files = [*before, again]
     with pytest.raises(HistoryError, match="lies in 2 histories"):
         choose(AtGtids(f"{A}:1-25"), points, files, NOW)
@@ -190,7 +193,10 @@ def test_a_time_between_two_histories_is_refused_with_what_can_be_restored_of_th
     """After a reset at second 1000, nothing says what the server committed from second 40 to then."""
     before = [Kept(**{**vars(own(number)), "fingerprint": str(number)}) for number in (1, 2, 3)]
     files = [*before, Kept("2", 1, GtidSet(), gtids(f"{A}:1-40"), 1000, fingerprint="again")]
-    points = [at(25, f"{A}:1-15"), at(1001, f"{A}:1-3", "binlog.000001", 500, name="n")]
+    points = [
+        replace(at(25, f"{A}:1-15"), fingerprint="2"),
+        replace(at(1001, f"{A}:1-3", "binlog.000001", 500, name="n"), fingerprint="again"),
+    ]
     with pytest.raises(NotFound, match="after the end of the archive") as no:
         choose(time(500), points, files, NOW, history="1")
     assert "`--to latest --history 1` restores" in no.value.hint
