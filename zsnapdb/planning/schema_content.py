@@ -36,6 +36,7 @@ _PLACES = {
     "ndbcluster": RowPlace.ELSEWHERE,
     "s3": RowPlace.ELSEWHERE,
     "sphinx": RowPlace.ELSEWHERE,
+    "columnstore": RowPlace.ELSEWHERE,
 }
 """The row places by engine.
 

@@ -22,6 +22,7 @@ from zsnapdb.planning.backup.fitness import (
 )
 from zsnapdb.planning.backup.lock_strategy import LockChoice
 from zsnapdb.planning.backup.placement import Placement
+from zsnapdb.planning.schema_content import rows_not_restored
 from zsnapdb.planning.server_facts import Channel, ServerFacts
 
 GOOD = {
@@ -62,6 +63,12 @@ def test_a_backup_says_which_rows_no_restore_brings_back() -> None:
     assert "the rows of 1 FEDERATED table(s) are not in the files of the server" in remote
     assert "the rows of 2 MEMORY table(s) are only in the memory of the server" in memory
     assert "rows" not in judged(server())
+
+
+@pytest.mark.parametrize("engine", ["FEDERATED", "CONNECT", "SPIDER", "S3", "Columnstore"])
+def test_rows_outside_of_the_server_files_are_a_warning(engine: str) -> None:
+    (text,) = rows_not_restored({"InnoDB": 7, engine: 1})
+    assert text == f"the rows of 1 {engine} table(s) are not in the files of the server, so a snapshot does not hold them"
 
 
 def test_doublewrite_that_only_detects_repairs_nothing() -> None:
