@@ -320,8 +320,8 @@ POOL_RULES = (
         "The fuller a pool is, the longer ZFS searches for free space. Snapshots and clones keep the blocks that the"
         " server overwrites.",
         'OpenZFS documentation, "Workload Tuning", "Free Space" (keep at least 10 % free); zsnapdb has its own limit',
-        "add a device, or remove snapshots and clones with `zsnapdb prune` and `zsnapdb reap`; `zfs list -o space`"
-        " shows which datasets use the space",
+        "destroy clones that nobody needs (`zsnapdb clone list`), or add a device; `zfs list -o space` shows which"
+        " datasets use the space: see Full pool in Troubleshooting",
         _space,
     ),
     Rule(

@@ -15,6 +15,7 @@ from zsnapdb.planning.backup.placement import MountedFilesystem, Placement, moun
 from zsnapdb.planning.schema_content import rows_not_restored
 from zsnapdb.planning.server_facts import ServerFacts
 from zsnapdb.planning.server_family import family
+from zsnapdb.planning.server_space import shows_use
 
 _MOST_NAMED = 8
 _OFF = re.compile(r"\bsql_log_bin`?\s*:?=\s*(0|off|false)\b", re.IGNORECASE)
@@ -464,8 +465,7 @@ def judge_space(pool: DatasetSpace, volumes: Sequence[DatasetSpace]) -> list[Fit
                 "space",
                 f"the pool {pool.name} has {size(pool.available)} free, a snapshot needs {size(POOL_FLOOR)}:"
                 " `zfs snapshot` would fail, and so may the server",
-                f"free space in {pool.name}: `zfs list -o space -r {pool.name}` shows what uses it (datasets,"
-                " snapshots, reservations); add a disk, or run `zsnapdb prune`",
+                f"free space in {pool.name}, but not with `zsnapdb prune`: {shows_use(pool.name)}",
             )
         ]
     findings = [finding for volume in volumes for finding in _judge_volume(pool, volume)]
