@@ -9,16 +9,31 @@ from typing import TYPE_CHECKING
 from zsnapdb.base.quantities import format_duration, size
 from zsnapdb.documents import restore as documents
 from zsnapdb.planning.restore.replica_checks import NotedReader, judge
-from zsnapdb.planning.restore.steps import Receive, Replay, Step
+from zsnapdb.planning.restore.steps import LeaveStopped, Receive, Replay, Step
 from zsnapdb.report.view import View
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from zsnapdb.jobs.restore.machine_restore import MachineRestoreResult
     from zsnapdb.jobs.restore.rewind import Outage, RewindPlan, RewindResult
     from zsnapdb.jobs.restore.server_restore import RestoreResult
     from zsnapdb.planning.backup.fitness import FitnessFinding
     from zsnapdb.planning.restore.plan import MachineRestorePlan, RestorePlan, RestorePoint
     from zsnapdb.planning.restore.steps import MachineStep
+
+
+def _start_of(plan: RestorePlan, option_file: Path) -> str:
+    """Return a line about the start of a restored server.
+
+    Root must not use the option file, because the account of the server can change it.
+    """
+    if not isinstance(plan.steps[-1], LeaveStopped):
+        return f"  options   {option_file}; never start it as root with this file"
+    if plan.point.gtids is None:
+        return "  start it  restore it again with --handover run"
+    words = ("zsnapdb", "restore", plan.instance, "--continue-to", "here", "--handover", "run")
+    return f"  start it  {shlex.join((*words, '--target', plan.layout.top))}"
 
 
 class RestorePlanView(View, kind="restore-plan", document=documents.RestorePlanDocument):
@@ -101,7 +116,7 @@ class RestoreView(View, kind="restore", document=documents.RestoreDocument, read
         if handed_over is not None and handed_over.socket is not None:
             lines.append(f"  look      read-only, on the socket {handed_over.socket}, process {handed_over.pid}")
         if result.option_file is not None:
-            lines.append(f"  start it  with --defaults-file={result.option_file}")
+            lines.append(_start_of(plan, result.option_file))
         if handed_over is not None:
             lines += [f"  note      {note}" for note in handed_over.notes]
         return "\n".join(lines)

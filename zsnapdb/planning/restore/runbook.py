@@ -72,6 +72,13 @@ class Commands:
         """Return the command that abandons the restore and removes its datasets."""
         return self._line("--abandon", "--target", self.top)
 
+    def start(self) -> str:
+        """Return the command that starts a server that the restore left stopped.
+
+        Root must not start it with its option file, because the server's account can change this file.
+        """
+        return self._line("--continue-to", "here", "--handover", "run", "--target", self.top)
+
 
 def pinned(planned: RestorePlan) -> str:
     """Return a value for `--to` that still means the same state later.
@@ -148,7 +155,7 @@ def _page_text(planned: RestorePlan, step: steps.Step, commands: Commands) -> _W
         case steps.Replay():
             return _replay(planned, step)
         case steps.LeaveStopped():
-            return _stopped_text(planned)
+            return _stopped_text(planned, commands)
         case steps.ReadOnlyStart():
             return _looked(planned)
         case steps.ParallelRun() | steps.MakeReplica():
@@ -290,9 +297,10 @@ def _replay(planned: RestorePlan, step: steps.Replay) -> _Words:
     )
 
 
-def _stopped_text(planned: RestorePlan) -> _Words:
+def _stopped_text(planned: RestorePlan, commands: Commands) -> _Words:
     option_file = private(planned, "server.cnf")
-    underneath = (f"writes {option_file}", f"to start it: {_start_line(planned)}")
+    start = commands.start() if planned.point.gtids is not None else "restore it again with --handover run"
+    underneath = (f"writes {option_file}", f"to start it: {start}")
     return (
         underneath,
         (Look(shlex.join(["test", "-s", option_file])),),

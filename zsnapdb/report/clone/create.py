@@ -59,7 +59,7 @@ class CreatedView(View, kind="clone", document=documents.CreatedDocument):
             + (f", a heartbeat each {info.lease.heartbeat.every} s" if info.lease.heartbeat else ""),
         ]
         if result.login:
-            lines.append(f"  client    --defaults-file={info.client_file}")
+            lines.append(f"  connect   zsnapdb clone connect {info.label}")
             lines.append(f"  reach     {reach(info.label, info)}")
         if result.login and not self.is_secret:
             lines.append(f"  dsn       {result.login.dsn}")
@@ -209,10 +209,10 @@ class CloneSetView(View, kind="clone-set", document=documents.CloneSetDocument, 
         if made.arrival_seconds is not None:
             lines.append(f"  a row of the source arrived at every replica after {made.arrival_seconds:.2f} s")
         rows = [
-            (m.clone.info.label, m.part, str(m.clone.info.port), f"--defaults-file={m.clone.process.folder}/client.cnf")
+            (m.clone.info.label, m.part, str(m.clone.info.port), f"zsnapdb clone connect {m.clone.info.label}")
             for m in made.members
         ]
-        return "\n".join([*lines, table(("CLONE", "PART", "PORT", "CLIENT"), rows)])
+        return "\n".join([*lines, table(("CLONE", "PART", "PORT", "CONNECT"), rows)])
 
 
 def _short(plan: PoolPlan) -> list[str]:

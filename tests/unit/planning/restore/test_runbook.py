@@ -154,6 +154,13 @@ def test_the_first_command_makes_the_plan_and_the_others_go_on_with_it() -> None
     )
 
 
+def test_stopped_server_is_started_without_its_option_file() -> None:
+    (page,) = [page for page, step in zip(book().entries, STEPS, strict=True) if isinstance(step, LeaveStopped)]
+    (start,) = [line for line in page.underneath if line.startswith("to start it")]
+    assert "--continue-to here --handover run" in start
+    assert "--defaults-file" not in start, "the server's account may have changed this file"
+
+
 def test_what_is_to_be_restored_means_the_same_later() -> None:
     alone = replace(PLAN, requested="latest", steps=tuple(step for step in STEPS if not isinstance(step, Replay)))
     assert pinned(alone) == BACKUP
