@@ -121,7 +121,9 @@ def _classes() -> Iterator[str]:
         yield f"### {error.code}"
         yield ""
         parent = error.__mro__[1]
-        kind = f" It is a kind of [{parent.code}](#{parent.code})." if issubclass(parent, ZsnapdbError) else ""
+        kind = ""
+        if issubclass(parent, ZsnapdbError) and parent is not ZsnapdbError:
+            kind = f" It is a kind of [{parent.code}](#{parent.code})."
         yield f"{_first_paragraph(error)} Exit code [{error.exit_code}](#{error.exit_code}).{kind}"
         yield ""
         if error.code in WHAT_TO_DO_AFTER:
