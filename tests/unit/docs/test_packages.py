@@ -137,6 +137,13 @@ def test_package_names_the_python_releases_of_its_libraries(tree: Path) -> None:
         assert (tree / "DEBIAN" / name).stat().st_mode & 0o777 == 0o755
 
 
+def test_purge_removes_nothing_below_a_mounted_dataset() -> None:
+    script = (ROOT / "packaging/debian/postrm").read_text(encoding="utf-8")
+    removals = [line for line in script.splitlines() if re.search(r"\brm -\w*r", line)]
+    assert removals
+    assert [line for line in removals if "--one-file-system" not in line] == []
+
+
 ROLE = ROOT / "packaging" / "ansible" / "roles" / "zsnapdb"
 
 
