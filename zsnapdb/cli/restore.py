@@ -41,7 +41,7 @@ ContinueTo = Annotated[
     ),
 ]
 Resume = Annotated[bool, flag("--resume", "Continue an interrupted restore (with --target if there are several).")]
-Abandon = Annotated[bool, flag("--abandon", "Remove the datasets of an interrupted restore.")]
+Abandon = Annotated[bool, flag("--abandon", "Cancel an interrupted restore or rewind, and remove its new datasets.")]
 ConfirmSteps = Annotated[bool, flag("--step", "Ask for confirmation before each step.")]
 StopAfter = Annotated[str | None, option("--stop-after", "STEP", "Stop after this step; continue later with --resume.")]
 
