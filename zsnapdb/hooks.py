@@ -34,7 +34,12 @@ _MESSAGE_LENGTH = 1000
 
 
 class When(StrEnum):
-    """The time when a hook runs: before, under or after the lock, at the backup's end, or to mask or change a clone.
+    """The occasion on which a hook runs.
+
+    - before, locked, after: before, during or after the lock of a backup
+    - done: at the end of a backup
+    - mask: when the data of clones is masked
+    - migration: when `migration-check` runs a migration on a clone
 
     `after` and `done` hooks run even if the lock or the backup failed.
     """

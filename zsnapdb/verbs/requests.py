@@ -106,13 +106,16 @@ class NewProtection(_Strict):
 
 
 class NewCommit(_Strict):
-    """Request for a new commit: a description of the data, on one line."""
+    """Request for a new commit. `message` is a description of the data, on one line."""
 
     message: patterns.CommitMessage = ""
 
 
 class NewBranch(_Strict):
-    """Request for a new branch: its name, and its start, a branch or commit (None: the current state)."""
+    """Request for a new branch.
+
+    `branch` is its name. `from` is the branch or commit at which it starts (None: the current state).
+    """
 
     branch: patterns.BranchWord
     start: Annotated[patterns.BranchWord | None, Field(alias="from")] = None

@@ -128,14 +128,16 @@ class OwnDocumentFiles:
 
     @property
     def _damage(self) -> Path:
-        """The path of the file that records the damage of the repository.
+        """The path of the file that records the damage that was found in the repository.
 
         The name comes from the address, because a copy of the repository has the same id, but not the same damage.
         """
         return self.folder / f"damage-{hashlib.sha256(self.address.encode()).hexdigest()[:16]}.json"
 
     def note_damage(self, document: bytes | None) -> None:
-        """Record the damage of the repository. If `document` is None, no damage is known, and the record is removed.
+        """Record the damage that was found in the repository.
+
+        If `document` is None, no damage is known, and the record is removed.
 
         Warn if the record cannot be written.
         """

@@ -230,9 +230,9 @@ class MigrationRequest:
     """The migration to check, and the data for the check.
 
     `words` contains the command and its arguments. The command runs in `folder`. If `words` is empty, the configured
-    command is used. The clones are created from the set `source`. The load that was recorded in the `load` seconds
-    after this set is replayed during the migration. If `load` is None, no load is replayed. If a load is replayed,
-    `latest` is the newest set that is at least `load` seconds old.
+    command is used. The clones are created from the set `source`. If `load` is None, no load is replayed. Otherwise the
+    transactions of the first `load` seconds after the creation of this set are replayed during the migration. In this
+    case, `latest` is the newest set that is at least `load` seconds old.
     """
 
     words: Sequence[str]

@@ -78,10 +78,10 @@ def require_whole(
 ) -> None:
     """Raise PreflightError if a newer set is unusable because another program changed its snapshots.
 
-    `made` is a set on this host, or the transaction group of a stored backup. If there is a newer unusable set, `made`
-    is not the latest state. If `accepts_older` is set, this function only warns. If `is_received` is set, `made` is the
-    transaction group in which production received the backup. Each volume received newer sets in other transaction
-    groups.
+    The argument `made` identifies the state to use. It is a set on this host, or the transaction group in which a
+    stored backup was created. If there is a newer unusable set, `made` is not the latest state. If `accepts_older` is
+    set, this function only warns. If `is_received` is set, `made` is the transaction group in which production received
+    the backup. Each volume received newer sets in other transaction groups.
     """
     places = [name for name in instance.volumes.values() if datasets.exists(name)]
     if not places:

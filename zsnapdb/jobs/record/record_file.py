@@ -298,7 +298,7 @@ class StoredCheck:
 
     @property
     def doubtful_future(self) -> Collection[str]:
-        """The backups with a future time, if this host knows no backup. Each of these backups may be the newest."""
+        """The backups with a future time, if this host knows no backup. Any of them may be the newest."""
         return self.future.keys() - self.provenance.unchosen.keys()
 
     def order_with(self, there: Sequence[PlacedLink]) -> tuple[str, ...]:

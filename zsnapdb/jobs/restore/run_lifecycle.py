@@ -138,7 +138,7 @@ class RestoreRun(Generic[J]):
         removes the rest. If there is no journal, any error removes everything that was created.
 
         Raises:
-            UsageError: there is no step `stop_after`; nothing was done.
+            UsageError: `stop_after` is not the name of a step of the restore; nothing was done.
         """
         names = [step.name for step in self.work.plan.steps]
         if stop_after is not None and stop_after not in names:

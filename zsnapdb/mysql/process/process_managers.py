@@ -395,8 +395,9 @@ def unit_properties(name: str, log: Path, limits: Limits, user: str, sandbox: Sa
     """Return the unit's properties as systemd-run arguments. In a sandbox, the launcher switches from root to `user`.
 
     With the type `exec`, the command succeeds only when the server program is running (systemd.service(5)). MemoryMax
-    and CPUQuota apply to the control group (systemd.resource-control(5)). A kernel without these controllers ignores
-    both properties. Therefore LimitDATA also limits the memory, as for a detached server.
+    and CPUQuota apply to the control group (systemd.resource-control(5)). If the kernel lacks the memory or CPU
+    controller, the property for this controller has no effect. Therefore LimitDATA also limits the memory, as for a
+    detached server.
     """
     properties = {
         "Type": "exec",

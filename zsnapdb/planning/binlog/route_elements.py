@@ -60,7 +60,7 @@ class BackupPoint:
 
 
 class EndKind(StrEnum):
-    """The kind of reason why a route ends."""
+    """The reason why a route ends, from a fixed list."""
 
     NEWEST = "newest"
     NO_BACKUP = "no-backup"

@@ -315,7 +315,7 @@ def _repository(
 
 
 def _way(notify: str) -> str:
-    """Return the line of a notification target: a program, a URL, or an e-mail address."""
+    """Return the configuration line for a notification target, which is a program, a URL or an e-mail address."""
     if notify.startswith("/"):
         return f"script = [{json.dumps(notify)}]"
     return _line("webhook", notify) if "://" in notify else f"email = [{json.dumps(notify)}]"

@@ -148,7 +148,7 @@ _NO_RESOURCES = re.compile(
 
 
 def lacks_resources(text: str) -> bool:
-    """Return whether CHECK TABLE reports only a lack of files, memory or space, which is not damage."""
+    """Return whether CHECK TABLE reports that the server ran out of open files, memory or space. This is not damage."""
     return _NO_RESOURCES.search(text) is not None
 
 
