@@ -98,7 +98,7 @@ class Hook:
 
     @property
     def title(self) -> str:
-        """The program as an error names it. A program that masks or changes a clone is no hook of a backup."""
+        """The name of the program in error messages. A program that masks or changes a clone is not called a hook."""
         purpose = _PURPOSES.get(self.when)
         return f"the {purpose} {self.argv[0]}" if purpose is not None else f"hook {self.argv[0]} ({self.when})"
 

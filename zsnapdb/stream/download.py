@@ -208,7 +208,7 @@ def _passed(passage: Passage, plain: memoryview, name: str, *, last: bool) -> It
 
 @dataclass(frozen=True)
 class _Fetched:
-    """A slice of the stream, and the slot in which it may be.
+    """A slice of the stream, and the memory slot that may contain it.
 
     The slot must not be reused until the slice is written.
     """

@@ -100,7 +100,7 @@ class NewClone(_Strict):
 
 
 class NewProtection(_Strict):
-    """Length of a clone's protection from `zsnapdb reap`, from now."""
+    """Length of a clone's protection from `zsnapdb reap`, counted from now."""
 
     time: Annotated[patterns.Duration, Field(alias="for")]
 

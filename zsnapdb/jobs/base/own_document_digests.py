@@ -42,7 +42,7 @@ _LOCK_SECONDS = 30.0
 
 @dataclass
 class _Read:
-    """The parsed content of the files. The field `state` shows whether `places` have changed since then.
+    """The parsed content of the files. The field `state` shows whether `places` have changed since the files were read.
 
     The field `places` lists the folder of the records, the folders below it, and the files that may be in them.
 
@@ -210,7 +210,7 @@ class OwnDocumentFiles:
 
 
 def _state(places: Sequence[Path]) -> list[tuple[int, int, int]]:
-    """Return the modification time, inode and number of links of each place; zeros if it does not exist.
+    """Return the modification time, inode and number of links of each place; zeros if the place does not exist.
 
     Two changes in one tick of the clock give the same time. A replaced file has another inode, and a new folder another
     number of links of its parent.

@@ -92,7 +92,9 @@ class PlannedLoad:
 
 
 def plan_load(settings: Settings, instance: Instance, source: str, seconds: float) -> PlannedLoad:
-    """Return the load in the first `seconds` after a set; `latest` is the newest set of at least that age.
+    """Return the load: the transactions in the first `seconds` after the creation of the set `source`.
+
+    The source `latest` is the newest set that is at least `seconds` old.
 
     Raises:
         PreflightError: no set is old enough, the server cannot replay relay logs, nothing was committed, or clones are

@@ -32,8 +32,8 @@ def as_backed_up_last(instance: Instance) -> Instance | None:
 def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
     """Return the complete snapshot sets of the instance on this host in the order of creation in ZFS, oldest first.
 
-    A set is complete if every volume has its snapshot, and all snapshots are in one transaction group. Only sets in one
-    of the given states are returned. By default, these are the sets whose backups are stored.
+    A set is complete if it has a snapshot of every volume, and one transaction group created all these snapshots. Only
+    sets in one of the given states are returned. By default, these are the sets whose backups are stored.
     """
     return [one.set for one in described_sets(instance, *states)]
 

@@ -328,7 +328,7 @@ class StoredCheck:
         return tuple(backup.sequence for backup in there if backup.backup_id not in self.provenance.unchosen)
 
     def warn(self, instance: Instance) -> None:
-        """Report every finding as a warning of the instance's job."""
+        """Report the findings that are warnings as events of the instance."""
         for finding in self.findings:
             if finding.is_warning:
                 instance.events.warn(f"{finding.text} (hint: {finding.hint})")

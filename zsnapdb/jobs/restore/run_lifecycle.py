@@ -47,8 +47,8 @@ class RestoreKind(Generic[J, R]):
     """The types and functions that differ between restores of servers and machines.
 
     The first step of a plan has the type `look` and changes nothing; the journal is written only after this step.
-    `result` returns the result of a run. `noted` adds the records that a step wrote to the journal on disk to the
-    journal in memory.
+    `result` returns the result of a run. A step can write records to the journal on disk. `noted` adds these records to
+    the journal in memory.
     """
 
     journals: Callable[[Path], JournalFolder[J]]

@@ -425,7 +425,7 @@ def _systemd(argv: Sequence[str]) -> str:
 
 
 def run(argv: Sequence[str], *, timeout: float) -> str:
-    """Run a program that works on a server of zsnapdb, wait until the program ends, and return its output.
+    """Run a program that zsnapdb needs for a server. Wait until the program ends, and return its output.
 
     Raises PreflightError if the program cannot be started, and ServerError with its output if the program fails or
     takes longer than `timeout` seconds.

@@ -94,7 +94,7 @@ def surroundings(
 def without(configured: str, instance: str, written: WrittenTables | None) -> str | None:
     """Return the configuration without the tables of an instance; None if these cannot be separated.
 
-    Its repository also stays if another instance uses it.
+    The repository of this instance stays if another instance also uses it.
     """
     document = document_of(configured) or {}
     own = [("instance", instance), *(path for path in (written.tables if written else ()) if path[0] == "repository")]

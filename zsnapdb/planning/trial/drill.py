@@ -133,7 +133,7 @@ def seed_of(drill_id: str) -> int:
 
 
 def choose_backup(known: Sequence[str], seed: int) -> str:
-    """Return one of the backups, which the seed determines. Raises NotFound if there is no backup."""
+    """Return one of the backups. The seed determines which one. Raises NotFound if there is no backup."""
     if not known:
         raise NotFound("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
     return known[int.from_bytes(_order(seed, "backup")) % len(known)]
