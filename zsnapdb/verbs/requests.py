@@ -112,10 +112,7 @@ class NewCommit(_Strict):
 
 
 class NewBranch(_Strict):
-    """Request for a new branch.
-
-    `branch` is its name. `from` is the branch or commit at which it starts (None: the current state).
-    """
+    """Request for a branch named `branch`, which starts at the branch or commit `from` (None: the current state)."""
 
     branch: patterns.BranchWord
     start: Annotated[patterns.BranchWord | None, Field(alias="from")] = None

@@ -67,9 +67,9 @@ def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Rou
     """Return the route for restores to times after the newest backup.
 
     The argument `points` contains the backups, oldest first, and is not empty. Normally, the function returns the route
-    of the newest backup. If the archive does not contain the position of the newest backup, the route of the previous
-    backup is used, but only if both backups certainly belong to the same history. Otherwise only the newest backup
-    itself can be restored.
+    of the newest backup. If the archive does not contain the position of the newest backup, the function returns the
+    route of the previous backup. It does so only if both backups certainly belong to the same history. Otherwise only
+    the newest backup itself can be restored.
     """
     alone = route_of(points[-1])
     for index in range(len(points) - 1, -1, -1):
