@@ -34,7 +34,12 @@ _MESSAGE_LENGTH = 1000
 
 
 class When(StrEnum):
-    """The time when a hook runs: before, under or after the lock, at the backup's end, or to mask or change a clone.
+    """The occasion on which a hook runs.
+
+    - before, locked, after: before, during or after the lock of a backup
+    - done: at the end of a backup
+    - mask: when the data of clones is masked
+    - migration: when `migration-check` runs a migration on a clone
 
     `after` and `done` hooks run even if the lock or the backup failed.
     """
@@ -93,7 +98,7 @@ class Hook:
 
     @property
     def title(self) -> str:
-        """The program as an error names it. A program that masks or changes a clone is no hook of a backup."""
+        """The name of the program in error messages. A program that masks or changes a clone is not called a hook."""
         purpose = _PURPOSES.get(self.when)
         return f"the {purpose} {self.argv[0]}" if purpose is not None else f"hook {self.argv[0]} ({self.when})"
 

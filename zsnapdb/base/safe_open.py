@@ -51,9 +51,10 @@ class Owner:
 
 @contextlib.contextmanager
 def folder(path: Path, *, makes: bool = False) -> Iterator[int]:
-    """Open the folder during the block, for functions that take `dir_fd`. With `makes`, create missing folders.
+    """Yield a descriptor of the folder for functions that take `dir_fd`, and close it after the block.
 
-    Raises UnsafeFileError if the folder's path contains a link that another account can create.
+    With `makes`, create missing folders. Raises UnsafeFileError if the folder's path contains a link that another
+    account can create.
     """
     start, names = _start(os.path.abspath(path))
     opened, links = os.open(start, _FOLDER), 0
@@ -90,7 +91,7 @@ def _start(path: str) -> tuple[str, deque[str]]:
 
 @contextlib.contextmanager
 def folder_below(root: Path, names: Sequence[str], *, makes: bool = False) -> Iterator[int]:
-    """Open the folder `names` below `root` during the block, like `folder`. With `makes`, create missing folders.
+    """Yield a descriptor of the folder `names` below `root`, like `folder`. With `makes`, create missing folders.
 
     The path of `root` may contain links. Raises UnsafeFileError for any link below `root`, even if the account root
     owns the link.
@@ -294,10 +295,10 @@ def _give(opened: int, owner: Owner | None) -> None:
 def give_tree(root: Path, names: Sequence[str], owner: Owner, former: Owner, last: Path | None = None) -> int:
     """Change the owner of the folder `names` below `root` and of its content. Return the number of changed entries.
 
-    Only a uid or gid that equals the uid or gid of `former` is changed; files owned by root stay unchanged. For a link,
-    the owner of the link itself is changed, not of its target. Other filesystems that are mounted in the folder are
-    skipped. The folder `last` is skipped, but its content is changed. Raises UnsafeFileError if folders are nested
-    deeper than any server nests them.
+    Only a uid or gid that equals the uid or gid of `former` is changed; files owned by root stay unchanged. For a
+    symbolic link, the owner of the link itself is changed, not the owner of its target. Other filesystems that are
+    mounted in the folder are skipped. The folder `last` is skipped, but its content is changed. Raises UnsafeFileError
+    if folders are nested deeper than any server nests them.
     """
     left_out = None
     if last is not None:

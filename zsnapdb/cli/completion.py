@@ -25,7 +25,7 @@ class Shell(Enum):
 
 
 def completion(shell: Annotated[Shell, typer.Argument(metavar="SHELL", help="bash, zsh or fish.")]) -> None:
-    """Print the script that makes a shell complete commands, options and names.
+    """Print the shell script for the completion of commands, options and names.
 
     For bash: zsnapdb completion bash > /etc/bash_completion.d/zsnapdb
     """

@@ -243,7 +243,7 @@ def refuse_for_machines(hint: str, **given: bool) -> None:
 def clone_guids(settings: Settings, host: Host, name: str) -> tuple[str, ...]:
     """Return the GUIDs of the clones with this name.
 
-    The code for this search is imported only for repeatable commands.
+    The module is imported in the function, because only commands with a run id (`--once`) call the function.
     """
     from zsnapdb.jobs.clone.run_results import guids
 

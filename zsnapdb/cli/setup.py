@@ -82,7 +82,7 @@ def setup(
     plan: PlanOnly = False,
     json: AsJson = False,
 ) -> None:
-    """Find the server of this host and set up its protection, from the identity to the schedule.
+    """Find the server of this host and set up its protection.
 
     Setup prints its plan, asks for a confirmation, and performs its steps: identity, configuration, account on the
     server, repository, schedule. Then it runs doctor, makes a backup, and proves it by a drill. It also prints the

@@ -92,8 +92,8 @@ class LocalClones:
     def clone(self, instance: str, name: str, **options: Unpack[CloneOptions]) -> Iterator[ReachableClone]:
         """Yield a new clone, and destroy it after the block. During the block, another process keeps it alive.
 
-        If this process is killed, the other process ends too. The next `zsnapdb reap` after `heartbeat` seconds
-        destroys the clone.
+        If this process is killed, the other process ends too. The clone then expires `heartbeat` seconds after its last
+        heartbeat, and the next `zsnapdb reap` destroys it.
         """
         options.setdefault("heartbeat", HEARTBEAT)
         made = self.create(instance, name, **options)

@@ -161,7 +161,7 @@ class KeepSettings(KeepRules):
 
 
 class StreamSettings(ConfigSection):
-    """Creation, splitting into chunks, compression and transfer of a send stream.
+    """Settings for creating, splitting, compressing and transferring send streams.
 
     A transfer needs about (concurrency + 1) x chunk_size of memory, plus the compressed chunks that are being stored. A
     stream starts with chunks of 8 MiB, or larger chunks if it has at least 512 MiB; the chunks grow to chunk_size. If a

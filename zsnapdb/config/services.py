@@ -232,9 +232,9 @@ LEAST_MEMORY = 100 << 20
 class PoolSettings(ConfigSection):
     """A pool of `size` clones that are started and checked in advance, for the next requests.
 
-    A pool clone contains the newest data at the time of its creation, so `max_age` limits the age of the clones' data
-    in seconds. The setting `memory` limits the memory of all servers of the pool together, in bytes (None: only half of
-    the host's free memory).
+    A pool clone contains the data that was newest when the clone was created. If this data is more than `max_age`
+    seconds old, the clone is not handed out. The setting `memory` limits the memory of all servers of the pool
+    together, in bytes (None: only half of the host's free memory).
     """
 
     size: Annotated[int, Field(ge=1, le=50)]

@@ -127,7 +127,7 @@ class ReasonFields(Document):
 
 
 class WrittenPathFields(Document):
-    """A path that the server writes."""
+    """A path to which the server writes, the setting that contains the path, and the role of its volume."""
 
     path: str
     setting: str

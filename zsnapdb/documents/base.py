@@ -68,8 +68,8 @@ class Dumped:
     """Annotation of a field that contains a printed model or dataclass. The field gets the schema of that class.
 
     Documents are also read where that class is not installed. For a class that may not be installed, `printed` is the
-    full name of the class. The class is imported only for the schema. The field `without` lists fields that are not
-    printed. The field `adding` is a type with additional printed fields.
+    full name of the class. The class is imported only for the schema. The fields of that class in `without` are not
+    printed. The fields of the type `adding` are printed in addition.
     """
 
     printed: type | str

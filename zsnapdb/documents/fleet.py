@@ -10,8 +10,8 @@ from zsnapdb.documents.base import At, Document, ErrorFields, error_fields, iso
 class FleetRepositoryFields(Document):
     """A repository.
 
-    The last read was at the time `read`. This command read `changed` instances again.
-
+    - `read`: the time when the repository was last read.
+    - `changed`: number of instances that this command read again.
     - `opaque`: whether the backups are encrypted and this host has no key that decrypts them.
     - `signed`: whether only objects with the signature of a known key are trusted.
     - `foreign_folders`: number of folders that do not have the name of an instance.

@@ -118,7 +118,10 @@ def _failed(deliveries: Any) -> list[dict[str, object]]:
 
 
 def _own_failed(of: Any) -> list[dict[str, object]]:
-    """Return the failed notifications of a single status. A status of several instances lists them only once."""
+    """Return the failed notifications in the status of one instance.
+
+    Inside the status of several instances, the result is empty, because that status has one list for all instances.
+    """
     return _failed(getattr(of, "failed_notifications", ()))
 
 

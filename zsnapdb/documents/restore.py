@@ -311,7 +311,10 @@ class ConsolidatePlanDocument(Document):
 
 
 class ConsolidateDocument(Document):
-    """A finished consolidation. The backup `original`, which is the last in `chain`, has the same snapshots."""
+    """A finished consolidation.
+
+    The new full backup has the same snapshots as `original`, which is the last backup in `chain`.
+    """
 
     backup: Annotated[ManifestFields, At("manifest")]
     original: Annotated[str, At("plan.original.backup_id")]

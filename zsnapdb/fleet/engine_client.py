@@ -248,7 +248,7 @@ class FleetEngine:
     async def cancel(self, workflow_id: str) -> bool:
         """Ask the run to end.
 
-        Return whether it was still running; a list of runs can be outdated.
+        Return whether the run was still running. It may have ended already, because a list of runs can be outdated.
         """
         return await _is_there(self.client.get_workflow_handle(workflow_id).cancel())
 

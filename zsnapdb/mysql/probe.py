@@ -61,7 +61,10 @@ def loaded_plugins(session: Session, variables: Mapping[str, str]) -> ServerPlug
 
 
 def _shortened(plugins: Sequence[Plugin]) -> Iterator[Plugin]:
-    """Yield the plugins, except each information_schema plugin that another plugin in the same library includes."""
+    """Yield the plugins.
+
+    An information_schema plugin is left out if another plugin in the result is from the same library.
+    """
     named = {plugin.library for plugin in plugins if plugin.kind != INFORMATION}
     for plugin in plugins:
         if plugin.kind != INFORMATION or plugin.library not in named:

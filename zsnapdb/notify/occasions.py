@@ -140,7 +140,10 @@ def _pools(settings: Settings) -> Sequence[PoolRoom]:
 
 
 def _of_pool(room: PoolRoom, at: datetime) -> Occasion:
-    """Return a notification that says whether the pool has enough free space. It belongs to no instance."""
+    """Return a notification that says whether the pool has enough free space.
+
+    The notification belongs to no instance.
+    """
     wrong = room.objection
     event = NotificationEvent.MET if wrong is None else NotificationEvent.BROKEN
     text = f"the pool {room.pool} has clones.free_floor free" if wrong is None else wrong.text

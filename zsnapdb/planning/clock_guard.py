@@ -4,9 +4,9 @@ A host records the last reading of its clocks. After this reading, the steady cl
 while the host is suspended) proves a minimum of elapsed time. Removals use the earlier of the proven time and the wall
 clock. So zsnapdb never removes anything early when the wall clock jumps ahead or is behind.
 
-After a reboot the length of the downtime is unknown, and the wall clock may have been corrected. So a jump is accepted
-only if a person confirms it, or if the wall clock runs at the right rate after the jump. The wall clock must run at the
-right rate for an hour after a reboot, and for a day after any other jump.
+After a reboot the length of the downtime is unknown, and the wall clock may have been corrected. So zsnapdb accepts a
+jump only if a person confirms the clock, or if the wall clock has run at the right rate for some time. This time is an
+hour after a reboot, and a day after any other jump.
 
 When an object is created or used, the later of the proven time and the wall clock is recorded. So no object expires
 early because the wall clock was behind. If the wall clock was ahead, the recorded time is in the future after the clock

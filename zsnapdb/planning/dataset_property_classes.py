@@ -226,9 +226,11 @@ def newer_names(recorded: Iterable[str]) -> list[str]:
 
 
 def carried_names(own: Iterable[str]) -> list[str]:
-    """Return the local properties of production that its replacement gets. These are all properties that can be set.
+    """Return the local properties of production that its replacement gets.
 
-    The exchange itself sets `mountpoint` and `canmount`, and ZFS handles the encryption key.
+    These are all properties that can be set, except `mountpoint` and `canmount`, which the exchange of the datasets
+    sets. The properties of the encryption key are also left out, because ZFS sets them when it creates or receives a
+    dataset.
     """
     left_out = {"mountpoint", "canmount"}
     return sorted(name for name in own if name not in left_out and property_class(name) is not PropertyClass.FACT)

@@ -533,7 +533,10 @@ def name_of(file: ArchivedFile) -> str:
 
 
 def stored_sizes(archive: BinlogArchive, files: Sequence[ArchivedFile]) -> dict[BinlogKey, int]:
-    """Return the size in bytes of each chunk and segment in the incarnations of the files, keyed by object key."""
+    """Return the sizes of stored chunks and segments in bytes, keyed by object key.
+
+    The result contains all chunks and segments of each incarnation to which one of the files belongs.
+    """
     sizes: dict[BinlogKey, int] = {}
     for incarnation in sorted({file.incarnation for file in files}):
         chunks = archive.repository.sizes(layout.binlog_chunks(archive.instance, incarnation))

@@ -79,7 +79,7 @@ class ChunkTable(Sequence[Chunk]):
 
     @classmethod
     def parse(cls, rows: memoryview) -> Self:
-        """Return the table from an array of rows in compact JSON, including its brackets.
+        """Return the chunk table in `rows`, which is a compact JSON array of the rows, including its brackets.
 
         Raises: ValidationError if the rows are not chunks.
         """

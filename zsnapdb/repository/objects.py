@@ -185,7 +185,7 @@ class RepositoryObjects:
         return self._store.afterlife()
 
     def give_up(self) -> None:
-        """Stop retrying. Calls that wait for their next attempt soon raise an error."""
+        """Stop retrying. A call that waits for its next attempt raises an error instead."""
         self._store.give_up()
 
 

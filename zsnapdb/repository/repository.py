@@ -67,7 +67,7 @@ class VolumeChunks:
         return self.objects.get_into(self.key(index), target)
 
     def give_up(self) -> None:
-        """Stop retrying. Calls that wait for their next attempt soon raise an error."""
+        """Stop retrying. A call that waits for its next attempt raises an error instead."""
         self.objects.give_up()
 
 

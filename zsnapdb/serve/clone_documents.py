@@ -64,9 +64,9 @@ class PublicClone(ListedClone):
 
 
 def seen_in(result: ResultAnswer) -> tuple[PublicClone, ...]:
-    """Return the clones in a list, except pool clones, which have no owner yet.
+    """Return the clones in the result of `zsnapdb clone list --json`, except pool clones, which have no owner yet.
 
-    Raises ConsistencyError if the list has another format.
+    Raises ConsistencyError if the result has another format.
     """
     rows = result.document.get("clones")
     if not isinstance(rows, list):

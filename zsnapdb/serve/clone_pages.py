@@ -1,4 +1,4 @@
-"""The pages of clones: the list, a single clone, its actions and branches, a new clone, and operations."""
+"""The web pages of clones: the list, a single clone, its actions and branches, a new clone, and operations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from zsnapdb.verbs import requests as verbs
 
 @dataclass(frozen=True)
 class ClonePages:
-    """The pages of clones."""
+    """The web pages of clones."""
 
     visits: Visits
 
@@ -168,7 +168,7 @@ _PATIENT = 60.0
 
 @dataclass(frozen=True)
 class OperationPages:
-    """The pages that show the result of a request, and cancel a running request."""
+    """The web pages that show the result of a request, and cancel a running request."""
 
     visits: Visits
 
@@ -236,7 +236,7 @@ class BranchCard(Facts):
 
 @dataclass(frozen=True)
 class BranchPages:
-    """The pages of branches."""
+    """The web pages of branches."""
 
     visits: Visits
 

@@ -86,8 +86,8 @@ class StartCommand(Protocol):
 class ChildRunner:
     """Runs at most `most` commands simultaneously, each in its own process.
 
-    Further commands wait at most `patience` seconds. A subject gets at most `most - 1` places (at least one), so that
-    other subjects can also run commands.
+    Further commands wait at most `patience` seconds. A subject can run at most `most - 1` commands simultaneously (at
+    least one), so that other subjects can also run commands.
 
     The environment of a child contains only the variables in CLEAN and `environment`, the run id, and the subject for
     the evidence. A stopped child has `grace` seconds to undo its work before it is killed.
@@ -126,9 +126,9 @@ class ChildRunner:
             self._turns.release()
 
     def _takes_turn(self, subject: str) -> bool:
-        """Return whether the subject got a place to run a command. If it got none, wait briefly before returning.
+        """Try to reserve a slot for a command of the subject, and return whether a slot was free.
 
-        The subject "" is zsnapdb itself, which may use all places.
+        If no slot was free, wait briefly before returning. The subject "" is zsnapdb itself, which may use all slots.
         """
         with self._taking:
             may = not subject or self._taken[subject] < max(1, self.most - 1)

@@ -165,7 +165,7 @@ _NO_FLEET = "unknown-name"
 
 @dataclass(frozen=True)
 class FleetPages:
-    """The pages of the fleet. They are read-only."""
+    """The web pages of the fleet. They are read-only."""
 
     visits: Visits
 

@@ -179,9 +179,9 @@ class LoginHandler:
         return holder
 
     def _wait_for_turn(self) -> None:
-        """Wait for a place to exchange a code, and take it. The caller must release the place.
+        """Wait for a free slot for the exchange of a code, and reserve it. The caller must release the slot.
 
-        Raises RefusedRequest if too many logins are waiting, or if no place is free after the maximum wait.
+        Raises RefusedRequest if too many logins are waiting, or if no slot becomes free within `patience` seconds.
         """
         if self._places.acquire(blocking=False):
             return

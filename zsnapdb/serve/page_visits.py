@@ -132,7 +132,7 @@ class BrowserSessions:
     def open(self, token: str, subject: str, seconds: float) -> OpenedSession | None:
         """Open a session with a new id for at most `seconds`. Return None if there are too many sessions.
 
-        If a subject has too many sessions, its oldest session ends. Otherwise one subject could use up all places,
+        If a subject has too many sessions, its oldest session ends. Otherwise one subject could use up all sessions,
         because a person can get any number of tokens from an issuer.
         """
         session_id = secrets.token_urlsafe(_RANDOM_BYTES)

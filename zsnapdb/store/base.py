@@ -187,7 +187,7 @@ class Store(Protocol):
         """
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
-        """Replace the object if its version has the given tag.
+        """Replace the object if the tag of its version is still `tag`.
 
         Raises ChangedError if the object has another version or does not exist. If several replacements of the same
         version run concurrently, only one succeeds. If the store's answer was lost, the replacement may have succeeded.
@@ -230,7 +230,7 @@ class Store(Protocol):
         """Return how the store treats removed objects."""
 
     def give_up(self) -> None:
-        """Stop retrying. Calls that wait for their next attempt soon raise an error.
+        """Stop retrying. A call that waits for its next attempt raises an error instead.
 
         Later calls make only one attempt.
         """

@@ -158,7 +158,7 @@ class CloudStore:
         return done if done <= len(target) else max(done, int(meta["size"]))
 
     def replace(self, key: str, body: Body, *, tag: str) -> None:
-        """Replace the object if its version still has the tag."""
+        """Replace the object if its ETag or its generation is still `tag`."""
         if not tag:
             raise RepositoryError(
                 f"replacing {key} in {self.where}: the provider named no version of the object",

@@ -154,7 +154,10 @@ class _Loader(Loader):
     """A loader of service descriptions that skips the listing of all services, which only serves to check names."""
 
     def list_available_services(self, type_name: str) -> list[str]:  # noqa: ARG002 - the library names it
-        """Return a list that contains every name. Loading a service that does not exist fails later."""
+        """Return a list that seems to contain every service name.
+
+        So every name passes the library's check. Loading a service that does not exist fails later.
+        """
         return _AnyService()
 
 

@@ -75,7 +75,7 @@ class ChunkPlaces(Protocol):
         """Return the associated data of an encrypted chunk: its location, and whether it is its volume's last chunk."""
 
     def give_up(self) -> None:
-        """Stop retrying: calls that are waiting for their next attempt soon raise an error."""
+        """Stop retrying. A call that waits for its next attempt raises an error instead."""
 
 
 class ChunkSink(ChunkPlaces, Protocol):

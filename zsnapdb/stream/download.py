@@ -25,7 +25,7 @@ from zsnapdb.stream.resume_stream import NotResumableError, ResumedStream, Resum
 from zsnapdb.stream.send_stream_checks import RECORD_BYTES, ExpectedStream, Walker, parse_begin
 
 _MOST_IN_FLIGHT = 96 << 20
-"""Limit, in plain bytes, of the slices in flight when the network is the bottleneck.
+"""Limit for the slices in flight when the network is the bottleneck, in bytes after decompression.
 
 The slices' stored forms need additional memory. A fetched slice occupies its memory until the slice is written.
 """
@@ -62,7 +62,7 @@ class WholeStream:
 class Resumption:
     """The rest of a stream that an interrupted receive still needs. The rest starts in chunk number `first` (from 1).
 
-    `before` is the total size of the chunks before `first`, in plain bytes.
+    `before` is the total size of the chunks before `first` after decryption and decompression, in bytes.
     """
 
     stream: ResumedStream
@@ -208,7 +208,7 @@ def _passed(passage: Passage, plain: memoryview, name: str, *, last: bool) -> It
 
 @dataclass(frozen=True)
 class _Fetched:
-    """A slice of the stream, and the slot in which it may be.
+    """A slice of the stream, and the memory slot that may contain it.
 
     The slot must not be reused until the slice is written.
     """

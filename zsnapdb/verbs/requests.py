@@ -100,19 +100,19 @@ class NewClone(_Strict):
 
 
 class NewProtection(_Strict):
-    """Length of a clone's protection from `zsnapdb reap`, from now."""
+    """Length of a clone's protection from `zsnapdb reap`, counted from now."""
 
     time: Annotated[patterns.Duration, Field(alias="for")]
 
 
 class NewCommit(_Strict):
-    """Request for a new commit: a description of the data, on one line."""
+    """Request for a new commit. `message` is a description of the data, on one line."""
 
     message: patterns.CommitMessage = ""
 
 
 class NewBranch(_Strict):
-    """Request for a new branch: its name, and its start, a branch or commit (None: the current state)."""
+    """Request for a branch named `branch`, which starts at the branch or commit `from` (None: the current state)."""
 
     branch: patterns.BranchWord
     start: Annotated[patterns.BranchWord | None, Field(alias="from")] = None

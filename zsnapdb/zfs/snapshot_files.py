@@ -33,7 +33,8 @@ def root_of(snapshot: str, mountpoint: Path) -> Iterator[Path]:
     """Yield the folder with the files of `snapshot` (full name). Its filesystem is mounted at `mountpoint`.
 
     The folder is valid during the block. The folder is below `.zfs` if this account may not mount, or if the kernel
-    lacks fsopen(2) or fsmount(2). In a ZsnapdbError that the block raises, the paths of files are always below `.zfs`.
+    lacks fsopen(2) or fsmount(2). If the block raises a ZsnapdbError, the message always shows paths of files below
+    `.zfs`.
     """
     visible = mountpoint / ".zfs" / "snapshot" / snapshot.partition("@")[2]
     opened = _mounted(snapshot)

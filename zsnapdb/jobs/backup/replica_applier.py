@@ -1,6 +1,7 @@
 """Stops a replica's applier during a snapshot, and always starts it again.
 
-The stopped applier has a position in the binlogs of the replication source.
+While the applier is stopped, its position in the binlogs of the replication source does not change. So the recorded
+position matches the data in the snapshot.
 """
 
 from __future__ import annotations

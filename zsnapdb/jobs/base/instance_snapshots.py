@@ -165,7 +165,7 @@ class SetsHere:
     """One listing of the snapshots on some datasets, limited to snapshots that are named like snapshot sets.
 
     The field `listed` is None if the snapshots cannot be listed without starting a program. The field `generation` is
-    the id that the cache had before the listing.
+    the id of the cache, read immediately before the listing (`read_generation`).
     """
 
     instance: Instance

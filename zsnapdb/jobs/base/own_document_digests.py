@@ -42,7 +42,7 @@ _LOCK_SECONDS = 30.0
 
 @dataclass
 class _Read:
-    """The parsed content of the files. The field `state` shows whether `places` have changed since then.
+    """The parsed content of the files. The field `state` shows whether `places` have changed since the files were read.
 
     The field `places` lists the folder of the records, the folders below it, and the files that may be in them.
 
@@ -128,14 +128,16 @@ class OwnDocumentFiles:
 
     @property
     def _damage(self) -> Path:
-        """The path of the file that records the damage of the repository.
+        """The path of the file that records the damage that was found in the repository.
 
         The name comes from the address, because a copy of the repository has the same id, but not the same damage.
         """
         return self.folder / f"damage-{hashlib.sha256(self.address.encode()).hexdigest()[:16]}.json"
 
     def note_damage(self, document: bytes | None) -> None:
-        """Record the damage of the repository. If `document` is None, no damage is known, and the record is removed.
+        """Record the damage that was found in the repository.
+
+        If `document` is None, no damage is known, and the record is removed.
 
         Warn if the record cannot be written.
         """
@@ -208,7 +210,7 @@ class OwnDocumentFiles:
 
 
 def _state(places: Sequence[Path]) -> list[tuple[int, int, int]]:
-    """Return the modification time, inode and number of links of each place; zeros if it does not exist.
+    """Return the modification time, inode and number of links of each place; zeros if the place does not exist.
 
     Two changes in one tick of the clock give the same time. A replaced file has another inode, and a new folder another
     number of links of its parent.

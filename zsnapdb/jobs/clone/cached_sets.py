@@ -288,8 +288,8 @@ def prepared_form(home: str, source: CloneSource, rules: str) -> CloneSource:
 def mark_used(settings: Settings, home: str, source: CloneSource, at: datetime) -> None:
     """Record that a clone of the set was created at the time `at`. The reaper uses this time to keep the set longer.
 
-    Clones of subjects keep the set for at most `clones.max_age` after its creation, because the set prevents ZFS from
-    destroying production's snapshots.
+    If a subject creates the clone, the recorded time is at most `clones.max_age` after the creation of the set. The
+    reason is that the set prevents ZFS from destroying production's snapshots.
     """
     set_id = source.set.backup_id
     received = anchor_of(home, RECEIVED, f"{set_id}-{source.key[:8]}")

@@ -206,8 +206,8 @@ def plan(settings: Settings, host: Host, name: str, also: Collection[ExtraRemova
     set, the result is empty.
 
     Raises:
-        PreflightError: a dataset that depends on a clone cannot take over its origin snapshot, or a clone has foreign
-            snapshots whose removal `also` does not allow.
+        PreflightError: a dataset depends on a snapshot of a clone and cannot take over this snapshot, or a clone has
+            foreign snapshots and `also` does not allow their removal.
     """
     found = find_clones(settings, host, name)
     for info in found:

@@ -173,10 +173,11 @@ def _origins(volumes: Collection[str]) -> list[str]:
 
 
 def are_masked(made: Collection[str], rules: str) -> bool:
-    """Return whether each of the given snapshots records that its data is masked.
+    """Return whether all given snapshots record that their data is masked.
 
-    The snapshots must belong to a commit, or to a prepared set that was masked by the rules with this digest. Inherited
-    properties are ignored, because they may come from a masked clone that later became a normal server.
+    If the snapshots belong to a prepared set, they must also record that the rules with the digest `rules` masked it.
+    Snapshots of a commit record no rules. Inherited properties are ignored, because they may come from a masked clone
+    that later became a normal server.
     """
     marks = datasets.properties_of(list(made), [MASKED_PROPERTY, RULES_PROPERTY])
     return all(

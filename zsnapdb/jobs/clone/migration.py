@@ -92,7 +92,9 @@ class PlannedLoad:
 
 
 def plan_load(settings: Settings, instance: Instance, source: str, seconds: float) -> PlannedLoad:
-    """Return the load in the first `seconds` after a set; `latest` is the newest set of at least that age.
+    """Return the load: the transactions in the first `seconds` after the creation of the set `source`.
+
+    The source `latest` is the newest set that is at least `seconds` old.
 
     Raises:
         PreflightError: no set is old enough, the server cannot replay relay logs, nothing was committed, or clones are
@@ -230,9 +232,9 @@ class MigrationRequest:
     """The migration to check, and the data for the check.
 
     `words` contains the command and its arguments. The command runs in `folder`. If `words` is empty, the configured
-    command is used. The clones are created from the set `source`. The load that was recorded in the `load` seconds
-    after this set is replayed during the migration. If `load` is None, no load is replayed. If a load is replayed,
-    `latest` is the newest set that is at least `load` seconds old.
+    command is used. The clones are created from the set `source`. If `load` is None, no load is replayed. Otherwise the
+    transactions of the first `load` seconds after the creation of this set are replayed during the migration. In this
+    case, `latest` is the newest set that is at least `load` seconds old.
     """
 
     words: Sequence[str]

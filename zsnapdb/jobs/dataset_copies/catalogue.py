@@ -204,13 +204,13 @@ def known_copies(
     *,
     is_named: bool = True,
 ) -> KnownCopies[C]:
-    """Return the copies below the datasets `above`. `read` creates the copy object from the copy's datasets.
+    """Return the copies whose anchors are children of one of the datasets in `above`.
 
-    `mark` is the property with the name of the copy. If `read` raises ValueError or DamagedError, the copy is listed as
-    unreadable. If `only` is a name, only the copy with this name is read. `depth` is the number of dataset levels below
-    `above` that are read. None means all levels, and 1 means only anchors. `is_named` says that users identify a copy
-    only by its name. In this case, if copies in two pools have the same name, for example after `zpool split`, both
-    copies are listed as unreadable.
+    `read` creates the copy object from the copy's datasets. `mark` is the property with the name of the copy. If `read`
+    raises ValueError or DamagedError, the copy is listed as unreadable. If `only` is a name, only the copy with this
+    name is read. `depth` is the number of dataset levels below `above` that are read. None means all levels, and 1
+    means only anchors. `is_named` says that users identify a copy only by its name. In this case, if copies in two
+    pools have the same name, for example after `zpool split`, both copies are listed as unreadable.
     """
     copies: list[C] = []
     unreadable = []

@@ -113,7 +113,10 @@ def plain(name: str) -> Form[str]:
 
 
 def own_text(name: str) -> Form[str]:
-    """Return the `Form` of a property with text. The text is "" unless the property is set on the anchor itself."""
+    """Return the `Form` of a property that contains text.
+
+    The text is "" unless the property is set on the anchor itself.
+    """
     return Form((name,), lambda found: _own(found.facts[name]), lambda value: {name: value})
 
 

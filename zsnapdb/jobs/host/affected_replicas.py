@@ -1,8 +1,8 @@
 """Records the replicas of a server before a restore replaces its data, and reports them until they are rebuilt.
 
-The record is a file per instance in the state folder of the host. The record is written before the datasets are
-exchanged. It is used only while the restored datasets are in place, because replicas need no rebuild after an abandoned
-restore.
+Each instance has one record, which is a file in the state folder of the host. The record is written before the datasets
+are exchanged. It is used only while the restored datasets are in place, because replicas need no rebuild after an
+abandoned restore.
 """
 
 from __future__ import annotations

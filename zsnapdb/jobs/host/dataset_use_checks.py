@@ -410,7 +410,7 @@ def _server(instance: Instance, restore_id: str, parts: Mapping[str, dict[str, P
 
 
 def find_replaced(instance: Instance, restore_id: str) -> ReplacedServer | None:
-    """Return the server that the given restore replaced; None if its datasets do not exist on this host."""
+    """Return the server that the given restore replaced; None if the server's datasets do not exist on this host."""
     return next((server for server in listing(instance) if server.restore_id == restore_id), None)
 
 

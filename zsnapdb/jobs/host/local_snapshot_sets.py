@@ -32,8 +32,8 @@ def as_backed_up_last(instance: Instance) -> Instance | None:
 def local_sets(instance: Instance, *states: str) -> list[SnapshotSet]:
     """Return the complete snapshot sets of the instance on this host in the order of creation in ZFS, oldest first.
 
-    A set is complete if every volume has its snapshot, and all snapshots are in one transaction group. Only sets in one
-    of the given states are returned. By default, these are the sets whose backups are stored.
+    A set is complete if it has a snapshot of every volume, and one transaction group created all these snapshots. Only
+    sets in one of the given states are returned. By default, these are the sets whose backups are stored.
     """
     return [one.set for one in described_sets(instance, *states)]
 
@@ -78,10 +78,10 @@ def require_whole(
 ) -> None:
     """Raise PreflightError if a newer set is unusable because another program changed its snapshots.
 
-    `made` is a set on this host, or the transaction group of a stored backup. If there is a newer unusable set, `made`
-    is not the latest state. If `accepts_older` is set, this function only warns. If `is_received` is set, `made` is the
-    transaction group in which production received the backup. Each volume received newer sets in other transaction
-    groups.
+    The argument `made` identifies the state to use. It is a set on this host, or the transaction group in which a
+    stored backup was created. If there is a newer unusable set, `made` is not the latest state. If `accepts_older` is
+    set, this function only warns. If `is_received` is set, `made` is the transaction group in which production received
+    the backup. Each volume received newer sets in other transaction groups.
     """
     places = [name for name in instance.volumes.values() if datasets.exists(name)]
     if not places:

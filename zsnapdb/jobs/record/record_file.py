@@ -298,7 +298,7 @@ class StoredCheck:
 
     @property
     def doubtful_future(self) -> Collection[str]:
-        """The backups with a future time, if this host knows no backup. Each of these backups may be the newest."""
+        """The backups with a future time, if this host knows no backup. Any of them may be the newest."""
         return self.future.keys() - self.provenance.unchosen.keys()
 
     def order_with(self, there: Sequence[PlacedLink]) -> tuple[str, ...]:
@@ -328,7 +328,7 @@ class StoredCheck:
         return tuple(backup.sequence for backup in there if backup.backup_id not in self.provenance.unchosen)
 
     def warn(self, instance: Instance) -> None:
-        """Report every finding as a warning of the instance's job."""
+        """Report the findings that are warnings as events of the instance."""
         for finding in self.findings:
             if finding.is_warning:
                 instance.events.warn(f"{finding.text} (hint: {finding.hint})")

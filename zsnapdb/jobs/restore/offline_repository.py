@@ -143,7 +143,10 @@ class _HostArchive(BinlogArchive):
     only: Mapping[str, int] | None = None
 
     def load(self) -> Archive:
-        """Return the server's binlogs, from the oldest binlog that a local set needs up to the first damaged binlog."""
+        """Return the server's binlogs, beginning with the oldest binlog that a local set needs.
+
+        If a binlog cannot be read, the result ends before this binlog, and contains the error.
+        """
         if not self.sets:
             return Archive((), ())
         server = server_source(self.sets[-1]).server

@@ -259,7 +259,7 @@ def _finished(journals: Journals, instance: Instance) -> RewindResult:
 
 
 class _Rewinding:
-    """A rewind with a prepared restore. Its methods are the steps that run while the server is down."""
+    """A rewind whose restore is already prepared. Its methods are the steps that run while the server is down."""
 
     def __init__(self, settings: Settings, instance: Instance, planned: RewindPlan, prepared: float) -> None:
         self.settings = settings

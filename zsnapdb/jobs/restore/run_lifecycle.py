@@ -47,8 +47,8 @@ class RestoreKind(Generic[J, R]):
     """The types and functions that differ between restores of servers and machines.
 
     The first step of a plan has the type `look` and changes nothing; the journal is written only after this step.
-    `result` returns the result of a run. `noted` adds the records that a step wrote to the journal on disk to the
-    journal in memory.
+    `result` returns the result of a run. A step can write records to the journal on disk. `noted` adds these records to
+    the journal in memory.
     """
 
     journals: Callable[[Path], JournalFolder[J]]
@@ -138,7 +138,7 @@ class RestoreRun(Generic[J]):
         removes the rest. If there is no journal, any error removes everything that was created.
 
         Raises:
-            UsageError: there is no step `stop_after`; nothing was done.
+            UsageError: `stop_after` is not the name of a step of the restore; nothing was done.
         """
         names = [step.name for step in self.work.plan.steps]
         if stop_after is not None and stop_after not in names:

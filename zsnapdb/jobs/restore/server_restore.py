@@ -240,7 +240,7 @@ HANDLERS: Handlers = {
 
 
 def result_of(journal: RestoreJournal, handed_over: CompletedHandover | None = None) -> RestoreResult:
-    """Return the result of the restore with this journal.
+    """Return the result of the restore that the journal records.
 
     If the state of the server is unknown, `handed_over` is None.
     """

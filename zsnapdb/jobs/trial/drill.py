@@ -250,7 +250,7 @@ def plan(settings: Settings, instance: Instance, repository: Repository, request
 def refuse_unfit(settings: Settings, instance: Instance, repository: Repository, planned: DrillPlan) -> None:
     """Raise the error that the first step of the drill's restore would raise now; change nothing.
 
-    Warnings are reported to the instance's events.
+    Warnings are reported as events of the instance.
     """
     run_lifecycle.refuse_unfit(preflight.examine(settings, instance, repository, planned.restore), instance.events)
 

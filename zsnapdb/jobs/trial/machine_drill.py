@@ -312,7 +312,7 @@ def plan(
 def refuse_unfit(work: MachineWork) -> None:
     """Raise the error that a drill with this plan would raise now; change nothing.
 
-    Warnings are reported to the instance's events.
+    Warnings are reported as events of the instance.
     """
     run_lifecycle.refuse_unfit(machine_restore.examine(work), work.events)
 

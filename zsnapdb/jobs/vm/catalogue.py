@@ -108,7 +108,7 @@ class BaseRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class MachineBase(BaseRecord):
-    """A base with its volumes, by disk target."""
+    """A base and its volumes. `volumes` contains the zvol of each disk, keyed by the target name of the disk."""
 
     volumes: Mapping[str, str]
     own_bytes: int
@@ -140,7 +140,10 @@ class MachineRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Machine(MachineRecord):
-    """A cloned machine and its volumes. `own_bytes` is the space in bytes that it does not share with its origin."""
+    """A cloned machine and its volumes.
+
+    `own_bytes` is the space in bytes that the machine does not share with its origin.
+    """
 
     volumes: Mapping[str, str]
     own_bytes: int

@@ -25,7 +25,7 @@ _SYSTEM_KEY = file_key(1)
 
 
 def open_binlog(path: Path, keys: BinlogKeys = NO_KEYS) -> BinaryIO:
-    """Return the open binlog. If the binlog is encrypted, reads decrypt it.
+    """Return the open binlog. If the binlog is encrypted, its data is decrypted while it is read.
 
     Only the requested bytes are read, except in binlogs that MariaDB encrypted. Raises PreflightError if the key is
     missing, and UnsafeFileError in the same cases as `safe_open.open_to_read`.

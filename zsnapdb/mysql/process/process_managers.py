@@ -395,8 +395,9 @@ def unit_properties(name: str, log: Path, limits: Limits, user: str, sandbox: Sa
     """Return the unit's properties as systemd-run arguments. In a sandbox, the launcher switches from root to `user`.
 
     With the type `exec`, the command succeeds only when the server program is running (systemd.service(5)). MemoryMax
-    and CPUQuota apply to the control group (systemd.resource-control(5)). A kernel without these controllers ignores
-    both properties. Therefore LimitDATA also limits the memory, as for a detached server.
+    and CPUQuota apply to the control group (systemd.resource-control(5)). If the kernel lacks the memory or CPU
+    controller, the property for this controller has no effect. Therefore LimitDATA also limits the memory, as for a
+    detached server.
     """
     properties = {
         "Type": "exec",
@@ -424,7 +425,7 @@ def _systemd(argv: Sequence[str]) -> str:
 
 
 def run(argv: Sequence[str], *, timeout: float) -> str:
-    """Run a program that works on a server of zsnapdb, wait until the program ends, and return its output.
+    """Run a program that zsnapdb needs for a server. Wait until the program ends, and return its output.
 
     Raises PreflightError if the program cannot be started, and ServerError with its output if the program fails or
     takes longer than `timeout` seconds.

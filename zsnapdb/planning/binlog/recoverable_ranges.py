@@ -67,8 +67,9 @@ def leading(points: Sequence[BackupPoint], route_of: Callable[[BackupPoint], Rou
     """Return the route for restores to times after the newest backup.
 
     The argument `points` contains the backups, oldest first, and is not empty. Normally, the function returns the route
-    of the newest backup. If the archive lacks its position, the route of the previous backup is used, but only if both
-    backups certainly belong to the same history. Otherwise only the newest backup itself can be restored.
+    of the newest backup. If the archive does not contain the position of the newest backup, the function returns the
+    route of the previous backup. It does so only if both backups certainly belong to the same history. Otherwise only
+    the newest backup itself can be restored.
     """
     alone = route_of(points[-1])
     for index in range(len(points) - 1, -1, -1):
@@ -134,10 +135,10 @@ def _is_before(
 ) -> bool:
     """Return whether a file certainly contains no transaction after the backup, without using a clock.
 
-    The argument `begun` is the index of the latest file in which the route of an earlier backup begins, or None. So
-    that file's history, and all earlier histories, began before the backup. In these histories, the binlog numbers or
-    the GTIDs show whether the file is older. They prove nothing in a later history: the server may have been reset or
-    set back after the backup.
+    The routes of earlier backups begin in archived files. The argument `begun` is the index of the newest of these
+    files; None if there is no such file. So that file's history, and all earlier histories, began before the backup. In
+    these histories, the binlog numbers or the GTIDs show whether the file is older. They prove nothing in a later
+    history: the server may have been reset, or returned to an earlier state, after the backup.
     """
     if begun is not None and history.high <= begun:
         return True
@@ -162,8 +163,10 @@ def _is_on(route: Route, point: BackupPoint) -> bool:
     """Return whether a route from an older backup certainly passes the position of this backup.
 
     This position is not in the archive. If the route runs through binlogs of the backup's own server, it has probably
-    left the backup's history: a server that was set back reuses its GTIDs. The GTID sets of another server prove that
-    the route passes the position, unless the route ends where that server was set back or reset.
+    left the backup's history: a server that was returned to an earlier state reuses its GTIDs.
+
+    If the route runs only through binlogs of another server, the GTID sets show whether it passes the position. But
+    they prove nothing if the route ends where that server was reset or returned to an earlier state.
     """
     if route.to < point.taken or route.reached is None or point.gtids is None:
         return False

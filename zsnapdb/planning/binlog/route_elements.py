@@ -1,4 +1,4 @@
-"""The parts of a route through the archive: archived files, histories, backups, and reasons for its end. Pure."""
+"""The parts of a route through the archive: archived files, histories, backups, and reasons why a route ends. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class RouteFile(KnownArchived, Protocol):
     - `first_commit`, `last_commit`: microseconds UTC; None if the file has no transactions
     - `server`: the identity of the server (server_uuid, or server_id)
     - `created`: the time at which the server created the file, in seconds UTC
-    - `gtids`: the GTIDs of its own transactions
+    - `gtids`: the GTIDs of the transactions in the file
     - `gap`: a description of data missing directly before the file
     """
 
@@ -60,7 +60,7 @@ class BackupPoint:
 
 
 class EndKind(StrEnum):
-    """The kind of reason why a route ends."""
+    """The reason why a route ends, from a fixed list."""
 
     NEWEST = "newest"
     NO_BACKUP = "no-backup"

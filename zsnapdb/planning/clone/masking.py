@@ -266,7 +266,7 @@ class Canary:
 
 
 def canaries(values: tuple[str, ...]) -> tuple[Canary, ...]:
-    """Return the canaries for these values, with their encodings."""
+    """Return a canary for each value: its number, and its encodings."""
     return tuple(Canary(number, forms(value)) for number, value in enumerate(values, start=1))
 
 

@@ -217,7 +217,7 @@ class MigrationFindings:
 
 
 def problems(findings: MigrationFindings, limits: MigrationSettings) -> tuple[str, ...]:
-    """Return the problems according to the configured limits.
+    """Return the problems: failures of the migration, and violations of the configured limits.
 
     If there are none, the migration may run on production.
     """

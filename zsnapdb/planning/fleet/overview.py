@@ -184,9 +184,10 @@ def hosts(known: Iterable[InstanceFacts], at: datetime, within: float) -> tuple[
 def row(
     facts: InstanceFacts, read: datetime, at: datetime, expected: ObjectiveSettings, silent: Mapping[str, HostState]
 ) -> FleetRow:
-    """Return the instance's row, judged by the objectives in its backups.
+    """Return the instance's row in the fleet view.
 
-    If the backups record no objectives, use `expected`.
+    The instance is judged by the objectives in its backups. If the backups contain no objectives, it is judged by
+    `expected`.
 
     The argument `silent` contains the silent hosts, by name.
     """

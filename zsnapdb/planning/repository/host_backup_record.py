@@ -144,7 +144,7 @@ class BackupRecord(RecordPart):
     """The backups whose manifests were unreadable when this host adopted the backups of another host."""
 
     def with_next_number(self, stored: Iterable[int | None]) -> BackupRecord:
-        """Return the record with the sequence number of a new document.
+        """Return a copy of the record in which `sequence` is the number of the next new document.
 
         The argument `stored` contains the numbers of the existing documents.
         """

@@ -128,9 +128,9 @@ class _Sought:
         return is_one and isinstance(self.target, AtGtids)
 
     def includes(self, transaction: Scanned, own: Gtids | None, reached: Gtids | None) -> bool:
-        """Return whether a transaction, which has the GTID `own`, belongs to the target state.
+        """Return whether the transaction, whose GTID is `own`, belongs to the target state.
 
-        The argument `reached` contains the GTIDs of the transactions before it.
+        The argument `reached` contains the GTIDs of all transactions before this transaction.
         """
         if isinstance(self.target, AtTime):
             return self.end is not None and transaction.end <= self.end

@@ -233,8 +233,9 @@ def choose(
     The argument `history` is the id of the incarnation of the target. The function `holds` is called only if several
     histories seem to contain the GTID.
 
-    Raises NotFound or PreflightError with the reachable states. Raises HistoryError if the archive contains unreachable
-    data that is newer than the latest state, or if the target is in several histories and `history` is None.
+    Raises NotFound or PreflightError if the target cannot be reached. Raises HistoryError if the archive contains
+    unreachable data that is newer than the latest state, or if the target is in several histories and `history` is
+    None.
     """
     if not backups:
         raise NotFound("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
@@ -318,11 +319,12 @@ def _choose_of_histories(
 def _choose_in(
     view: ArchiveView, target: AtTime | AtGtids | BeforeGtid, now: datetime, state: ArchiveState
 ) -> RestoreRoute | None:
-    """Return the route to the target in an abandoned history; None if no backup leads to that target.
+    """Return the route to the target in an abandoned history; None if there is no such route.
 
-    The route begins with the newest backup that leads into the history.
+    The route begins with the newest backup from which this history can be reached.
 
-    A time between the end of the history and the start of the server's next history is treated as that end.
+    The target may be a time after the end of this history, but before the start of the server's next history. In this
+    case, the result is the route to the end of this history.
     """
     route_of = view.routes(state)
     for point in reversed(view.backups):

@@ -77,8 +77,9 @@ class PromotePart:
 
     The old dataset, which is named `place` before the step, is renamed to `old` (None if there is no such dataset). The
     field `old_guid` is its GUID, `old_canmount` is the value of its `canmount`, and `old_canmount_is_set` says whether
-    an administrator has set this value. These three fields are None in plans from older versions. The field
-    `mounted_by` is the value of its `mountpoint` if it is not a path, for example because fstab mounts the dataset.
+    an administrator has set this value. These three fields are None in plans from older versions. If the `mountpoint`
+    of the old dataset is not a path, for example because fstab mounts the dataset, the field `mounted_by` is this
+    value. Otherwise `mounted_by` is None.
     """
 
     role: str

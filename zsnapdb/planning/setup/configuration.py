@@ -94,7 +94,7 @@ def surroundings(
 def without(configured: str, instance: str, written: WrittenTables | None) -> str | None:
     """Return the configuration without the tables of an instance; None if these cannot be separated.
 
-    Its repository also stays if another instance uses it.
+    The repository of this instance stays if another instance also uses it.
     """
     document = document_of(configured) or {}
     own = [("instance", instance), *(path for path in (written.tables if written else ()) if path[0] == "repository")]
@@ -315,7 +315,7 @@ def _repository(
 
 
 def _way(notify: str) -> str:
-    """Return the line of a notification target: a program, a URL, or an e-mail address."""
+    """Return the configuration line for a notification target, which is a program, a URL or an e-mail address."""
     if notify.startswith("/"):
         return f"script = [{json.dumps(notify)}]"
     return _line("webhook", notify) if "://" in notify else f"email = [{json.dumps(notify)}]"

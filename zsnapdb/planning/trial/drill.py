@@ -133,7 +133,7 @@ def seed_of(drill_id: str) -> int:
 
 
 def choose_backup(known: Sequence[str], seed: int) -> str:
-    """Return one of the backups, which the seed determines. Raises NotFound if there is no backup."""
+    """Return one of the backups. The seed determines which one. Raises NotFound if there is no backup."""
     if not known:
         raise NotFound("the repository has no backup of the instance", hint=OTHER_ADDRESS_HINT)
     return known[int.from_bytes(_order(seed, "backup")) % len(known)]
@@ -148,7 +148,7 @@ _NO_RESOURCES = re.compile(
 
 
 def lacks_resources(text: str) -> bool:
-    """Return whether CHECK TABLE reports only a lack of files, memory or space, which is not damage."""
+    """Return whether CHECK TABLE reports that the server ran out of open files, memory or space. This is not damage."""
     return _NO_RESOURCES.search(text) is not None
 
 

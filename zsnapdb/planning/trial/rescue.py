@@ -23,14 +23,17 @@ _PLAIN = re.compile(r"[A-Za-z0-9_]+")
 
 @dataclass(frozen=True)
 class DumpFile:
-    """A destination: a dump in a file that does not exist yet."""
+    """A destination: a new file for the dump. No file with this path may exist yet."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class LiveServer:
-    """A destination: a running server. If `schema` is None, the table goes to the schema with its original name."""
+    """A destination: a running server.
+
+    If `schema` is None, the table goes to a schema with the name of its original schema.
+    """
 
     user: str
     host: str
