@@ -465,7 +465,7 @@ def judge_space(pool: DatasetSpace, volumes: Sequence[DatasetSpace]) -> list[Fit
                 "space",
                 f"the pool {pool.name} has {size(pool.available)} free, a snapshot needs {size(POOL_FLOOR)}:"
                 " `zfs snapshot` would fail, and so may the server",
-                f"free space in {pool.name}, but not with `zsnapdb prune`: {shows_use(pool.name)}",
+                f"free space in {pool.name} without `zsnapdb prune` ({shows_use(pool.name)})",
             )
         ]
     findings = [finding for volume in volumes for finding in _judge_volume(pool, volume)]

@@ -24,7 +24,7 @@ def test_a_full_pool_is_unfit(free: int) -> None:
     assert finding.severity is Severity.UNFIT
     assert "`zfs snapshot` would fail" in finding.detail
     assert "zfs list -o space -r tank" in finding.hint
-    assert "not with `zsnapdb prune`" in finding.hint, "it would remove backups from the repository"
+    assert "without `zsnapdb prune`" in finding.hint, "it would remove backups from the repository"
 
 
 @pytest.mark.parametrize(
