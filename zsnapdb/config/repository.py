@@ -145,7 +145,8 @@ class KeepRules(ConfigSection):
     def _some_rule(self) -> KeepRules:
         if self.is_empty:
             raise ValueError(
-                "no rule keeps anything; give at least one of last, hourly, daily, weekly, monthly, yearly, within"
+                "no rule keeps anything, and what no rule keeps is removed; give at least one of last, hourly, daily,"
+                " weekly, monthly, yearly, within"
             )
         return self
 

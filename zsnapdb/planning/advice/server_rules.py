@@ -173,7 +173,7 @@ def _privileges(facts: AdviceFacts) -> Iterator[RuleFinding]:
 RULES = (
     Rule(
         "doublewrite",
-        "Without the doublewrite buffer, each page is one block, on OpenZFS 2.2 or newer.",
+        "If the doublewrite buffer is off, no block is smaller than a page, and OpenZFS is 2.2 or newer.",
         "If a page spans two records, a crash between the two writes leaves a page that is half old and half new."
         " Only the doublewrite buffer can repair this page. The buffer may be off if blocks have the page size and"
         " OpenZFS is 2.2 or newer, because ZFS then rewrites a page in one transaction.",
@@ -432,8 +432,8 @@ def _repository_place(facts: AdviceFacts) -> Iterator[RuleFinding]:
 RECOVERY_RULES = (
     Rule(
         "recovery-account",
-        "`rescue --into-instance` and `undo` can use an account that may write.",
-        "The account that `zsnapdb grants` creates can change no row, on purpose. So `rescue --into-instance` and"
+        "`rescue --into-instance` and `undo` can log in with an account that may change rows.",
+        "The account that `zsnapdb grants` creates cannot change rows, on purpose. So `rescue --into-instance` and"
         " `undo --apply` log in as root through the socket. In an emergency, you then need no password. On MariaDB,"
         " setup lets zsnapdb always log in as root. If `undo` cannot see the triggers, it undoes no transaction.",
         'refman 8.4, "Socket Peer-Credential Pluggable Authentication", "The INFORMATION_SCHEMA TRIGGERS Table";'
