@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from pydantic import SecretStr
 
 from tests.lab.inside import ledger
+from zsnapdb.mysql.process.server import ServerProcess
 from zsnapdb.mysql.replication.replay import make_durable
 from zsnapdb.mysql.session import Address, Session
 
@@ -145,10 +147,15 @@ def test_a_finished_restore_goes_on_to_a_later_point_and_only_forward(lab: Lab, 
         last = lab.zsnapdb(*further, "here").json
         assert last["finished"]
         assert rows_of(lab, last) == [0, 1, 2, 3]
-        with started(lab, last), as_root(last) as connection, connection.cursor() as cursor:
-            cursor.execute("INSERT INTO steps VALUES (9)")
+        printed = lab.zsnapdb("restore", "main", "--from", "local", "--continue-to", "here").stdout
+        with started(lab, last):
             running = lab.zsnapdb(*further, gtids[3])
             assert (running.code, "runs (process" in running.stderr) == (4, True), running.stderr
+        (start,) = [line.partition("start it")[2] for line in printed.splitlines() if "start it" in line]
+        assert lab.zsnapdb(*shlex.split(start)[1:]).code == 0
+        with as_root(last) as connection, connection.cursor() as cursor:
+            cursor.execute("INSERT INTO steps VALUES (9)")
+        ServerProcess(Path(last["option_file"]).parent).stop(timeout=300)
     finally:
         remove("tank/near")
         lab.sql("DROP DATABASE further")
