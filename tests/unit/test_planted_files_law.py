@@ -125,14 +125,14 @@ def _found(text: str) -> set[str]:
 
 
 def test_every_file_opened_by_path_is_judged() -> None:
-    found = {
+    readers = {
         (str(path.relative_to(PACKAGE)), function)
         for path in PACKAGE.rglob("*.py")
         if str(path.relative_to(PACKAGE)) not in HOMES
         for function in _found(path.read_text())
     }
-    assert sorted(found - JUDGED.keys()) == [], "open it with base/safe_open.py, or name why no account can plant it"
-    assert sorted(JUDGED.keys() - found) == [], "these need no reason"
+    assert sorted(readers - JUDGED.keys()) == [], "open it with base/safe_open.py, or name why no account can plant it"
+    assert sorted(JUDGED.keys() - readers) == [], "these need no reason"
 
 
 def test_law_sees_each_way_to_open_a_file() -> None:

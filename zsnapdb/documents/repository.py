@@ -463,9 +463,7 @@ class VerifyDocument(Document):
     missing: tuple[MissingFields, ...]
     binlogs: Annotated[VerifiedBinlogsFields, At("")]
     documents: VerifiedDocumentsFields
-    last_reads: Annotated[
-        dict[str, str], At("last_reads", lambda times: {one: stamp(when) for one, when in times.items()})
-    ]
+    last_reads: Annotated[dict[str, str], At("last_reads", _stamps)]
     bytes: Annotated[int, At("size")]
     seconds: Number
     unrecorded: Annotated[str | None, At("unrecorded", or_null)]

@@ -191,10 +191,8 @@ def test_this_host_has_steady_clock_beside_its_own(tmp_path: Path) -> None:
     assert replace(host, now=lambda: first.wall).reading() is None
 
 
-def test_serve_keeps_operations_through_clock_ahead(clocks: Clocks, tmp_path: Path) -> None:
-    host = clocks.host
-    operations = Operations(tmp_path / "operations", host.now, lambda: removal_time(host))
-    record = OperationRecord(
+def _operation(host: Host) -> OperationRecord:
+    return OperationRecord(
         id=new_id(),
         subject="unix:eve",
         verb=VerbKind.CLONE_CREATE,
@@ -203,6 +201,12 @@ def test_serve_keeps_operations_through_clock_ahead(clocks: Clocks, tmp_path: Pa
         key="1" * 64,
         started=host.now(),
     )
+
+
+def test_serve_keeps_operations_through_clock_ahead(clocks: Clocks, tmp_path: Path) -> None:
+    host = clocks.host
+    operations = Operations(tmp_path / "operations", host.now, lambda: removal_time(host))
+    record = _operation(host)
     operations.begin(record, lambda: ResultAnswer(document={}), threading.Event())
     operations.settle(60.0)
     clocks.jump(40 * DAY)
@@ -223,15 +227,7 @@ def test_serve_forgets_operation_that_ended_while_clock_was_ahead(
         clocks.world.time += DAY
         removal_time(host)
     operations = Operations(tmp_path / "operations", host.now, lambda: removal_time(host))
-    record = OperationRecord(
-        id=new_id(),
-        subject="unix:eve",
-        verb=VerbKind.CLONE_CREATE,
-        clone="dev",
-        request="0" * 64,
-        key="1" * 64,
-        started=host.now(),
-    )
+    record = _operation(host)
     clocks.jump(ahead)
     operations.begin(record, lambda: ResultAnswer(document={}), threading.Event())
     operations.settle(60.0)

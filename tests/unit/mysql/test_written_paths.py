@@ -23,5 +23,5 @@ def test_files_are_resolved_as_the_kernel_does(tmp_path: Path) -> None:
     facts = ServerFacts(Flavour.MYSQL, "9.7.0", "uuid", 1, {"datadir": str(data)}, {}, names)
     outside = {name for name in names if not os.path.realpath(data / name).startswith(f"{data}/")}
     assert set(absolute_tablespaces(facts)) == outside
-    found = {path.path for path in written_paths(facts) if path.what == "tablespace"}
-    assert found == {os.path.realpath(data / name) for name in outside}
+    paths = {path.path for path in written_paths(facts) if path.what == "tablespace"}
+    assert paths == {os.path.realpath(data / name) for name in outside}

@@ -272,13 +272,13 @@ def test_an_operator_says_whether_a_clone_is_masked(host: ServeHost) -> None:
 def test_login_leads_to_the_requested_page(host: ServeHost) -> None:
     host.clones(MINE)
     browser = before(host)
-    asked = browser.get("/clones?q=mi&after=0").headers["Location"]
-    assert asked == "/login?next=%2Fclones%3Fq%3Dmi%26after%3D0"
-    wrong = browser.submit(asked, "/login", token="wrong")
+    login_page = browser.get("/clones?q=mi&after=0").headers["Location"]
+    assert login_page == "/login?next=%2Fclones%3Fq%3Dmi%26after%3D0"
+    wrong = browser.submit(login_page, "/login", token="wrong")
     (again,) = [one for one in Page(wrong.text).forms if one.action == "/login"]
     done = browser.post("/login", {**again.fields, "token": host.token(SUBJECT)})
     assert (done.status_code, done.headers["Location"]) == (303, "/clones?q=mi&after=0")
-    assert browser.get(asked).headers["Location"] == "/clones?q=mi&after=0"
+    assert browser.get(login_page).headers["Location"] == "/clones?q=mi&after=0"
 
 
 @pytest.mark.parametrize(

@@ -209,8 +209,8 @@ def test_reset_without_a_swap_says_why(
     monkeypatch.setattr(reset, "_still_fits", lambda *_: state != "taken")
     monkeypatch.setattr(reset, "_make_ready", refuse)
     monkeypatch.setattr("zsnapdb.zfs.datasets.set_together", lambda _: True)
-    held = {"busy": locks.name_of_clone("slot"), "filling": locks.name_of_pool("main")}.get(state, "other")
-    with exclusive(held, doing="working"):
+    locked = {"busy": locks.name_of_clone("slot"), "filling": locks.name_of_pool("main")}.get(state, "other")
+    with exclusive(locked, doing="working"):
         done = reset.reset(SETTINGS, host, "dev", None, SILENT)
     assert done.reason.endswith(f"no swap: no clone of the pool can take its place; {expected}")
 

@@ -70,9 +70,9 @@ def test_batches_have_every_range_once_in_order(items: list[Sized], budget: int,
     sizes = {item.name: item.size * factor for item in items}
     ranges = sample_pages(items, PAGE, budget, seed)
     alone = items[0].name if items else ""
-    found = list(batches(ranges, sizes, alone=alone))
-    assert tuple(part for batch in found for part in batch) == ranges
-    for batch in found:
+    groups = list(batches(ranges, sizes, alone=alone))
+    assert tuple(part for batch in groups for part in batch) == ranges
+    for batch in groups:
         assert len(batch) == 1 or all(part.last is None and part.file != alone for part in batch)
         assert len(batch) == 1 or sum(sizes[part.file] for part in batch) <= 64 << 20
 

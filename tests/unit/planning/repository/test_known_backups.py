@@ -129,9 +129,9 @@ def test_signed_backup_that_is_put_back_is_not_counted(
     known = known.only_removed({names[number] for number in local}, sorted(kept))
     assert all(one.backup_id in {names[n] for n in local} or (one.sequence or 0) > max(kept) for one in known.removed)
     there = [Backup(name, (Volume(number),), number) for number, name in names.items()]
-    found = judge(there, {}, known, (), is_signed=True)
-    assert set(found.for_removal.proofs) - found.begun == {names[number] for number in names if number not in gone}
-    assert found.begun | found.foreign.keys() == {names[number] for number in gone}
+    judged = judge(there, {}, known, (), is_signed=True)
+    assert set(judged.for_removal.proofs) - judged.begun == {names[number] for number in names if number not in gone}
+    assert judged.begun | judged.foreign.keys() == {names[number] for number in gone}
     adopted = known.with_adopted([recorded(names[number], number) for number in gone], [*names.values()])
     assert not judge(there, {}, adopted, (), is_signed=True).foreign
 
