@@ -70,6 +70,7 @@ def load(repository: Repository, instance: str, cache: DescriptionCache | None =
     With a cache, only descriptions that the cache lacks are read, and the chunks of rotated binlogs stay unread. A
     damaged description does not hide other descriptions. Raises RepositoryError if the store cannot be reached.
     """
+    repository.keyring.read_own()
     read_chunks = partial(_read_chunks, repository, instance)
     known = (
         {cache.key(entry): _with_unread_chunks(read_chunks, entry) for entry in cache.read()}

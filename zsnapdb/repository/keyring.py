@@ -10,6 +10,7 @@ from typing import Protocol
 
 from zsnapdb.base.errors import ConfigError, DamagedError
 from zsnapdb.config.repository import EncryptionSettings
+from zsnapdb.planning.repository.host_backup_record import RecordedDigests
 from zsnapdb.repository import crypto_keys, stored_document
 from zsnapdb.repository.manifest import KeyPart
 from zsnapdb.repository.stored_document import StoredDocument
@@ -36,6 +37,9 @@ class KnownDocuments(Protocol):
 
     def knows(self, digest: str) -> bool:
         """Whether the host stored or adopted a document with this SHA-256."""
+
+    def binlogs_in(self, folder: Path) -> RecordedDigests:
+        """Return the archived binlogs of the record in this folder of the host."""
 
     def note(self, place: str, digest: str) -> None:
         """Record a document's digest under `place`. Call this method before the document is stored."""
@@ -265,6 +269,14 @@ class Keyring:
     def is_known(self, line: bytes) -> bool:
         """Whether this host checks signatures, or has recorded this line. The line comes from `verified`."""
         return self.is_own(stored_document.digest_of(line))
+
+    def read_own(self) -> None:
+        """Read the records of this host now, if they decide what is known.
+
+        This takes memory for a moment. A caller that reads thousands of documents calls it first.
+        """
+        if not self.trusted and self.own is not None:
+            _ = self.own.tells_apart
 
     def is_own(self, *digests: str) -> bool:
         """Return the result of `is_known` for a document with these digests.

@@ -25,7 +25,12 @@ from zsnapdb.jobs.base.events import SILENT, Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.planning.repository import document_digests
 from zsnapdb.planning.repository.document_digests import OwnDocuments
-from zsnapdb.planning.repository.host_backup_record import ArchivedBinlogs, BackupRecord, RecordPart
+from zsnapdb.planning.repository.host_backup_record import (
+    ArchivedBinlogs,
+    BackupRecord,
+    RecordedDigests,
+    RecordPart,
+)
 from zsnapdb.repository import layout
 from zsnapdb.repository.layout import Key
 from zsnapdb.repository.repository import Repository
@@ -46,13 +51,15 @@ class _Read:
 
     The field `places` lists the folder of the records, the folders below it, and the files that may be in them.
 
-    The field `knows_any` is set if this host stored or adopted backups. Digests are stored as bytes. Bytes need half as
-    much memory as text, and no parsed file has to stay in memory.
+    The field `binlogs` maps the folder of each record to its binlogs. The field `knows_any` is set if this host stored
+    or adopted backups. Digests are stored as bytes. Bytes need half as much memory as text, and no parsed file has to
+    stay in memory.
     """
 
     places: Sequence[Path]
     state: Sequence[tuple[int, int, int]]
     digests: set[bytes] = field(default_factory=set)
+    binlogs: dict[Path, RecordedDigests] = field(default_factory=dict)
     knows_any: bool = False
 
 
@@ -94,6 +101,10 @@ class OwnDocumentFiles:
         After an upgrade from a version without records, it cannot do so until the first backup, archive run or drill.
         """
         return self.has_begun and self._refreshed(lambda read: read.knows_any).knows_any
+
+    def binlogs_in(self, folder: Path) -> RecordedDigests:
+        """Return the archived binlogs of the record in `folder`; none if there is no readable record."""
+        return self._refreshed(lambda _: False).binlogs.get(folder, RecordedDigests())
 
     def note(self, place: str, digest: str) -> None:
         """Record a document before it is stored. Warn if the record cannot be written."""
@@ -201,8 +212,10 @@ class OwnDocumentFiles:
                 read.knows_any = read.knows_any or bool(stored)
             elif file.name == _BINLOGS:
                 binlogs = _parsed(file, ArchivedBinlogs)
-                for one in binlogs.files if binlogs is not None else ():
-                    read.digests |= {bytes.fromhex(digest) for digest in (one.digest, one.line) if digest is not None}
+                if binlogs is not None:
+                    recorded = read.binlogs[file.parent] = binlogs.recorded
+                    read.digests |= recorded.digests
+                    read.digests |= {bytes.fromhex(one.line) for one in binlogs.files if one.line is not None}
             elif file == self.folder / DOCUMENTS:
                 own = _parsed(file, OwnDocuments)
                 read.digests |= {bytes.fromhex(one) for many in (own.digests.values() if own else ()) for one in many}

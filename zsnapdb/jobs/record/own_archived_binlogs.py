@@ -12,7 +12,7 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.base.own_document_digests import documents_of, files_of
 from zsnapdb.jobs.record.host_backup_record import record_of, unwritten_warned
 from zsnapdb.jobs.record.record_file import HostRecord
-from zsnapdb.planning.repository.host_backup_record import ArchivedBinlogs, ArchivedPosition, RecordedBinlog
+from zsnapdb.planning.repository.host_backup_record import ArchivedPosition, RecordedBinlog
 from zsnapdb.repository import layout
 from zsnapdb.repository.binlog_archive_contents import Archive, active_file
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -80,21 +80,17 @@ def known_binlogs(
     """
     if repository.keyring.trusted:
         return frozenset((file.incarnation, file.name) for file in files)
-    digests: dict[tuple[str, str], str] = {}
-    incarnations: set[str] = set()
     own = HostRecord.of(replace(instance, is_own_repository=True), repository)
-    for record in (own, None if instance.is_own_repository else HostRecord.of_copy(instance, repository)):
-        with contextlib.suppress(DamagedError):
-            known = (record.binlogs() if record is not None else None) or ArchivedBinlogs()
-            digests.update(((one.incarnation, one.file), one.digest) for one in known.files)
-            incarnations.update(known.incarnations, (one.incarnation for one in known.files))
+    copy = None if instance.is_own_repository else HostRecord.of_copy(instance, repository)
+    documents = repository.keyring.own or files_of(instance)
+    # The digest of a description covers its incarnation and its name.
+    recorded = [documents.binlogs_in(record.folder) for record in (own, copy) if record is not None]
     return frozenset(
         (file.incarnation, file.name)
         for file in files
-        if (
-            digests.get((file.incarnation, file.name)) == file.digest
-            if file.is_rotated
-            else file.incarnation in incarnations
+        if any(
+            bytes.fromhex(file.digest) in one.digests if file.is_rotated else file.incarnation in one.incarnations
+            for one in recorded
         )
     )
 

@@ -189,7 +189,7 @@ def binlog_leftovers(
                 incarnation, name, frozenset(item.key for item in objects), sum(item.size for item in objects), newest
             )
         )
-    archived = own_archived_binlogs.archived_here(instance, repository)
+    archived = own_archived_binlogs.archived_here(instance, repository) if undescribed_binlogs else frozenset()
     return decide_binlogs(undescribed_binlogs, moment, after, archived, knows_any=knows_any)
 
 
