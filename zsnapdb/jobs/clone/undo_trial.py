@@ -39,7 +39,7 @@ _LONGEST_SECONDS = 86400.0
 
 @dataclass(frozen=True)
 class UndoProof:
-    """The result of a successful test: the transaction's changes, one for each row, and the state before them."""
+    """The result of a successful test: the changes, one for each changed row, and these rows before the transaction."""
 
     changes: tuple[RowChange, ...]
     before: StateBefore
@@ -68,8 +68,9 @@ def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[Ro
     if difference is not None:
         raise ConsistencyError(f"the row counts of the binlog and the clones differ: {difference}", hint=_HINT)
     changes = proven_changes(before.questions, before.rows, after)
-    _try(settings, instance, gtid, changes, before)
-    return UndoProof(changes, before)
+    changed, others = before.split(after)
+    _try(settings, instance, gtid, changes, changed, others)
+    return UndoProof(changes, changed)
 
 
 def _before(settings: Settings, instance: Instance, gtid: str, logged: Sequence[RowChange]) -> StateBefore:
@@ -144,11 +145,20 @@ def _object(gtid: str, objection: str | None) -> None:
         raise PreflightError(f"transaction {gtid} cannot be undone by rows: {objection}", hint=_HINT)
 
 
-def _try(settings: Settings, instance: Instance, gtid: str, changes: Sequence[RowChange], before: StateBefore) -> None:
+def _try(
+    settings: Settings,
+    instance: Instance,
+    gtid: str,
+    changes: Sequence[RowChange],
+    before: StateBefore,
+    others: Sequence[RowQuestion],
+) -> None:
+    """Undo the changes on a clone of the present state. The rows in `others` must stay as they are there."""
     with (
         ephemeral_clone(settings, instance, CloneRequest(OWNER, source=LIVE_STATE)) as clone,
         clone.session(read_timeout=_LONGEST_SECONDS) as session,
     ):
+        present = exact_rows(session, others)
         try:
             for statement in planning.statements(changes):
                 session.query(statement)
@@ -158,6 +168,8 @@ def _try(settings: Settings, instance: Instance, gtid: str, changes: Sequence[Ro
                 hint="a row was changed since, or another table refuses its undo; nothing on the server was changed",
             ) from error
         wrong = before.row_difference(exact_rows(session, before.questions))
+        if exact_rows(session, others) != present:
+            wrong = "a row that the transaction did not change has other values"
     if wrong is not None:
         raise ConsistencyError(
             f"on a clone of the server, after the undo of transaction {gtid}, {wrong}",

@@ -378,7 +378,10 @@ class RowQuestion:
 
 @dataclass(frozen=True)
 class StateBefore:
-    """The state directly before the transaction: the definitions of changed tables, and each changed row."""
+    """The state directly before a transaction: the definitions of tables, and rows that it changed or may have changed.
+
+    A row that references a changed row by a cascading foreign key may have changed with it.
+    """
 
     shapes: tuple[TableShape, ...]
     questions: tuple[RowQuestion, ...]
@@ -387,6 +390,17 @@ class StateBefore:
     def definition_difference(self, now: Sequence[TableShape]) -> str | None:
         pairs = zip(self.shapes, now, strict=True)
         return next(filter(None, (shape_difference(then, present) for then, present in pairs)), None)
+
+    def split(self, after: Sequence[ExactRow]) -> tuple[StateBefore, tuple[RowQuestion, ...]]:
+        """Return the state with only the changed rows, and the queries for the other rows.
+
+        `after` contains the rows directly after the transaction. An undo leaves the other rows as they are now.
+        """
+        triples = tuple(zip(self.questions, self.rows, after, strict=True))
+        changed = [(question, then) for question, then, left in triples if then != left]
+        others = tuple(question for question, then, left in triples if then == left)
+        asked, rows = tuple(question for question, _ in changed), tuple(then for _, then in changed)
+        return StateBefore(self.shapes, asked, rows), others
 
     def row_difference(self, rows: Sequence[ExactRow]) -> str | None:
         for question, then, now in zip(self.questions, self.rows, rows, strict=True):

@@ -207,6 +207,13 @@ def test_a_row_that_is_not_as_it_was_is_named_by_its_key() -> None:
         assert reason in (before.row_difference(rows) or "")
 
 
+def test_a_row_that_the_transaction_left_alone_may_have_changed_since() -> None:
+    asked = questions([change(image(1, b"a"), image(2, b"a")), change(image(2, b"a"), None)])
+    changed, others = StateBefore((SHAPE,), asked, (ONE, TWO)).split((ONE, ()))
+    assert (changed, others) == (StateBefore((SHAPE,), asked[1:], (TWO,)), asked[:1])
+    assert changed.row_difference((TWO,)) is None
+
+
 def test_what_is_undone_leads_from_the_rows_after_the_transaction_to_those_before_each_row_once() -> None:
     asked = questions([change(image(1, b"a"), image(2, b"a"))])
     moved = proven_changes((*asked, asked[0]), (ONE, (), ONE), ((), TWO, ()))
