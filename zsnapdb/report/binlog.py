@@ -152,8 +152,12 @@ class SearchView(View, kind="binlog-transactions", document=documents.SearchDocu
         listed = search.transactions
         lines = [
             f"{quantity(search.matched, 'transaction')} found in {quantity(len(search.read), 'binlog')}"
-            + (f"; {len(listed)} are listed, chosen by --largest and --limit" if search.matched > len(listed) else ""),
-            *([] if search.asks_archive else ["the archive was not read: name a period to read older binlogs"]),
+            + (f"; {len(listed)} are listed (--limit)" if search.matched > len(listed) else ""),
+            *(
+                []
+                if search.asks_archive
+                else ["the archive was not read: only a period that begins before the server's own binlogs needs it"]
+            ),
         ]
         if listed:
             widest = max(len(_gtid(entry)) for entry in listed)

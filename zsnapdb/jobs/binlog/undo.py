@@ -34,8 +34,6 @@ from zsnapdb.planning.binlog.row_values import METADATA_HINT, TableShape, logged
 from zsnapdb.planning.binlog.undo import LoggedRow, RowChange, StateBefore
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 
-HINT = "restore next to the server, or rescue the table: `zsnapdb rescue --to before-GTID`"
-
 
 @dataclass(frozen=True)
 class LoggedTransaction:
@@ -71,7 +69,7 @@ def find_transaction(instance: Instance, files: LocalFiles, gtid: str) -> Logged
     if found is None:
         raise NotFound(
             f"transaction {gtid} is not in the binlogs that the server has, nor in the archive of its history",
-            hint="`zsnapdb binlog find` lists transactions; `zsnapdb rescue --to before-GTID` brings tables back",
+            hint="`zsnapdb binlog find` lists transactions",
         )
     return found
 
@@ -126,7 +124,9 @@ def _check_rows(transaction: TransactionChanges, gtid: str) -> None:
     elif not transaction.rows:
         objection = "it changed no row"
     if objection is not None:
-        raise PreflightError(f"transaction {gtid} cannot be undone by rows: {objection}", hint=HINT)
+        raise PreflightError(
+            f"transaction {gtid} cannot be undone by rows: {objection}", hint=planning.rescue_hint(gtid)
+        )
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,8 @@ def _changes(session: Session, logged: LoggedTransaction, gtid: str) -> list[Row
 def _object(gtid: str, objection: str | None, hint: str = "") -> None:
     if objection is not None:
         raise PreflightError(
-            f"transaction {gtid} cannot be undone by rows: {objection}", hint="; ".join(filter(None, (HINT, hint)))
+            f"transaction {gtid} cannot be undone by rows: {objection}",
+            hint="; ".join(filter(None, (planning.rescue_hint(gtid), hint))),
         )
 
 
@@ -335,7 +336,7 @@ def _run(instance: Instance, session: Session, undone: Undo, before: StateBefore
         session.query("ROLLBACK")
         raise ConsistencyError(
             f"the undo of transaction {undone.gtid} was rolled back: {wrong}",
-            hint="nothing was changed; rescue the table: `zsnapdb rescue --to before-GTID`",
+            hint=f"nothing was changed; {planning.rescue_hint(undone.gtid)}",
         )
     for statement in planning.ending(undone.changes):
         session.query(statement)

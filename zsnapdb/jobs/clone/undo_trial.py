@@ -33,7 +33,6 @@ from zsnapdb.planning.binlog.undo import (
 )
 from zsnapdb.planning.restore.plan import RestoreOrigin, RestorePlan
 
-_HINT = "restore next to the server, or rescue the table: `zsnapdb rescue --to before-GTID`"
 _LONGEST_SECONDS = 86400.0
 
 
@@ -66,7 +65,9 @@ def prove(settings: Settings, instance: Instance, gtid: str, logged: Sequence[Ro
         after = exact_rows(session, before.questions)
     difference = count_difference(logged, before.questions, before.rows, after)
     if difference is not None:
-        raise ConsistencyError(f"the row counts of the binlog and the clones differ: {difference}", hint=_HINT)
+        raise ConsistencyError(
+            f"the row counts of the binlog and the clones differ: {difference}", hint=planning.rescue_hint(gtid)
+        )
     changes = proven_changes(before.questions, before.rows, after)
     changed, others = before.split(after)
     _try(settings, instance, gtid, changes, changed, others)
@@ -96,7 +97,7 @@ class _Tables:
     def __init__(self, gtid: str, then: TableShapes, now: TableShapes) -> None:
         self.then: dict[str, TableShape] = {}
         self.now: dict[str, TableShape] = {}
-        self._gtid, self._then, self._now = gtid, then, now
+        self.gtid, self._then, self._now = gtid, then, now
 
     def add(self, schema: str, table: str) -> TableShape:
         """Return the present definition of a table.
@@ -106,9 +107,9 @@ class _Tables:
         """
         now = self._now.read(schema, table)
         if now.name not in self.then:
-            _object(self._gtid, planning.shape_objection(now))
+            _object(self.gtid, planning.shape_objection(now))
             then = self._then.read(schema, table)
-            _object(self._gtid, shape_difference(then, now))
+            _object(self.gtid, shape_difference(then, now))
             self.then[now.name], self.now[now.name] = then, now
         return self.now[now.name]
 
@@ -122,7 +123,9 @@ def _ask(session: Session, tables: _Tables, question: RowQuestion, asked: dict[s
             continue
         found.append(one)
         if len(asked) + len(found) > planning.MOST_ROWS:
-            raise PreflightError(f"the transaction changed more than {planning.MOST_ROWS} rows", hint=_HINT)
+            raise PreflightError(
+                f"the transaction changed more than {planning.MOST_ROWS} rows", hint=planning.rescue_hint(tables.gtid)
+            )
         for key in one.shape.cascades:
             waiting += referring_rows(session, one, key, tables.add(key.schema, key.table))
     asked.update((one.sql, one) for one in reversed(found))
@@ -136,13 +139,15 @@ def _refuse_others(session: Session, expected: Sequence[Expectation], gtid: str,
         raise ConsistencyError(
             f"{len(wrong)} rows of a clone right {when} transaction {gtid} differ from the binlog, the first in"
             f" {wrong[0].change.shape.name}: a definition was changed outside of the binlog",
-            hint=_HINT,
+            hint=planning.rescue_hint(gtid),
         )
 
 
 def _object(gtid: str, objection: str | None) -> None:
     if objection is not None:
-        raise PreflightError(f"transaction {gtid} cannot be undone by rows: {objection}", hint=_HINT)
+        raise PreflightError(
+            f"transaction {gtid} cannot be undone by rows: {objection}", hint=planning.rescue_hint(gtid)
+        )
 
 
 def _try(
@@ -173,7 +178,7 @@ def _try(
     if wrong is not None:
         raise ConsistencyError(
             f"on a clone of the server, after the undo of transaction {gtid}, {wrong}",
-            hint=f"nothing on the server was changed; {_HINT}",
+            hint=f"nothing on the server was changed; {planning.rescue_hint(gtid)}",
         )
 
 

@@ -40,6 +40,14 @@ SESSION = ("SET SESSION sql_mode = 'NO_AUTO_VALUE_ON_ZERO,STRICT_ALL_TABLES'", "
 """Session settings with which the literals in the statements have the intended meaning."""
 
 
+def rescue_hint(gtid: str) -> str:
+    """Return the hint for a transaction that cannot be undone by rows."""
+    return (
+        "restore next to the server, or rescue each table: `zsnapdb rescue --table SCHEMA.TABLE --to"
+        f" before-{gtid} --into FILE`"
+    )
+
+
 @dataclass(frozen=True)
 class LoggedRow:
     """The values of a row `before` and `after` a change, by column position; None if the row did not exist."""
