@@ -153,11 +153,7 @@ class SearchView(View, kind="binlog-transactions", document=documents.SearchDocu
         lines = [
             f"{quantity(search.matched, 'transaction')} found in {quantity(len(search.read), 'binlog')}"
             + (f"; {len(listed)} are listed (--limit)" if search.matched > len(listed) else ""),
-            *(
-                []
-                if search.asks_archive
-                else ["the archive was not read: only a period that begins before the server's own binlogs needs it"]
-            ),
+            *([] if search.asks_archive else ["the archive was not read: a period that begins earlier reads it"]),
         ]
         if listed:
             widest = max(len(_gtid(entry)) for entry in listed)
