@@ -17,7 +17,7 @@ from botocore.parsers import ResponseParserError
 
 from zsnapdb.base.deadline import is_slow, rate_of
 from zsnapdb.base.errors import RepositoryError, UnreachableError
-from zsnapdb.store.base import DeletionPolicy, ObjectHold
+from zsnapdb.store.base import DeletionPolicy, ObjectHold, Retrieval
 from zsnapdb.store.s3_client import (
     BUSY,
     MISSING,
@@ -121,6 +121,14 @@ def hold_of(client: S3Client, bucket: str, key: str) -> ObjectHold | None:
         return ObjectHold(None)
     until = head.get("ObjectLockRetainUntilDate")
     return ObjectHold(until) if until is not None and until > datetime.now(UTC) else None
+
+
+def retrieval_of(client: S3Client, bucket: str, key: str) -> Retrieval:
+    """Return the state of an archived object from its header x-amz-restore (S3 API reference, HeadObject)."""
+    restore = client.head_object(Bucket=bucket, Key=key).get("Restore", "")
+    if 'ongoing-request="false"' in restore:
+        return Retrieval.DONE
+    return Retrieval.RUNNING if restore else Retrieval.NONE
 
 
 def extend_lock_of(

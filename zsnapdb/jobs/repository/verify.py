@@ -33,6 +33,7 @@ from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.repository.host_backup_record import StoredFinding
 from zsnapdb.planning.repository.verification import Consequences, consequences, due
 from zsnapdb.repository import layout, marker, stored_document, verifications
+from zsnapdb.repository.archived_objects import require_readable
 from zsnapdb.repository.binlog_archive import BinlogArchive, listed_damage, name_of, stored_sizes
 from zsnapdb.repository.binlog_archive_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -437,6 +438,9 @@ def damage_of(
     """Return the damage of one backup: its manifest, missing chunks, wrong sizes, and the findings of `reader`.
 
     Return None if the backup was removed during the check.
+
+    Raises:
+        ArchivedError: the reader cannot read chunks, because they are in an archive class.
     """
     try:
         manifest = repository.manifest(instance, backup_id)
@@ -444,17 +448,19 @@ def damage_of(
         return (error.message,)
     except NotFound:
         return None
-    sizes = repository.sizes(layout.chunks_of_backup(instance, backup_id))
+    listed = {one.key: one for one in repository.list(layout.chunks_of_backup(instance, backup_id))}
+    if reader is not None:
+        require_readable(repository, listed.values(), f"backup {backup_id}")
     damage: list[str] = []
     for volume in manifest.volumes:
         chunks = repository.chunks_of(manifest, volume.role)
         unread = set()
         for index, chunk in enumerate(volume.chunks, 1):
             key = chunks.key(index)
-            if key not in sizes:
+            if key not in listed:
                 damage.append(f"chunk {key} is missing")
-            elif sizes[key] != chunk.stored_size:
-                damage.append(f"chunk {key} has {sizes[key]} bytes, the manifest says {chunk.stored_size}")
+            elif listed[key].size != chunk.stored_size:
+                damage.append(f"chunk {key} has {listed[key].size} bytes, the manifest says {chunk.stored_size}")
             else:
                 continue
             unread.add(index)
