@@ -59,8 +59,9 @@ class Retrieval(StrEnum):
 
 
 ARCHIVED_HINT = (
-    "let the store retrieve these objects (`aws s3api restore-object --bucket BUCKET --key KEY --restore-request Days=7`),"
-    " then run the command again; the page Object stores has the command for a whole backup"
+    "let the store retrieve these objects"
+    " (`aws s3api restore-object --bucket BUCKET --key KEY --restore-request Days=7`), then run the command again; the page"
+    " Object stores has the command for a whole backup"
 )
 
 
@@ -71,11 +72,13 @@ class DeletionPolicy:
     - `keeps_versions`: whether removed objects stay as older versions (None: unknown)
     - `days`: the days until the store's rules remove older versions (None: the rules never do, or are unknown)
     - `has_locks`: whether objects can be locked. If objects cannot be locked, do not call `hold`
+    - `archive_rules`: the names of the store's rules that move objects of the repository to an archive class
     """
 
     keeps_versions: bool | None
     days: int | None = None
     has_locks: bool = False
+    archive_rules: tuple[str, ...] = ()
 
 
 CONDITIONS_HINT = (

@@ -401,7 +401,7 @@ class S3Store:
 
     def afterlife(self) -> DeletionPolicy:
         with request_limit():
-            return afterlife_of(self._client, self.bucket)
+            return afterlife_of(self._client, self.bucket, self._options.prefix)
 
     def give_up(self) -> None:
         """Do nothing, because no call of this store waits for another attempt."""

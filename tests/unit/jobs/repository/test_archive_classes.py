@@ -13,6 +13,7 @@ from tests.unit.support.s3 import bucket
 from tests.unit.support.stored_backups import Site
 from zsnapdb.base.errors import ArchivedError, PreflightError, RetryClass, retry_class
 from zsnapdb.config.repository import ARCHIVE_CLASSES
+from zsnapdb.jobs.doctor import instance_checks
 from zsnapdb.jobs.repository import copy, verify
 from zsnapdb.jobs.restore import chain_checks
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, require_fit
@@ -24,6 +25,7 @@ from zsnapdb.store.base import Retrieval
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_s3.literals import StorageClassType
+    from mypy_boto3_s3.type_defs import LifecycleRuleTypeDef
 
 
 @pytest.fixture
@@ -141,3 +143,19 @@ def test_archived_binlogs_are_told_before_the_restore(site: Site, client: S3Clie
     assert finding.detail.startswith("binlogs to replay: 2 objects (10 B) are in the archive class GLACIER")
     assert judged("binlog.000003") == []
     assert judged("binlog.000001", is_local=True) == []
+
+
+def test_doctor_warns_of_a_rule_that_archives_objects(site: Site, client: S3Client) -> None:
+    site.fill([None])
+    assert instance_checks.judge_archive_rules(site.instance().open_repository()) == []
+    rule: LifecycleRuleTypeDef = {
+        "ID": "cold",
+        "Status": "Enabled",
+        "Filter": {"Prefix": "some/"},
+        "Transitions": [{"Days": 30, "StorageClass": "DEEP_ARCHIVE"}],
+    }
+    client.put_bucket_lifecycle_configuration(Bucket="backups", LifecycleConfiguration={"Rules": [rule]})
+    findings, stored = instance_checks._repository(site.instance())
+    (finding,) = [one for one in findings if one.what == "archive class"]
+    assert (finding.severity, stored is not None) == (Severity.WARNING, True)
+    assert "the lifecycle rule 'cold' of the bucket" in finding.detail
