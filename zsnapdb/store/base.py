@@ -60,8 +60,8 @@ class Retrieval(StrEnum):
 
 ARCHIVED_HINT = (
     "let the store retrieve these objects"
-    " (`aws s3api restore-object --bucket BUCKET --key KEY --restore-request Days=7`), then run the command again; the page"
-    " Object stores has the command for a whole backup"
+    " (`aws s3api restore-object --bucket BUCKET --key KEY --restore-request Days=7`), then run the command again; the"
+    " page Object stores has the command for a whole backup"
 )
 
 
