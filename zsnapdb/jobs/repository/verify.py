@@ -24,7 +24,7 @@ from typing import Any
 
 from zsnapdb.base import untrusted_text
 from zsnapdb.base.domain_types import Progress
-from zsnapdb.base.errors import ConfigError, DamagedError, NotFound, RepositoryError, ZsnapdbError
+from zsnapdb.base.errors import ArchivedError, ConfigError, DamagedError, NotFound, RepositoryError, ZsnapdbError
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.binlog_spans import archived_damage
@@ -43,6 +43,7 @@ from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Checks
 from zsnapdb.repository.verifications import Depth as Depth
+from zsnapdb.store.base import ARCHIVED_HINT
 from zsnapdb.stream.buffer_pool import SlotPool
 from zsnapdb.stream.chunks import Body, Workspace, stream_hash, unseal
 from zsnapdb.stream.crypto import ChunkCipher
@@ -223,6 +224,8 @@ class VerifyResult:
     """The result for all documents except manifests. The damage of manifests is in the field `damage`."""
     checks: Checks = field(default_factory=Checks)
     """All findings, including those of earlier runs and of drills."""
+    archived: tuple[ArchivedError, ...] = ()
+    """The errors of backups that were not read, because chunks are in an archive class."""
 
     @property
     def last_reads(self) -> dict[str, datetime]:
@@ -249,7 +252,7 @@ class VerifyResult:
     def alarm(self) -> ZsnapdbError | None:
         """Return the error that the user should see; None if there is none.
 
-        The error is DamagedError, or NotFound if there is no backup.
+        The error is DamagedError, NotFound if there is no backup, or ArchivedError if backups could not be read.
         """
         if not self.is_whole:
             return DamagedError(
@@ -261,6 +264,8 @@ class VerifyResult:
                 f"the repository has no backup of instance {self.plan.instance}; nothing was verified",
                 hint=f"run `zsnapdb backup`; if there were backups, {OTHER_ADDRESS_HINT}",
             )
+        if self.archived:
+            return ArchivedError("; ".join(error.message for error in self.archived), hint=ARCHIVED_HINT)
         return None
 
 
@@ -315,8 +320,9 @@ def verify(
     notebook = _Notebook(repository, instance, planned)
     began, total = time.monotonic(), 0
     active_damage: dict[str, tuple[str, ...]] = {}
+    archived: list[ArchivedError] = []
     try:
-        for name, damage, size in _look(instance, repository, planned):
+        for name, damage, size in _look(instance, repository, planned, archived):
             total += size
             notebook.note(name, depth, damage)
         archive, concurrency = BinlogArchive(repository, instance.name), instance.repository.stream.concurrency
@@ -354,6 +360,7 @@ def verify(
         missing,
         check_documents(repository, instance.name).without(layout.manifest(instance.name, one) for one in bad),
         notebook.checks,
+        tuple(archived),
     )
 
 
@@ -408,11 +415,12 @@ class _Notebook:
 
 
 def _look(
-    instance: Instance, repository: Repository, planned: VerifyPlan
+    instance: Instance, repository: Repository, planned: VerifyPlan, archived: list[ArchivedError]
 ) -> Iterator[tuple[str, tuple[str, ...] | None, int]]:
     """Yield each chosen backup, its damage, and the number of bytes read.
 
-    The damage is None if the backup was removed during the check.
+    The damage is None if the backup was removed during the check. A backup that cannot be read, because chunks are in
+    an archive class, is left out, and its error is added to `archived`.
     """
     if planned.depth is Depth.LISTED:
         with ThreadPoolExecutor(_LISTERS, thread_name_prefix="verify") as pool:
@@ -423,7 +431,11 @@ def _look(
     whole = reader(instance, repository, planned.backups_size)
     for name in planned.chosen:
         before = whole.done
-        damage = damage_of(repository, instance.name, name, whole)
+        try:
+            damage = damage_of(repository, instance.name, name, whole)
+        except ArchivedError as error:
+            archived.append(error)
+            continue
         yield name, damage, whole.done - before
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from zsnapdb.base.quantities import quantity
 from zsnapdb.base.quantities import size as size_text
 
 
@@ -48,13 +49,12 @@ class ArchivedObjects:
 
     def describe(self) -> str:
         """Return the text for messages, with the duration and cost of each option for a retrieval."""
-        text = f"{self.count} objects ({size_text(self.size)}) are in the archive class {self.archive_class}"
-        if self.running:
-            text += f", the retrieval of {self.running} of them is running"
+        what = f"{quantity(self.count, 'object')} ({size_text(self.size)}) in the archive class {self.archive_class}"
         left = self.count - self.running
         ways = [
             f"{option.tier} up to {option.hours} h, about {option.cost(left, self.size * left // self.count):.2f} USD"
             for option in OPTIONS.get(self.archive_class, ())
             if left
         ]
-        return text + (f"; retrieval: {'; '.join(ways)}" if ways else "")
+        running = [f"{self.running} of them running"] if self.running else []
+        return f"{what} cannot be read before a retrieval ({'; '.join([*running, *ways])})"

@@ -70,7 +70,7 @@ def test_a_restore_of_archived_chunks_is_refused_before_it_begins(
     finding = judge(site, name)
     assert (finding.what, finding.severity) == (chain_checks.ARCHIVED, Severity.UNFIT)
     assert f"backup {name}: 3 objects (" in finding.detail
-    assert f"archive class {kind}; retrieval: Standard up to " in finding.detail
+    assert f"archive class {kind} cannot be read before a retrieval (Standard up to " in finding.detail
     assert "restore-object" in finding.hint
     assert judge(site, base).severity is Severity.OK
     with pytest.raises(PreflightError):
@@ -94,16 +94,22 @@ def test_a_running_retrieval_is_told_and_not_paid_again(
     keys = chunks_of(site, name)
     archive(client, keys)
     monkeypatch.setattr("zsnapdb.store.s3.retrieval_of", Mock(return_value=Retrieval.RUNNING))
-    assert judge(site, name).detail.endswith(f"the retrieval of {len(keys)} of them is running")
+    assert judge(site, name).detail.endswith(f"before a retrieval ({len(keys)} of them running)")
 
 
-def test_verification_that_reads_names_the_archived_backup(site: Site, client: S3Client) -> None:
-    (name,) = site.fill([None])
-    archive(client, chunks_of(site, name)[:1])
-    assert verify.verify(site.instance(), Depth.LISTED).is_whole
-    with pytest.raises(ArchivedError, match=f"backup {name}: 1 objects") as caught:
-        verify.verify(site.instance(), Depth.READ)
-    assert "restore-object" in caught.value.hint
+def test_verification_reads_what_it_can_and_names_archived_backups(site: Site, client: S3Client) -> None:
+    names = site.fill([None, None, None])
+    archive(client, chunks_of(site, names[1])[:1])
+    assert verify.verify(site.instance(), Depth.LISTED).alarm() is None
+    result = verify.verify(site.instance(), Depth.READ)
+    assert sorted(result.last_reads) == [names[0], names[2]]
+    alarm = result.alarm()
+    assert isinstance(alarm, ArchivedError)
+    assert alarm.message.startswith(f"backup {names[1]}: 1 object")
+    assert "restore-object" in alarm.hint
+    client.restore_object(Bucket="backups", Key=chunks_of(site, names[1])[0], RestoreRequest={"Days": 1})
+    again = verify.verify(site.instance(), Depth.READ)
+    assert (again.alarm(), sorted(again.last_reads)) == (None, names)
 
 
 def test_a_copy_leaves_out_archived_backups_and_says_why(site: Site, client: S3Client) -> None:
@@ -111,7 +117,7 @@ def test_a_copy_leaves_out_archived_backups_and_says_why(site: Site, client: S3C
     archive(client, chunks_of(site, names[0])[-1:])
     copied = copy.copy(site.instance(), site.instance("there"))
     assert copied.copied == (names[1],)
-    assert copied.failed[names[0]].startswith(f"backup {names[0]}: 1 objects (")
+    assert copied.failed[names[0]].startswith(f"backup {names[0]}: 1 object (")
     assert not (site.folder.parent / "store-there/main/chunks" / names[0]).exists()
 
 
@@ -140,7 +146,7 @@ def test_archived_binlogs_are_told_before_the_restore(site: Site, client: S3Clie
 
     (finding,) = judged("binlog.000001", "binlog.000002", "binlog.000003")
     assert finding.severity is Severity.UNFIT
-    assert finding.detail.startswith("binlogs to replay: 2 objects (10 B) are in the archive class GLACIER")
+    assert finding.detail.startswith("binlogs to replay: 2 objects (10 B) in the archive class GLACIER")
     assert judged("binlog.000003") == []
     assert judged("binlog.000001", is_local=True) == []
 
