@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from zsnapdb.base.errors import ExistsError, NotFound
-from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, StoredObject, Version, most_bytes, too_large
+from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Retrieval, StoredObject, Version, most_bytes, too_large
 
 PAGE = 1000
 """Keys in one answer to a listing, as S3, Azure and Google have it."""
@@ -181,6 +181,9 @@ class MetadataStore:
 
     def extend_lock(self, key: str, until: datetime) -> None:
         self._count("PUT")
+
+    def retrieval(self, key: str) -> Retrieval:
+        return Retrieval.DONE
 
     def afterlife(self) -> DeletionPolicy:
         return DeletionPolicy(False)

@@ -16,6 +16,7 @@
     │   │   └── UnknownNameError  2   a clone, machine, table or restore of that name does not exist on this host
     │   ├── ChangedError        6   an object was replaced by another version
     │   ├── UnreachableError    6   the repository did not answer, or is busy; another attempt may succeed
+    │   ├── ArchivedError       6   an object is in an archive class, and cannot be read before its retrieval
     │   └── LeaseError          6   another run took over the lease
     ├── DamagedError            7   stored bytes are not the bytes that were written
     │   ├── DamagedBackupError  7   the damaged bytes belong to a known backup
@@ -188,6 +189,15 @@ class UnreachableError(RepositoryError):
     """The repository did not answer, closed the connection or is busy. Another attempt may succeed."""
 
     code = "unreachable"
+
+
+class ArchivedError(RepositoryError):
+    """An object is in an archive storage class. It cannot be read until the store has retrieved it, which takes hours.
+
+    zsnapdb writes no such objects: a lifecycle rule of the bucket, or a person, moved the object.
+    """
+
+    code = "archived"
 
 
 class LeaseError(RepositoryError):
@@ -384,6 +394,10 @@ _PASSING = {CommandTimeout.code}
 """
 
 
+_LASTING = {ArchivedError.code}
+"""Codes of errors that stay until a person acts, although other errors with the same exit code are temporary."""
+
+
 def retry_class(exit_code: int, error_code: str | None = None) -> RetryClass:
     """Return whether to repeat a command that ended with `exit_code`.
 
@@ -393,4 +407,6 @@ def retry_class(exit_code: int, error_code: str | None = None) -> RetryClass:
     """
     if exit_code == CommandError.exit_code and error_code in _PASSING:
         return RetryClass.AGAIN
+    if exit_code == RepositoryError.exit_code and error_code in _LASTING:
+        return RetryClass.NEVER
     return _CLASSES.get(exit_code, RetryClass.TWICE)

@@ -104,7 +104,8 @@ def _unusable(path: str) -> str:
     )
 
 
-_LATER_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
+ARCHIVE_CLASSES = ("GLACIER", "DEEP_ARCHIVE")
+"""Storage classes of S3 whose objects cannot be read before the store has retrieved them."""
 
 _ENDPOINT = r"https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?"
 
@@ -261,7 +262,7 @@ class S3Settings(ProviderSettings):
     def _usable(self) -> S3Settings:
         if self.sse_key is not None and self.sse != "aws:kms":
             raise ValueError('sse_key is the id of a KMS key; set sse = "aws:kms" too')
-        if self.storage_class in _LATER_CLASSES:
+        if self.storage_class in ARCHIVE_CLASSES:
             raise ValueError(f"objects in storage_class {self.storage_class} cannot be read at once; use GLACIER_IR")
         return self
 

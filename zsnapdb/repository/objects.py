@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from zsnapdb.base.errors import DamagedError, ExistsError, NotFound
 from zsnapdb.base.patterns import first_problem
 from zsnapdb.repository.layout import K, Key, KeyPrefix
-from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, Version
+from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Retrieval, Store, Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,14 @@ class ListedObject(Generic[K]):
     """An object in a listing: its key, its size in bytes, and the time of its last write by the store's clock.
 
     `modified` is None if the store does not report it. `tag` changes with every version of the object, or is "" if
-    unknown.
+    unknown. `archive_class` is the same as in `StoredObject`.
     """
 
     key: K
     size: int
     modified: datetime | None
     tag: str = ""
+    archive_class: str = ""
 
     @property
     def version(self) -> str:
@@ -155,7 +156,8 @@ class RepositoryObjects:
         skipped = len(self._prefix)
         for item in self._store.list(self._prefix + prefix.path):
             key = prefix.parse(item.key[skipped:])
-            yield ListedObject(key, item.size, item.modified, item.tag) if key is not None else None
+            listed = (item.size, item.modified, item.tag, item.archive_class)
+            yield ListedObject(key, *listed) if key is not None else None
 
     def sizes(self, prefix: KeyPrefix[K]) -> dict[K, int]:
         """Return the size in bytes of each object below the prefix, keyed by object key."""
@@ -179,6 +181,10 @@ class RepositoryObjects:
         Raises: NotFound if the object does not exist.
         """
         self._store.extend_lock(self._prefix + key, until)
+
+    def retrieval(self, key: Key) -> Retrieval:
+        """Return whether an object in an archive class can be read."""
+        return self._store.retrieval(self._prefix + key)
 
     def afterlife(self) -> DeletionPolicy:
         """Return how the store treats removed objects."""

@@ -16,7 +16,7 @@ from zsnapdb.repository.keyring import Keyring
 from zsnapdb.repository.layout import ChunkKey, Key
 from zsnapdb.repository.manifest import ChunkTable, Manifest, decode
 from zsnapdb.repository.marker import Marker
-from zsnapdb.repository.objects import RepositoryObjects
+from zsnapdb.repository.objects import ListedObject, RepositoryObjects
 from zsnapdb.store.base import Store, most_bytes
 from zsnapdb.stream.chunks import Body, Chunk
 from zsnapdb.stream.crypto import ChunkCipher
@@ -41,9 +41,13 @@ class VolumeChunks:
         """Return the key of the chunk. `index` counts from 1."""
         return layout.chunk(self.instance, self.backup_id, self.role, index)
 
+    def listed(self) -> dict[ChunkKey, ListedObject[ChunkKey]]:
+        """Return the listed chunks, keyed by object key."""
+        return {one.key: one for one in self.objects.list(layout.chunks(self.instance, self.backup_id, self.role))}
+
     def sizes(self) -> dict[ChunkKey, int]:
         """Return the size in bytes of each listed chunk, keyed by object key."""
-        return self.objects.sizes(layout.chunks(self.instance, self.backup_id, self.role))
+        return {key: one.size for key, one in self.listed().items()}
 
     def associated(self, index: int, *, last: bool) -> bytes:
         """Return the associated data of an encrypted chunk. The data names the object that the chunk belongs to."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from typing import Protocol
 
 from zsnapdb.base.errors import DamagedError, RepositoryError, UnreachableError
@@ -18,13 +19,15 @@ class StoredObject:
     """An object in a listing: its key, its size in bytes, and its modification time by the store's own clock.
 
     `modified` is None if the store does not report it. `tag` changes with every version of the object; "" if the
-    store's listings have no tag.
+    store's listings have no tag. `archive_class` is the name of the object's archive class; "" if the object can be
+    read at once. The class stays while a retrieved object can be read, see `Store.retrieval`.
     """
 
     key: str
     size: int
     modified: datetime | None = None
     tag: str = ""
+    archive_class: str = ""
 
 
 Body = bytes | bytearray | memoryview
@@ -46,6 +49,22 @@ class ObjectHold:
     until: datetime | None
 
 
+class Retrieval(StrEnum):
+    """The state of an object in an archive class."""
+
+    NONE = "not requested"
+    RUNNING = "running"
+    DONE = "done"
+    """The object can be read, for some days."""
+
+
+ARCHIVED_HINT = (
+    "let the store retrieve these objects"
+    " (`aws s3api restore-object --bucket BUCKET --key KEY --restore-request Days=7`), then run the command again; the"
+    " page Object stores has the command for a whole backup"
+)
+
+
 @dataclass(frozen=True)
 class DeletionPolicy:
     """How a store treats removed objects.
@@ -53,11 +72,13 @@ class DeletionPolicy:
     - `keeps_versions`: whether removed objects stay as older versions (None: unknown)
     - `days`: the days until the store's rules remove older versions (None: the rules never do, or are unknown)
     - `has_locks`: whether objects can be locked. If objects cannot be locked, do not call `hold`
+    - `archive_rules`: the names of the store's rules that move objects of the repository to an archive class
     """
 
     keeps_versions: bool | None
     days: int | None = None
     has_locks: bool = False
+    archive_rules: tuple[str, ...] = ()
 
 
 CONDITIONS_HINT = (
@@ -225,6 +246,9 @@ class Store(Protocol):
         Raises NotFound if the object does not exist, and RepositoryError if the store has no locks or no locks are
         configured.
         """
+
+    def retrieval(self, key: str) -> Retrieval:
+        """Return whether an object in an archive class can be read. Only for objects with an archive class."""
 
     def afterlife(self) -> DeletionPolicy:
         """Return how the store treats removed objects."""

@@ -24,6 +24,7 @@ from zsnapdb.store.base import (
     DeletionPolicy,
     ListingPace,
     ObjectHold,
+    Retrieval,
     Store,
     StoredObject,
     Version,
@@ -251,6 +252,10 @@ class CloudStore:
         raise RepositoryError(
             f"locking {key} in {self.where}: zsnapdb sets no locks there", hint="use an s3:// url with object_lock"
         )
+
+    def retrieval(self, key: str) -> Retrieval:  # noqa: ARG002 - as in the protocol
+        """Return that the object can be read, because the listings of this store name no archive class."""
+        return Retrieval.DONE
 
     def afterlife(self) -> DeletionPolicy:
         """Return an unknown policy, because the library does not show versioning and soft delete."""

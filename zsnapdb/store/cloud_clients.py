@@ -19,6 +19,7 @@ from obstore import exceptions
 from obstore.store import AzureStore, GCSStore
 
 from zsnapdb.base.errors import (
+    ArchivedError,
     ConfigError,
     ExistsError,
     NotFound,
@@ -256,6 +257,8 @@ def zsnapdb_error(error: Exception, failed: str, bucket: str, *, is_condition: b
         return ExistsError(message, hint="another run wrote the object; it was not changed")
     if isinstance(error, FileNotFoundError) or told.status == 404:
         return NotFound(message)
+    if told.code in ("BlobArchived", "BlobBeingRehydrated"):
+        return ArchivedError(message, hint="move the blobs to an online access tier, then run the command again")
     if told.is_denied:
         return RepositoryError(message, hint=DENIED_HINT)
     if told.code in _AGAIN or told.status in (408, 429) or told.status >= 500:

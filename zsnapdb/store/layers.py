@@ -23,7 +23,7 @@ from zsnapdb.base.errors import (
     missing_library,
 )
 from zsnapdb.config.repository import RepositorySettings
-from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredObject, Version
+from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Retrieval, Store, StoredObject, Version
 
 T = TypeVar("T")
 
@@ -76,6 +76,9 @@ class Layer:
 
     def extend_lock(self, key: str, until: datetime) -> None:
         self.inner.extend_lock(key, until)
+
+    def retrieval(self, key: str) -> Retrieval:
+        return self._call(lambda: self.inner.retrieval(key))
 
     def afterlife(self) -> DeletionPolicy:
         return self.inner.afterlife()

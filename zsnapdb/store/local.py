@@ -27,7 +27,17 @@ from zsnapdb.base import files, filesystem_checks, safe_open
 from zsnapdb.base.errors import ChangedError, ExistsError, NotFound, RepositoryError, UnreachableError
 from zsnapdb.base.safe_open import UnsafeFileError
 from zsnapdb.config.repository import RepositorySettings
-from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredObject, Version, most_bytes, too_large
+from zsnapdb.store.base import (
+    Body,
+    DeletionPolicy,
+    ObjectHold,
+    Retrieval,
+    Store,
+    StoredObject,
+    Version,
+    most_bytes,
+    too_large,
+)
 from zsnapdb.store.layers import Layer
 
 CALL_SECONDS = 300.0
@@ -430,6 +440,10 @@ class LocalStore:
         raise RepositoryError(
             f"{self.folder / key} cannot be locked: a folder has no locks", hint="use an s3:// url with object_lock"
         )
+
+    def retrieval(self, key: str) -> Retrieval:  # noqa: ARG002 - as in the protocol
+        """Return that the object can be read, because the listings of this store name no archive class."""
+        return Retrieval.DONE
 
     def afterlife(self) -> DeletionPolicy:
         """Return a policy that states that removed files are not kept.

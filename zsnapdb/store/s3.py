@@ -17,12 +17,13 @@ from botocore.parsers import ResponseParserError
 
 from zsnapdb.base.deadline import within
 from zsnapdb.base.errors import ChangedError, ConfigError, ExistsError, NotFound, RepositoryError
-from zsnapdb.config.repository import RepositorySettings
+from zsnapdb.config.repository import ARCHIVE_CLASSES, RepositorySettings
 from zsnapdb.store.base import (
     Body,
     DeletionPolicy,
     ListingPace,
     ObjectHold,
+    Retrieval,
     Store,
     StoredObject,
     Version,
@@ -39,6 +40,7 @@ from zsnapdb.store.s3_bucket import (
     afterlife_of,
     extend_lock_of,
     hold_of,
+    retrieval_of,
 )
 from zsnapdb.store.s3_client import (
     CHECKSUM_REFUSED,
@@ -342,7 +344,13 @@ class S3Store:
             with self._requesting(f"listing {prefix}"):
                 items = page.get("Contents", [])
                 listed = [
-                    StoredObject(item["Key"], item["Size"], item.get("LastModified"), item.get("ETag", ""))
+                    StoredObject(
+                        item["Key"],
+                        item["Size"],
+                        item.get("LastModified"),
+                        item.get("ETag", ""),
+                        kind if (kind := item.get("StorageClass", "")) in ARCHIVE_CLASSES else "",
+                    )
                     for item in items
                 ]
             yield from listed
@@ -387,9 +395,13 @@ class S3Store:
         with self._requesting(f"locking {key}"):
             extend_lock_of(self._client, self.bucket, key, self._options.lock_mode, until)
 
+    def retrieval(self, key: str) -> Retrieval:
+        with self._requesting(f"looking at {key}"):
+            return retrieval_of(self._client, self.bucket, key)
+
     def afterlife(self) -> DeletionPolicy:
         with request_limit():
-            return afterlife_of(self._client, self.bucket)
+            return afterlife_of(self._client, self.bucket, self._options.prefix)
 
     def give_up(self) -> None:
         """Do nothing, because no call of this store waits for another attempt."""

@@ -17,7 +17,8 @@ from botocore.parsers import ResponseParserError
 
 from zsnapdb.base.deadline import is_slow, rate_of
 from zsnapdb.base.errors import RepositoryError, UnreachableError
-from zsnapdb.store.base import DeletionPolicy, ObjectHold
+from zsnapdb.config.repository import ARCHIVE_CLASSES
+from zsnapdb.store.base import DeletionPolicy, ObjectHold, Retrieval
 from zsnapdb.store.s3_client import (
     BUSY,
     MISSING,
@@ -31,7 +32,7 @@ from zsnapdb.store.s3_client import (
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef
+    from mypy_boto3_s3.type_defs import GetObjectOutputTypeDef, LifecycleRuleOutputTypeDef
 
 BATCH = 1000
 """Maximum number of objects in one request."""
@@ -123,6 +124,14 @@ def hold_of(client: S3Client, bucket: str, key: str) -> ObjectHold | None:
     return ObjectHold(until) if until is not None and until > datetime.now(UTC) else None
 
 
+def retrieval_of(client: S3Client, bucket: str, key: str) -> Retrieval:
+    """Return the state of an archived object from its header x-amz-restore (S3 API reference, HeadObject)."""
+    restore = client.head_object(Bucket=bucket, Key=key).get("Restore", "")
+    if 'ongoing-request="false"' in restore:
+        return Retrieval.DONE
+    return Retrieval.RUNNING if restore else Retrieval.NONE
+
+
 def extend_lock_of(
     client: S3Client, bucket: str, key: str, mode: Literal["GOVERNANCE", "COMPLIANCE"], until: datetime
 ) -> None:
@@ -141,20 +150,26 @@ def extend_lock_of(
             raise
 
 
-def afterlife_of(client: S3Client, bucket: str) -> DeletionPolicy:
-    """Return whether the bucket keeps older versions, when its rules remove them, and whether it has locks.
+def afterlife_of(client: S3Client, bucket: str, prefix: str) -> DeletionPolicy:
+    """Return whether the bucket keeps older versions, whether it has locks, and the effect of its lifecycle rules.
 
-    Only lifecycle rules for the complete bucket are considered.
+    Older versions are removed only by rules for the complete bucket. The archive rules are the rules that move objects
+    below the prefix, or a part of them.
     """
+    try:
+        rules = client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
+    except (ClientError, BotoCoreError):
+        rules = []
+    archive = _archive_rules(rules, prefix)
     try:
         status = client.get_bucket_versioning(Bucket=bucket).get("Status")
     except (ClientError, BotoCoreError):
         # Many accounts may remove objects, but not read the bucket's versioning setting. Locks need versioning, so if
         # this setting is unknown, objects may be locked.
-        return DeletionPolicy(keeps_versions=None, has_locks=True)
+        return DeletionPolicy(keeps_versions=None, has_locks=True, archive_rules=archive)
     if status != "Enabled":
-        return DeletionPolicy(keeps_versions=False)
-    return DeletionPolicy(keeps_versions=True, days=_version_days(client, bucket), has_locks=_has_locks(client, bucket))
+        return DeletionPolicy(keeps_versions=False, archive_rules=archive)
+    return DeletionPolicy(True, _version_days(rules), _has_locks(client, bucket), archive)
 
 
 def _has_locks(client: S3Client, bucket: str) -> bool:
@@ -167,11 +182,18 @@ def _has_locks(client: S3Client, bucket: str) -> bool:
     return True
 
 
-def _version_days(client: S3Client, bucket: str) -> int | None:
-    try:
-        rules = client.get_bucket_lifecycle_configuration(Bucket=bucket)["Rules"]
-    except (ClientError, BotoCoreError):
-        return None
+def _archive_rules(rules: Sequence[LifecycleRuleOutputTypeDef], prefix: str) -> tuple[str, ...]:
+    names = []
+    for rule in rules:
+        chosen = rule.get("Filter", {})
+        below = rule.get("Prefix") or chosen.get("Prefix") or chosen.get("And", {}).get("Prefix") or ""
+        moves = any(one.get("StorageClass") in ARCHIVE_CLASSES for one in rule.get("Transitions", []))
+        if moves and rule["Status"] == "Enabled" and (below.startswith(prefix) or prefix.startswith(below)):
+            names.append(rule.get("ID") or below)
+    return tuple(names)
+
+
+def _version_days(rules: Sequence[LifecycleRuleOutputTypeDef]) -> int | None:
     days = [
         rule["NoncurrentVersionExpiration"]["NoncurrentDays"]
         for rule in rules

@@ -39,6 +39,7 @@ from botocore.utils import parse_timestamp
 
 from zsnapdb.base.deadline import ExchangeLimit, timed, within
 from zsnapdb.base.errors import (
+    ArchivedError,
     ConfigError,
     ExistsError,
     NotFound,
@@ -49,7 +50,7 @@ from zsnapdb.base.errors import (
 from zsnapdb.base.files import secret_in
 from zsnapdb.base.name_resolution import addresses_of
 from zsnapdb.base.timed_tls import with_timed_sockets
-from zsnapdb.store.base import CONDITIONS_HINT
+from zsnapdb.store.base import ARCHIVED_HINT, CONDITIONS_HINT
 
 REQUEST_SECONDS = 60.0
 """Time limit in seconds for the first bytes of an answer, and for small requests as a whole."""
@@ -343,6 +344,8 @@ def _refusal(
         return NotFound(message, hint=f"create the bucket {bucket}, or correct the repository's url")
     if code in MISSING:
         return NotFound(message)
+    if code == "InvalidObjectState":
+        return ArchivedError(message, hint=ARCHIVED_HINT)
     if code in CONDITION_FAILED or status == 412:
         return ExistsError(message, hint="another run wrote the object; it was not changed")
     if code in EXPIRED:

@@ -19,8 +19,8 @@ With `--json` an error is a document on stdout:
 
 ## Whether to repeat
 
-`retry` says whether the same command is worth repeating. It follows from the exit code, and of 9 from the code of the
-error too. A code that is not listed, such as that of a signal (137), counts as `twice`.
+`retry` says whether the same command is worth repeating. It follows from the exit code, and of 6 and 9 from the code
+of the error too. A code that is not listed, such as that of a signal (137), counts as `twice`.
 
 | repeat | meaning | exit codes |
 |---|---|---|
@@ -62,6 +62,8 @@ WHAT_TO_DO_AFTER = {
     "changed": "Somebody else wrote it at the same moment. Run the command again: it reads what is there now.",
     "unreachable": "Nothing that was stored is lost. Run the command again when the store answers; `patience` says how"
     " long a command waits by itself.",
+    "archived": "Let the store retrieve the objects, and run the command again"
+    " ([archive classes](../object-stores.md#archive-classes)).",
     "lease": "Two runs wrote backups of one instance, perhaps on two hosts. Let one host back it up, and run it again.",
     "damaged-backup": "`zsnapdb verify` names what needs this backup, and the next backup is a full one if it must be."
     " Restore an older backup, or use another repository.",

@@ -18,6 +18,7 @@ import pytest
 
 from tests.unit.support.cloud_servers import ACCOUNT, azurite_settings, google_server, need_obstore
 from zsnapdb.base.errors import (
+    ArchivedError,
     ConfigError,
     NotFound,
     RepositoryError,
@@ -138,6 +139,8 @@ REFUSALS: dict[tuple[int, str], type[ZsnapdbError]] = {
     (408, "RequestTimeout"): UnreachableError,
     (409, "OperationAborted"): UnreachableError,
     (409, "BlobImmutableDueToPolicy"): RepositoryError,
+    (409, "BlobArchived"): ArchivedError,
+    (409, "BlobBeingRehydrated"): ArchivedError,
     (429, "SlowDown"): UnreachableError,
     (500, "InternalError"): UnreachableError,
     (503, "ServerBusy"): UnreachableError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 from unittest.mock import Mock
 
 import pytest
@@ -12,11 +12,14 @@ from botocore.exceptions import ClientError
 
 from tests.unit.support.s3 import answer_with, bucket, s3, watch_clients
 from zsnapdb.base.errors import NotFound, RepositoryError
+from zsnapdb.config.repository import ARCHIVE_CLASSES
 from zsnapdb.store.base import DeletionPolicy, ObjectHold
+from zsnapdb.store.s3_bucket import afterlife_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
-    from mypy_boto3_s3.type_defs import LifecycleRuleTypeDef
+    from mypy_boto3_s3.literals import TransitionStorageClassType
+    from mypy_boto3_s3.type_defs import LifecycleRuleAndOperatorTypeDef, LifecycleRuleTypeDef
 
 
 @pytest.fixture
@@ -57,6 +60,33 @@ def test_a_versioned_bucket_tells_how_long_removed_objects_stay(locked_bucket: S
     }
     locked_bucket.put_bucket_lifecycle_configuration(Bucket="backups", LifecycleConfiguration={"Rules": [rule]})
     assert s3().afterlife() == DeletionPolicy(keeps_versions=True, days=30, has_locks=True)
+
+
+@pytest.mark.parametrize("below", ["", "production/", "production/main/chunks/", "prod", "other/"])
+@pytest.mark.parametrize("kind", [*ARCHIVE_CLASSES, "GLACIER_IR"])
+@pytest.mark.parametrize("form", ["Prefix", "Filter", "And"])
+@pytest.mark.parametrize("status", ["Enabled", "Disabled"])
+def test_rules_that_archive_objects_of_the_repository_are_named(
+    locked_bucket: S3Client,
+    below: str,
+    kind: TransitionStorageClassType,
+    form: str,
+    status: Literal["Enabled", "Disabled"],
+) -> None:
+    rule: LifecycleRuleTypeDef = {
+        "ID": "cold",
+        "Status": status,
+        "Transitions": [{"Days": 30, "StorageClass": kind}],
+    }
+    if form == "Prefix":
+        rule["Prefix"] = below
+    else:
+        both: LifecycleRuleAndOperatorTypeDef = {"Prefix": below, "Tags": [{"Key": "a", "Value": "b"}]}
+        rule["Filter"] = {"Prefix": below} if form == "Filter" else {"And": both}
+    locked_bucket.put_bucket_lifecycle_configuration(Bucket="backups", LifecycleConfiguration={"Rules": [rule]})
+    is_named = status == "Enabled" and kind in ARCHIVE_CLASSES and below != "other/"
+    policy = afterlife_of(locked_bucket, "backups", "production/")
+    assert policy.archive_rules == (("cold",) if is_named else ())
 
 
 def test_a_refused_removal_is_an_error_that_names_the_object(

@@ -22,7 +22,7 @@ from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.repository.crypto_keys import SigningKey, write_secret
 from zsnapdb.repository.manifest import Manifest, VolumePart
 from zsnapdb.repository.repository import Repository
-from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Store, StoredObject, Version
+from zsnapdb.store.base import Body, DeletionPolicy, ObjectHold, Retrieval, Store, StoredObject, Version
 from zsnapdb.store.layers import open_store
 from zsnapdb.stream.chunks import Codec, seal, stream_hash
 
@@ -299,6 +299,9 @@ class DyingStore:
 
     def extend_lock(self, key: str, until: datetime) -> None:
         self._change("lock", key, lambda: self.inner.extend_lock(key, until))
+
+    def retrieval(self, key: str) -> Retrieval:
+        return self.inner.retrieval(key)
 
     def afterlife(self) -> DeletionPolicy:
         return self.inner.afterlife()

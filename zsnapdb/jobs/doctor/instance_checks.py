@@ -250,7 +250,7 @@ def _repository(instance: Instance) -> tuple[list[FitnessFinding], Stored | None
             # lease.
             prove_exclusive(repository, f"{instance.name}/writer")
         stored = read(instance, repository)
-        locks = _object_locks(instance, repository)
+        locks = [*_object_locks(instance, repository), *judge_archive_rules(repository)]
     except NotFound as error:
         try:
             instance.open_store()[0].check()
@@ -277,6 +277,19 @@ def _about_repository(instance: Instance, stored: Stored, locks: Sequence[Fitnes
         doubts.append(warning("repository", text, "use an endpoint with https://"))
     what = f"{url}: {quantity(len(stored.backups) + len(stored.unreadable), 'backup')}{encryption}"
     return [ok("repository", what), *doubts]
+
+
+def judge_archive_rules(repository: Repository) -> list[FitnessFinding]:
+    """Return a warning for each lifecycle rule that moves stored objects to an archive class."""
+    return [
+        warning(
+            "archive class",
+            f"the lifecycle rule {rule!r} of the bucket moves objects of the repository to an archive class; a restore"
+            " then waits hours for their retrieval",
+            "let the rule use GLACIER_IR, or another class with immediate reads",
+        )
+        for rule in repository.afterlife().archive_rules
+    ]
 
 
 def _object_locks(instance: Instance, repository: Repository) -> list[FitnessFinding]:

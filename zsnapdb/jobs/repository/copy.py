@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from zsnapdb.base.domain_types import Progress
-from zsnapdb.base.errors import ConfigError, ConsistencyError, DamagedError, NotFound, UsageError
+from zsnapdb.base.errors import ArchivedError, ConfigError, ConsistencyError, DamagedError, NotFound, UsageError
 from zsnapdb.jobs.base.clock_record import removal_time
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.object_locks import extend_locks
@@ -28,6 +28,7 @@ from zsnapdb.planning.repository import retention
 from zsnapdb.planning.repository.backup_writers import by_backup, writers
 from zsnapdb.planning.repository.retention import RetentionFacts
 from zsnapdb.repository import backup_marks, binlog_archive, layout
+from zsnapdb.repository.archived_objects import require_readable
 from zsnapdb.repository.binlog_archive import BinlogArchive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
 from zsnapdb.repository.catalogue import Summary, summaries
@@ -106,7 +107,7 @@ def copy_binlogs(
         except NotFound:
             done.failed[file.name] = "it was changed or removed during the copy; run the copy again"
             continue
-        except (DamagedError, ConsistencyError) as error:
+        except (ArchivedError, DamagedError, ConsistencyError) as error:
             done.failed[file.name] = error.message
             continue
         done.copied.append(file.name)
@@ -324,7 +325,7 @@ def copy(source: Instance, target: Instance) -> CopyResult:
                 if backup.backup_id in planned.known:
                     host_backup_record.note_stored(target, there, manifest, backup.digest)
                 extend_locks(target, there, backup.backup_id)
-            except (DamagedError, NotFound, ConsistencyError) as error:
+            except (ArchivedError, DamagedError, NotFound, ConsistencyError) as error:
                 failed[backup.backup_id] = error.message
                 target.events.warn(f"backup {backup.backup_id} could not be copied: {error.message}")
                 continue
@@ -362,9 +363,12 @@ class _Run:
         """Copy every chunk of the backup that the second repository lacks.
 
         Raises:
+            ArchivedError: chunks are in an archive class of the first repository; nothing was copied.
             DamagedError: a chunk does not match the manifest. The message names the first such chunk.
         """
-        sizes = self._there.sizes(layout.chunks_of_backup(self._name, manifest.backup_id))
+        prefix = layout.chunks_of_backup(self._name, manifest.backup_id)
+        sizes = self._there.sizes(prefix)
+        require_readable(self._here, self._here.list(prefix), f"backup {manifest.backup_id}")
         with ThreadPoolExecutor(self._concurrency, thread_name_prefix="copy") as pool:
             work = [pool.submit(self._copy_chunk, key, chunk, sizes.get(key)) for key, chunk in self._chunks(manifest)]
             try:

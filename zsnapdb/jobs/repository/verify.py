@@ -24,7 +24,7 @@ from typing import Any
 
 from zsnapdb.base import untrusted_text
 from zsnapdb.base.domain_types import Progress
-from zsnapdb.base.errors import ConfigError, DamagedError, NotFound, RepositoryError, ZsnapdbError
+from zsnapdb.base.errors import ArchivedError, ConfigError, DamagedError, NotFound, RepositoryError, ZsnapdbError
 from zsnapdb.jobs.base.events import Events
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host.binlog_spans import archived_damage
@@ -33,6 +33,7 @@ from zsnapdb.planning.backup_chain import OTHER_ADDRESS_HINT
 from zsnapdb.planning.repository.host_backup_record import StoredFinding
 from zsnapdb.planning.repository.verification import Consequences, consequences, due
 from zsnapdb.repository import layout, marker, stored_document, verifications
+from zsnapdb.repository.archived_objects import require_readable
 from zsnapdb.repository.binlog_archive import BinlogArchive, listed_damage, name_of, stored_sizes
 from zsnapdb.repository.binlog_archive_contents import Archive
 from zsnapdb.repository.binlog_descriptions import ArchivedFile
@@ -42,6 +43,7 @@ from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import Checks
 from zsnapdb.repository.verifications import Depth as Depth
+from zsnapdb.store.base import ARCHIVED_HINT
 from zsnapdb.stream.buffer_pool import SlotPool
 from zsnapdb.stream.chunks import Body, Workspace, stream_hash, unseal
 from zsnapdb.stream.crypto import ChunkCipher
@@ -222,6 +224,8 @@ class VerifyResult:
     """The result for all documents except manifests. The damage of manifests is in the field `damage`."""
     checks: Checks = field(default_factory=Checks)
     """All findings, including those of earlier runs and of drills."""
+    archived: tuple[ArchivedError, ...] = ()
+    """The errors of backups that were not read, because chunks are in an archive class."""
 
     @property
     def last_reads(self) -> dict[str, datetime]:
@@ -248,7 +252,7 @@ class VerifyResult:
     def alarm(self) -> ZsnapdbError | None:
         """Return the error that the user should see; None if there is none.
 
-        The error is DamagedError, or NotFound if there is no backup.
+        The error is DamagedError, NotFound if there is no backup, or ArchivedError if backups could not be read.
         """
         if not self.is_whole:
             return DamagedError(
@@ -260,6 +264,8 @@ class VerifyResult:
                 f"the repository has no backup of instance {self.plan.instance}; nothing was verified",
                 hint=f"run `zsnapdb backup`; if there were backups, {OTHER_ADDRESS_HINT}",
             )
+        if self.archived:
+            return ArchivedError("; ".join(error.message for error in self.archived), hint=ARCHIVED_HINT)
         return None
 
 
@@ -314,8 +320,9 @@ def verify(
     notebook = _Notebook(repository, instance, planned)
     began, total = time.monotonic(), 0
     active_damage: dict[str, tuple[str, ...]] = {}
+    archived: list[ArchivedError] = []
     try:
-        for name, damage, size in _look(instance, repository, planned):
+        for name, damage, size in _look(instance, repository, planned, archived):
             total += size
             notebook.note(name, depth, damage)
         archive, concurrency = BinlogArchive(repository, instance.name), instance.repository.stream.concurrency
@@ -353,6 +360,7 @@ def verify(
         missing,
         check_documents(repository, instance.name).without(layout.manifest(instance.name, one) for one in bad),
         notebook.checks,
+        tuple(archived),
     )
 
 
@@ -407,11 +415,12 @@ class _Notebook:
 
 
 def _look(
-    instance: Instance, repository: Repository, planned: VerifyPlan
+    instance: Instance, repository: Repository, planned: VerifyPlan, archived: list[ArchivedError]
 ) -> Iterator[tuple[str, tuple[str, ...] | None, int]]:
     """Yield each chosen backup, its damage, and the number of bytes read.
 
-    The damage is None if the backup was removed during the check.
+    The damage is None if the backup was removed during the check. A backup that cannot be read, because chunks are in
+    an archive class, is left out, and its error is added to `archived`.
     """
     if planned.depth is Depth.LISTED:
         with ThreadPoolExecutor(_LISTERS, thread_name_prefix="verify") as pool:
@@ -422,7 +431,11 @@ def _look(
     whole = reader(instance, repository, planned.backups_size)
     for name in planned.chosen:
         before = whole.done
-        damage = damage_of(repository, instance.name, name, whole)
+        try:
+            damage = damage_of(repository, instance.name, name, whole)
+        except ArchivedError as error:
+            archived.append(error)
+            continue
         yield name, damage, whole.done - before
 
 
@@ -437,6 +450,9 @@ def damage_of(
     """Return the damage of one backup: its manifest, missing chunks, wrong sizes, and the findings of `reader`.
 
     Return None if the backup was removed during the check.
+
+    Raises:
+        ArchivedError: the reader cannot read chunks, because they are in an archive class.
     """
     try:
         manifest = repository.manifest(instance, backup_id)
@@ -444,17 +460,19 @@ def damage_of(
         return (error.message,)
     except NotFound:
         return None
-    sizes = repository.sizes(layout.chunks_of_backup(instance, backup_id))
+    listed = {one.key: one for one in repository.list(layout.chunks_of_backup(instance, backup_id))}
+    if reader is not None:
+        require_readable(repository, listed.values(), f"backup {backup_id}")
     damage: list[str] = []
     for volume in manifest.volumes:
         chunks = repository.chunks_of(manifest, volume.role)
         unread = set()
         for index, chunk in enumerate(volume.chunks, 1):
             key = chunks.key(index)
-            if key not in sizes:
+            if key not in listed:
                 damage.append(f"chunk {key} is missing")
-            elif sizes[key] != chunk.stored_size:
-                damage.append(f"chunk {key} has {sizes[key]} bytes, the manifest says {chunk.stored_size}")
+            elif listed[key].size != chunk.stored_size:
+                damage.append(f"chunk {key} has {listed[key].size} bytes, the manifest says {chunk.stored_size}")
             else:
                 continue
             unread.add(index)

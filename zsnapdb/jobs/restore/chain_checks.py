@@ -4,55 +4,94 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from zsnapdb.base.errors import DamagedBackupError, DamagedError
 from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.record import host_backup_record
 from zsnapdb.planning.backup.dataset_encryption import judge_raw_keys
-from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, warning
+from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.planning.backup_chain import newest_without
+from zsnapdb.planning.restore.steps import LogPart
+from zsnapdb.repository import layout
+from zsnapdb.repository.archived_objects import find_archived
+from zsnapdb.repository.layout import ChunkKey, K, KeyPrefix
 from zsnapdb.repository.manifest import Manifest, VolumePart, expected_stream
+from zsnapdb.repository.objects import ListedObject
 from zsnapdb.repository.repository import Repository
 from zsnapdb.repository.verifications import known_damage
+from zsnapdb.store.base import ARCHIVED_HINT
 from zsnapdb.stream.download import first_bytes
 from zsnapdb.stream.raw_stream_key import FIRST_BYTES, wrapped_key
 
 DAMAGE = "damage"
 """The subject of findings about known damage."""
+ARCHIVED = "archive class"
+"""The subject of findings about objects in an archive class."""
+_LISTERS = 8
 
 
 def judge_chunks(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
     """Check that all chunks of a backup have the right sizes and that its data keys can be decrypted.
 
-    Return a finding that confirms this. The chunks are listed in the store, but not downloaded.
+    Return a finding that confirms this, or a finding that prevents the restore if chunks are in an archive class. The
+    chunks are listed in the store, but not downloaded.
 
     Raises:
         DamagedError: a chunk is missing or has a different size.
     """
     # If a data key cannot be decrypted, raise the error now, and not after the download of earlier backups.
     repository.ciphers(manifest)
+    cold: list[ListedObject[ChunkKey]] = []
     with naming_restorable(instance, repository, manifest.backup_id):
         for volume in manifest.volumes:
             stored = repository.chunks_of(manifest, volume.role)
-            sizes = stored.sizes()
+            listed = stored.listed()
+            cold += [one for one in listed.values() if one.archive_class]
             for index, chunk in enumerate(volume.chunks, 1):
                 key = stored.key(index)
                 name = f"chunk {key}"
-                if key not in sizes:
+                if key not in listed:
                     raise DamagedError(
                         f"{name} is missing",
                         hint="the object was removed after it was written; restore another backup, see `zsnapdb list`",
                     )
-                if sizes[key] != chunk.stored_size:
+                if listed[key].size != chunk.stored_size:
                     raise DamagedError(
-                        f"{name}: {sizes[key]} bytes are stored, the manifest says {chunk.stored_size}",
+                        f"{name}: {listed[key].size} bytes are stored, the manifest says {chunk.stored_size}",
                         hint=(
                             "the object was changed or cut after it was written; restore another backup, see `zsnapdb"
                             " list`"
                         ),
                     )
+    archived = find_archived(repository, cold)
+    if archived:
+        text = f"backup {manifest.backup_id}: {'; '.join(one.describe() for one in archived)}"
+        return [unfit(ARCHIVED, text, ARCHIVED_HINT)]
     return [ok("backup", f"{manifest.backup_id}: all chunks exist with their sizes, and the keys can be opened")]
+
+
+def judge_binlogs(instance: Instance, repository: Repository, logs: Sequence[LogPart]) -> list[FitnessFinding]:
+    """Return a finding that prevents the restore if bytes of the binlogs to replay are in an archive class.
+
+    The chunks and segments of each binlog are listed in the store, but not downloaded.
+    """
+    places = {(log.incarnation, log.file) for log in logs if not log.is_local}
+    prefixes = [
+        prefix(instance.name, *place)
+        for place in sorted(places)
+        for prefix in (layout.binlog_chunks, layout.segment_bodies)
+    ]
+    with ThreadPoolExecutor(_LISTERS, thread_name_prefix="binlogs") as pool:
+        cold = [one for found in pool.map(lambda prefix: _cold(repository, prefix), prefixes) for one in found]
+    archived = find_archived(repository, cold)
+    text = f"binlogs to replay: {'; '.join(one.describe() for one in archived)}"
+    return [unfit(ARCHIVED, text, ARCHIVED_HINT)] if archived else []
+
+
+def _cold(repository: Repository, prefix: KeyPrefix[K]) -> list[ListedObject[K]]:
+    return [one for one in repository.list(prefix) if one.archive_class]
 
 
 def judge_damage(instance: Instance, repository: Repository, backups: Sequence[str]) -> list[FitnessFinding]:
@@ -68,6 +107,11 @@ def judge_damage(instance: Instance, repository: Repository, backups: Sequence[s
 def is_damaged(findings: Sequence[FitnessFinding]) -> bool:
     """Return whether a finding reports known damage of the chain."""
     return any(finding.what == DAMAGE and finding.severity is not Severity.OK for finding in findings)
+
+
+def is_archived(findings: Sequence[FitnessFinding]) -> bool:
+    """Return whether a finding reports chunks in an archive class."""
+    return any(finding.what == ARCHIVED for finding in findings)
 
 
 @contextlib.contextmanager
@@ -113,15 +157,20 @@ def judge_key_file(instance: Instance, raw: tuple[str, ...]) -> list[FitnessFind
     return judge_raw_keys(raw, None if file is None else str(file), trouble)
 
 
-def judge_key(instance: Instance, repository: Repository, manifest: Manifest) -> list[FitnessFinding]:
+def judge_key(
+    instance: Instance, repository: Repository, manifest: Manifest, *, is_archived: bool = False
+) -> list[FitnessFinding]:
     """Return findings about whether the key file contains the key that the volumes had at the time of the backup.
 
-    The key is tested with the first chunk of each raw volume. Nothing is changed.
+    The key is tested with the first chunk of each raw volume, unless chunks are in an archive class. Nothing is
+    changed.
 
     Raises:
         DamagedError: a chunk is damaged.
     """
     findings = judge_key_file(instance, manifest.raw)
+    if is_archived:
+        return findings
     file = instance.settings.encryption.key_file
     if file is None or any(finding.severity is Severity.UNFIT for finding in findings):
         return findings

@@ -262,7 +262,8 @@ def _judge(work: MachineWork, step: MachinePreflight) -> list[FitnessFinding]:
     for backup_id in step.backups:
         findings += chain_checks.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
     if step.raw:
-        findings += chain_checks.judge_key(work.instance, work.repository, work.manifest(step.backups[-1]))
+        is_cold, last = chain_checks.is_archived(findings), work.manifest(step.backups[-1])
+        findings += chain_checks.judge_key(work.instance, work.repository, last, is_archived=is_cold)
     return [*findings, *chain_checks.judge_damage(work.instance, work.repository, step.backups)]
 
 

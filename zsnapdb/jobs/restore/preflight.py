@@ -10,12 +10,13 @@ from zsnapdb.jobs.base.instance import Instance
 from zsnapdb.jobs.host import affected_replicas, startup_requirements
 from zsnapdb.jobs.host.server_copy import absent_files, hidden_files
 from zsnapdb.jobs.restore import chain_checks, dataset_exchange
+from zsnapdb.jobs.restore.offline_repository import is_stand_in
 from zsnapdb.jobs.restore.startup_steps import ServerWork
 from zsnapdb.mysql.process import programs, server
 from zsnapdb.planning.backup.dataset_encryption import judge_receiving
 from zsnapdb.planning.backup.fitness import FitnessFinding, Severity, ok, unfit, warning
 from zsnapdb.planning.restore.plan import RestorePlan
-from zsnapdb.planning.restore.steps import PoolNeeds, Preflight, Promote
+from zsnapdb.planning.restore.steps import PoolNeeds, Preflight, Promote, Replay
 from zsnapdb.planning.schema_content import rows_not_restored
 from zsnapdb.planning.server_copy.source_facts import advice, missing_options
 from zsnapdb.planning.server_space import START_BYTES, shows_use
@@ -51,9 +52,14 @@ def preflight(work: ServerWork, step: Preflight) -> list[FitnessFinding]:
     )
     for backup_id in step.backups if step.fetches else ():
         findings += chain_checks.judge_chunks(work.instance, work.repository, work.manifest(backup_id))
+    if not is_stand_in(work.repository):
+        logs = [log for one in work.plan.steps if isinstance(one, Replay) for log in one.logs]
+        findings += chain_checks.judge_binlogs(work.instance, work.repository, logs)
     findings += dataset_exchange.judge_keys(work.plan)
     if step.raw:
-        findings += chain_checks.judge_key(work.instance, work.repository, last)
+        findings += chain_checks.judge_key(
+            work.instance, work.repository, last, is_archived=chain_checks.is_archived(findings)
+        )
     error = work.copy.key_objection(facts.binlog_key)
     findings += [] if error is None else [unfit("binlog", error.message, error.hint)]
     findings += affected_replicas.examine(work.instance, work.plan)
