@@ -30,8 +30,8 @@ OPTIONS: Mapping[str, tuple[RetrievalOption, ...]] = {
 """The options of each archive class of Amazon S3.
 
 The hours are the usual longest duration in the S3 User Guide, "Understanding archive retrieval options". The prices are
-approximate list prices of us-east-1, without the storage of the retrieved copies. They only show the order of magnitude,
-so messages say "about".
+approximate list prices of us-east-1, without the storage of the retrieved copies. They only show the order of
+magnitude, so messages say "about".
 """
 
 
