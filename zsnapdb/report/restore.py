@@ -207,7 +207,8 @@ def question(outage: Outage) -> str:
     lost = (
         f"Every transaction from {following.describe()} on will be left out; the replaced datasets keep them."
         if following is not None
-        else "No transaction that is known will be left out."
+        else "No archived transaction follows the point in its history. Transactions of another history, and"
+        " transactions that are not archived yet, will be left out; the replaced datasets keep them."
     )
     rebuilt = [f"Replicas: {one.text}; {one.hint}.\n" for one in judge(outage.readers, will_be_rebuilt=True)]
     return (

@@ -271,7 +271,7 @@ class Keyring:
         return self.is_own(stored_document.digest_of(line))
 
     def read_own(self) -> None:
-        """Read the records of this host now, if they decide what is known.
+        """Read the records of this host now, unless signatures decide which documents are known.
 
         This takes memory for a moment. A caller that reads thousands of documents calls it first.
         """

@@ -43,3 +43,10 @@ def test_the_question_names_readers_accounts_that_may_read_and_what_cannot_be_se
 
 def test_the_question_says_nothing_of_replicas_of_a_server_without_any() -> None:
     assert "eplica" not in asked(ObservedReaders())
+
+
+def test_the_question_does_not_promise_that_nothing_is_left_out() -> None:
+    """The archive of an abandoned history ends at the point, but the server has committed more in its own history."""
+    text = asked(ObservedReaders())
+    assert "another history" in text
+    assert "not archived yet" in text
