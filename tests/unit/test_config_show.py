@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.support.command_line import zsnapdb
-from zsnapdb.config.effective import EffectiveSetting, SettingOrigin, effective, key_lines, matching
+from zsnapdb.config.effective import EffectiveSetting, SettingOrigin, effective, key_lines, matching, metadata_of
+from zsnapdb.config.errors import may_be_secret
+from zsnapdb.config.services import HIDDEN, ConfigSection
 from zsnapdb.config.settings import parse
 
 EXAMPLE = (Path(__file__).parents[2] / "configs" / "zsnapdb.example.toml").read_text(encoding="utf-8")
@@ -146,3 +149,16 @@ def test_choice_of_the_file_is_shown(by: str, tmp_path: Path) -> None:
     more = ["--config", str(config)] if by == "option" else []
     done = zsnapdb("config", "show", "--json", *more, config=str(config) if not more else "")
     assert json.loads(done.stdout)["chosen_by"] == by
+
+
+def models(kind: type[ConfigSection]) -> Iterator[type[ConfigSection]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from models(one)
+
+
+def test_no_advice_about_a_value_without_quotes_prints_a_hidden_setting() -> None:
+    named = {(one.__name__, name): field for one in models(ConfigSection) for name, field in one.model_fields.items()}
+    hidden = {key for key, field in named.items() if HIDDEN in metadata_of(field)}
+    assert hidden
+    assert {key for key in hidden if not may_be_secret(key[1])} == set()

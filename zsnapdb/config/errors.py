@@ -257,12 +257,17 @@ def _quoted(key: str, value: str) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def may_be_secret(key: str) -> bool:
+    """Return whether the value of the setting may be a secret, or a command whose arguments may be secrets."""
+    return _SECRET.search(key) is not None
+
+
 def _corrected_line(key: str, value: str, read: str, without: str) -> str:
     """Return the correct spelling of key and value.
 
     If the value `read` may be a secret, return the advice `without`, which contains no value.
     """
-    if _SECRET.search(key) or "=" in read or re.search(r"://.*@", read) or not read.isprintable() or not read:
+    if may_be_secret(key) or "=" in read or re.search(r"://.*@", read) or not read.isprintable() or not read:
         return without
     return f"write `{key} = {value}`"
 
